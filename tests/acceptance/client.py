@@ -5,7 +5,6 @@ import http.client
 import json
 import socket
 import ssl
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from urllib.parse import urlsplit
 
 import requests
 from requests.structures import CaseInsensitiveDict
+
+from tests.waiting import wait_until
 
 SUBMIT = "/v1/messageQueue/submitEmail"
 STATUS = "/v1/admin/status"
@@ -150,7 +151,7 @@ class Client:
         return self.call("GET", f"/v1/messages/{ggrid}")
 
     def explained(self, ggrid: str) -> dict[str, Any]:
-        """Return what history tells of a message; it is written a moment after the answer."""
+        """Return the record of history, which is written shortly after the answer."""
         assert wait_until(lambda: self.explain(ggrid).status == 200)
         return self.explain(ggrid).result
 
@@ -205,13 +206,3 @@ class Client:
             response = http.client.HTTPResponse(secured)
             response.begin()
             return Answer(response.status, CaseInsensitiveDict(response.headers.items()), response.read())
-
-
-def wait_until(condition: Any, seconds: float = PATIENCE, pause: float = 0.05) -> bool:
-    """Ask again and again until the condition holds; tell whether it did in time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(pause)
-    return True

@@ -6,10 +6,11 @@ import pytest
 
 from rig.engines import Engines
 from rig.samples import plain_message
-from tests.acceptance.client import Client, wait_until
+from tests.acceptance.client import Client
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 from tests.acceptance.pausable_clamd import PausableClamd
 from tests.acceptance.postfix_deployment import PostfixDeployment, run_postfix_deployment
+from tests.waiting import wait_until
 
 PLACES = {"mainWorkerCount": 5, "maxGuardRequestsInProcessing": 5, "guardRequestThrottleThreshold": 5}
 

@@ -18,9 +18,10 @@ import requests
 
 from rig.engines import Engines
 from rig.product import Overrides, Product, install_product
-from tests.acceptance.client import PATIENCE, Answer, Client, wait_until
+from tests.acceptance.client import PATIENCE, Answer, Client
 from tests.acceptance.list_client import ListClient
 from tests.acceptance.pausable_clamd import PausableClamd
+from tests.waiting import wait_until
 
 # Name, profile and recipient domain of each tenant; the deployment's default tenant is there from the start.
 TENANTS = (

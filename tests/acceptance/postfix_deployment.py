@@ -12,10 +12,10 @@ from rig.engines import Engines
 from rig.folders import remove_folder, temporary_folder
 from rig.postfix import Postfix
 from rig.product import Overrides
-from tests.acceptance.client import wait_until
 from tests.acceptance.deployment import TENANTS, Deployment, DeploymentTemplate, run_deployment
 from tests.acceptance.pausable_clamd import PausableClamd
 from tests.acceptance.smtp import Sink, ggrid_in
+from tests.waiting import wait_until
 
 DOMAINS = tuple(domain for _, _, domain in TENANTS)
 PLACES = {"mainWorkerCount": 2, "maxGuardRequestsInProcessing": 2, "guardRequestThrottleThreshold": 2}

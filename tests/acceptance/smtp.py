@@ -11,7 +11,8 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP
 
 from rig.ports import free_port
-from tests.acceptance.client import ENVELOPE, PATIENCE, wait_until
+from tests.acceptance.client import ENVELOPE, PATIENCE
+from tests.waiting import wait_until
 
 SENDER, RECIPIENT = "alice@pass.example", "bob@company.example"
 

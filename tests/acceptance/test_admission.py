@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.acceptance.client import wait_until
 from tests.acceptance.deployment import Deployment, in_processing, run_deployment, submitting
 from tests.acceptance.pausable_clamd import PausableClamd
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +80,7 @@ def test_between_threshold_and_maximum_a_guard_request_waits_linearly_and_uncoun
         for wait, present in ((2.0, 2), (4.0, 3)):
             began = time.monotonic()
             calls.append(threads.submit(crowded.client().submit, plain))
-            time.sleep(wait * 0.4)
+            time.sleep(wait * 0.4)  # the length of the wait is under test
             assert in_processing(crowded, 0) == present, "who waits is not counted"
             fill(crowded, 0, present + 1)
             assert wait * 0.9 <= time.monotonic() - began < wait + 10.0

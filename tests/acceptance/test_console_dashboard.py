@@ -2,9 +2,10 @@
 
 from rig.engines import Engines
 from rig.samples import plain_message
-from tests.acceptance.client import ENVELOPE, wait_until
+from tests.acceptance.client import ENVELOPE
 from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
 from tests.acceptance.deployment import Deployment
+from tests.waiting import wait_until
 
 
 def counted(user: ConsoleSession, range_: str = "1h") -> int:

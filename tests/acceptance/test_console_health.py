@@ -1,8 +1,8 @@
 """Health."""
 
-from tests.acceptance.client import wait_until
 from tests.acceptance.console_session import sign_in, text_of
 from tests.acceptance.deployment import Deployment
+from tests.waiting import wait_until
 
 
 def test_health_shows_the_guards_their_engines_and_the_configuration_without_secrets(deployment: Deployment) -> None:

@@ -7,9 +7,10 @@ import shlex
 
 import pytest
 
-from tests.acceptance.client import Answer, wait_until
+from tests.acceptance.client import Answer
 from tests.acceptance.console_client import Person, invite, text_of
 from tests.acceptance.deployment import Deployment
+from tests.waiting import wait_until
 
 KEY = re.compile(r'id="key-text"[^>]*>(mwk_[0-9a-z]{12}_[0-9A-Za-z]{60})<')
 

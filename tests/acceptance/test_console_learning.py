@@ -11,10 +11,11 @@ import requests
 
 from mailwarden.learning.reports import MAX_CONTENTS
 from mailwarden.model.ggrid import new_ggrid
-from tests.acceptance.client import envelope, wait_until
+from tests.acceptance.client import envelope
 from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
 from tests.acceptance.deployment import Deployment
 from tests.browser.hostile import hostile_strings
+from tests.waiting import wait_until
 
 LEARNING = "/console/learning"
 _numbers = itertools.count(1)

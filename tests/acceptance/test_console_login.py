@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from rig.engines import Engines
-from tests.acceptance.client import wait_until
 from tests.acceptance.console_client import COOKIE, Person, invite, make_link, text_of
 from tests.acceptance.deployment import Deployment, run_command
+from tests.waiting import wait_until
 
 PAGES = ("/console/login", "/console/account")
 

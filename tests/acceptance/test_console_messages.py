@@ -9,10 +9,11 @@ import pytest
 
 from rig.engines import Engines
 from rig.samples import malware_message, plain_message
-from tests.acceptance.client import ENVELOPE, wait_until
+from tests.acceptance.client import ENVELOPE
 from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
 from tests.acceptance.deployment import Deployment
 from tests.browser.hostile import hostile_strings
+from tests.waiting import wait_until
 
 DOMAINS = {"acme": "company.example", "bank": "bank.example"}
 ROW = re.compile(r'href="/console/messages/([0-9a-f-]{36})\?tenant=[0-9a-f-]{36}"')

@@ -65,7 +65,7 @@ def test_the_first_link_is_good_once_and_sessions_end_by_themselves(hasty: Deplo
         time.sleep(0.5)
     assert time.monotonic() > ended - 3
     assert first.log_in().status == 303
-    time.sleep(3.5)
+    time.sleep(3.5)  # longer than sessionIdle
     assert first.get("/console/people").status == 303
 
 

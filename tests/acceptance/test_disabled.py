@@ -3,7 +3,7 @@
 import pytest
 
 from rig.product import CONFIGURATION_FILES
-from tests.acceptance.client import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

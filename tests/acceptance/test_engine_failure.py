@@ -4,8 +4,8 @@ import pytest
 
 from rig.ports import free_port
 from rig.samples import malware_message, plain_message, spam_message
-from tests.acceptance.client import wait_until
 from tests.acceptance.deployment import run_deployment
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from tests.acceptance.client import wait_until
 from tests.acceptance.deployment import in_processing, submitting
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from mailwarden.crypto.keyring import read_ring
 from mailwarden.guard.result_headers import ResultSeal
 from rig.ports import free_port
 from rig.samples import malware_message, plain_message, spam_message
-from tests.acceptance.client import envelope, wait_until
+from tests.acceptance.client import envelope
 from tests.acceptance.deployment import in_processing, run_deployment, submitting
 from tests.acceptance.http_source_clients import (
     PASSWORD,
@@ -23,6 +23,7 @@ from tests.acceptance.http_source_clients import (
 )
 from tests.acceptance.pausable_clamd import PausableClamd
 from tests.samples.stalwart import hook_call
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-from tests.acceptance.client import STATUS, wait_until
+from tests.acceptance.client import STATUS
 from tests.acceptance.deployment import run_command
 from tests.acceptance.list_client import PREFIX, modified
+from tests.waiting import wait_until
 
 OPERATIONS: dict[str, dict[str, object]] = {
     "addEntries": {"listName": "sender-block", "entries": []},

@@ -10,10 +10,11 @@ import pytest
 
 from rig.engines import Engines
 from rig.samples import EICAR, malware_message, plain_message, spam_message
-from tests.acceptance.client import Client, envelope, wait_until
+from tests.acceptance.client import Client, envelope
 from tests.acceptance.deployment import Deployment, wait_for_lists
 from tests.acceptance.list_client import modified
 from tests.acceptance.test_verdicts import FORM_PAGE, message, with_program
+from tests.waiting import wait_until
 
 # What an acting change may take, over all guards.
 PROMISED = 2.0

@@ -63,7 +63,7 @@ def test_a_list_without_entries_is_an_empty_stream(lists):
 def test_an_entry_that_exists_is_updated_and_counted(lists):
     lists.add("sender-block", {"entry": "a.example", "comment": "first"})
     (before,) = lists.entries("sender-block")
-    time.sleep(0.002)
+    time.sleep(0.002)  # times have milliseconds
 
     assert modified(lists.add("sender-block", {"entry": "a.example", "comment": "second"}, "b.example")) == 2
 

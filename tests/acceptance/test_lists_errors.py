@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tests.acceptance.client import wait_until
 from tests.acceptance.deployment import run_deployment
 from tests.acceptance.list_client import PREFIX, modified
+from tests.waiting import wait_until
 
 CATALOGUE = [
     ("sender-block", "Block", 100_000, 1_000_000),

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from rig.samples import plain_message
-from tests.acceptance.client import STATUS, email, parameters, wait_until
+from tests.acceptance.client import STATUS, email, parameters
+from tests.waiting import wait_until
 
 SUBJECT = "Quarterly figures of the violet project"
 

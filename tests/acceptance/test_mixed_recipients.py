@@ -18,10 +18,11 @@ from mailwarden.history.query import parse_query
 from mailwarden.history.store import HistoryStore, Row
 from mailwarden.model.scope import Scope
 from rig.engines import Engines
-from tests.acceptance.client import Answer, Client, envelope, wait_until
+from tests.acceptance.client import Answer, Client, envelope
 from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment, wait_for_lists
 from tests.acceptance.mixed_calls import TENANTS, MixedCall, TenantLists, draw_call, leading, people_of
+from tests.waiting import wait_until
 
 FULL = os.environ.get("MAILWARDEN_FULL") == "1"
 ROUNDS, CALLS = (40, 50) if FULL else (4, 15)

@@ -8,7 +8,8 @@ from urllib.parse import urlencode
 import pytest
 
 from rig.samples import plain_message
-from tests.acceptance.client import Answer, Client, wait_until
+from tests.acceptance.client import Answer, Client
+from tests.waiting import wait_until
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 RFC822 = {"Content-Type": "message/rfc822"}

@@ -11,11 +11,12 @@ from rig.folders import remove_folder, temporary_folder
 from rig.ports import free_port
 from rig.postfix import Postfix
 from rig.samples import malware_message, spam_message
-from tests.acceptance.client import envelope, wait_until
+from tests.acceptance.client import envelope
 from tests.acceptance.deployment import TENANTS, Deployment, in_processing, run_deployment, submitting
 from tests.acceptance.pausable_clamd import PausableClamd
 from tests.acceptance.rspamd_proxy import RspamdProxy, ask_as_exim, own_address
 from tests.acceptance.smtp import Sink, send
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,8 @@ import aiohttp
 import pytest
 
 from rig.samples import plain_message
-from tests.acceptance.client import FORM, SUBMIT, email, form, parameters, wait_until
+from tests.acceptance.client import FORM, SUBMIT, email, form, parameters
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from rig.samples import malware_message, plain_message, spam_message
-from tests.acceptance.client import envelope, wait_until
+from tests.acceptance.client import envelope
 from tests.acceptance.deployment import in_processing, submitting
 from tests.acceptance.pausable_clamd import PausableClamd
 from tests.acceptance.postfix_deployment import PostfixDeployment
 from tests.acceptance.smtp import ggrid_in, send
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -196,7 +197,7 @@ def test_between_threshold_and_maximum_mail_waits_as_calls_do_and_is_counted_wit
             for wait, present in ((0.0, 0), (0.0, 1), (2.0, 2), (4.0, 3)):
                 began = time.monotonic()
                 sent.append(threads.submit(send, mta.before.guard_port, plain, forward=True))
-                time.sleep(wait * 0.4)
+                time.sleep(wait * 0.4)  # the length of the wait is under test
                 assert not wait or in_processing(mta.deployment, 0) == present, "who waits is not counted"
                 assert wait_until(lambda more=present + 1: in_processing(mta.deployment, 0) == more)
                 assert wait * 0.9 <= time.monotonic() - began

@@ -10,11 +10,11 @@ from uuid import uuid4
 import pytest
 
 from rig.samples import malware_message, spam_message
-from tests.acceptance.client import wait_until
 from tests.acceptance.deployment import run_command
 from tests.acceptance.held import age
 from tests.acceptance.postfix_deployment import PostfixDeployment
 from tests.acceptance.smtp import send
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 TWO = ("ann@company.example", "bob@company.example")

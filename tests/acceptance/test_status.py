@@ -4,8 +4,9 @@ import time
 
 import pytest
 
-from tests.acceptance.client import STATUS, wait_until
+from tests.acceptance.client import STATUS
 from tests.acceptance.deployment import in_processing, submitting
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 AT_ONCE = 6.0  # on a busy machine, and still told from the ten seconds that it takes to get better
@@ -58,7 +59,7 @@ def test_a_busy_engine_is_not_down(fresh, plain, pausable_clamd):
     pausable_clamd.pause()
     with submitting(fresh, plain, 7, pausable_clamd):
         assert wait_until(lambda: pausable_clamd.waiting == 6), "three turns at each guard, and one message behind them"
-        time.sleep(5.0)
+        time.sleep(5.0)  # several health checks of the engine pass meanwhile
         assert fresh.client().colour() == "GREEN"
 
 

@@ -6,8 +6,9 @@ import signal
 
 import pytest
 
-from tests.acceptance.client import STATUS, wait_until
+from tests.acceptance.client import STATUS
 from tests.acceptance.deployment import in_processing, submitting
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -99,8 +99,12 @@ def test_every_tag_of_an_answer_is_in_the_catalogue_that_is_served(client, engin
 
 @pytest.mark.contract("2 drop")
 def test_drop_is_no_default_of_any_verdict(client):
-    for entry in client.call("GET", "/v1/catalogue").json["verdicts"]:
-        assert "drop" not in entry["decisions"].values()
+    verdicts = {
+        entry["verdict"]: entry["decisions"].values() for entry in client.call("GET", "/v1/catalogue").json["verdicts"]
+    }
+
+    assert set(verdicts) == VERDICTS
+    assert [verdict for verdict, decisions in verdicts.items() if not decisions or "drop" in decisions] == []
 
 
 @pytest.mark.contract("3 part order")

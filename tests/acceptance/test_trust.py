@@ -16,8 +16,8 @@ from mailwarden.cli.doctor import examine
 from mailwarden.serving.tls import ABBY_NAME
 from rig.certificates import sign
 from rig.engines import Engines
-from tests.acceptance.client import wait_until
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -10,11 +10,12 @@ from playwright.sync_api import Browser, sync_playwright
 from mailwarden.model.outcome import Verdict
 from rig.engines import Engines
 from rig.samples import malware_message, plain_message, spam_message
-from tests.acceptance.client import ENVELOPE, wait_until
+from tests.acceptance.client import ENVELOPE
 from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 from tests.acceptance.held import finish_releases, keep
 from tests.browser.window import Window
+from tests.waiting import wait_until
 
 CHROMIUM = "/usr/bin/chromium"
 SCREENSHOTS = Path(os.environ.get("MAILWARDEN_SCREENSHOTS", "run/screenshots"))

@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from mailwarden.access.sessions import COOKIE
-from tests.acceptance.client import wait_until
 from tests.acceptance.console_session import ConsoleSession, sign_in
 from tests.acceptance.deployment import Deployment
 from tests.acceptance.held import keep
 from tests.browser.hostile import COUNT, hostile_strings
 from tests.browser.screens import FULL
 from tests.browser.window import Window
+from tests.waiting import wait_until
 
 # How many pages of one kind are opened; a kind is an address with its ids and its values taken out.
 OF_A_KIND = 40 if FULL else 4

@@ -10,10 +10,10 @@ from playwright.sync_api import Browser, BrowserContext, FilePayload, Page, Rout
 
 from mailwarden.access.sessions import COOKIE
 from mailwarden.message.preview import HEADERS, preview_message
-from tests.acceptance.client import wait_until
 from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment
 from tests.browser.canary import Canary
+from tests.waiting import wait_until
 
 REFERENCES = {
     "img": "<img src='{to}'>",

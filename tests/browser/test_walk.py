@@ -13,11 +13,12 @@ from playwright.sync_api import Browser, Page
 from rig.engines import Engines
 from rig.product import Product, install_product
 from rig.samples import plain_message
-from tests.acceptance.client import ENVELOPE, Client, wait_until
+from tests.acceptance.client import ENVELOPE, Client
 from tests.acceptance.list_client import ListClient
 from tests.browser.conftest import SCREENSHOTS
 from tests.browser.page_input import Keyboard, Mouse, PageInput
 from tests.browser.window import Window
+from tests.waiting import wait_until
 
 SECONDS = 120.0
 PASSWORD = "four unrelated words here"

@@ -20,12 +20,12 @@ from rig.folders import remove_folder, temporary_folder
 from rig.postfix import Postfix, Way
 from rig.process import RigError
 from rig.product import install_product
-from tests.acceptance.client import wait_until
 from tests.faults.conftest import GUARD, Note
 from tests.faults.delivery_check import CopySink, DeliveryCheck, DeliveryTotals, read_deferrals, read_quarantine
 from tests.faults.injected_faults import Fault, FaultSchedule, FullDisk, Kill
 from tests.faults.mail_load import MailLoad, plainly
 from tests.faults.numbered_messages import DOMAIN, MessageSource, corpus_messages, own_messages
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -28,6 +28,8 @@ class RecordingSource:
         self.taken: list[tuple[Transaction, bytes]] = []
         self.hold = asyncio.Event()
         self.hold.set()
+        self.started = asyncio.Event()
+        self.cancelled = asyncio.Event()
         self._folder = folder
 
     def assign(self, recipient: str) -> Assignment:
@@ -43,7 +45,12 @@ class RecordingSource:
         return SpoolWriter(self._folder)
 
     async def take(self, transaction: Transaction, raw: Spooled) -> str:
-        await self.hold.wait()
+        self.started.set()
+        try:
+            await self.hold.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
         if raw.data().startswith(b"Subject: bug"):
             raise RuntimeError("a bug")
         self.taken.append((transaction, raw.data()))

@@ -16,6 +16,7 @@ from mailwarden.model.tenant import AssignedBy
 from mailwarden.telemetry.metrics import Metrics
 from rig.engines import Engines
 from tests.samples.finished import finished_request
+from tests.waiting import eventually
 
 RECOVERY = 10.0
 ALL = Scope.deployment()
@@ -51,10 +52,7 @@ async def test_history_written_during_an_outage_arrives_after_it_and_nothing_is_
             engines.postgresql.kill()
     assert writer.waiting > 100
     await asyncio.to_thread(engines.postgresql.start)
-    back = time.monotonic()
-    while writer.waiting:
-        assert time.monotonic() - back < RECOVERY
-        await asyncio.sleep(0.05)
+    await eventually(lambda: not writer.waiting, RECOVERY)
     await writer.stop(5)
     assert writer.dropped == 0
     async with database.connection() as connection:
@@ -72,14 +70,9 @@ async def test_a_killed_database_is_down_at_once_and_up_again_after_its_start(
     assert not await database.probe()
     assert directory.assign("a@acme.example").by is AssignedBy.DEFAULT
     await asyncio.to_thread(engines.postgresql.start)
-    back = time.monotonic()
-    while not await database.probe():
-        assert time.monotonic() - back < RECOVERY
-        await asyncio.sleep(0.05)
+    await eventually(database.probe, RECOVERY)
     acme = await TenantStore(database).create(ALL, "acme", ["acme.example"])
-    while directory.assign("a@acme.example").tenant != acme.uid:
-        assert time.monotonic() - back < RECOVERY
-        await asyncio.sleep(0.05)
+    await eventually(lambda: directory.assign("a@acme.example").tenant == acme.uid, RECOVERY)
     await directory.stop()
 
 

@@ -23,6 +23,7 @@ from mailwarden.model.record import FinishedRequest, MessageSummary
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.metrics import Metrics
 from tests.samples.finished import finished_request
+from tests.waiting import eventually
 
 ALL = Scope.deployment()
 TODAY = datetime.now(UTC).date()
@@ -154,10 +155,10 @@ async def test_a_burst_is_looked_up_in_batches_and_late_results_are_cached(
     async def lookup_all() -> list[KnownSender | None]:
         return await asyncio.gather(*(sender_history.lookup(TENANT, sender, [BOB]) for sender in addresses))
 
-    until = time.monotonic() + 20
-    while not all(await lookup_all()):
-        assert time.monotonic() < until
-        await asyncio.sleep(0.1)
+    async def all_found() -> bool:
+        return all(await lookup_all())
+
+    await eventually(all_found, 20.0, 0.1)
     await sender_history.stop()
 
 

@@ -12,6 +12,7 @@ from mailwarden.serving.http_app import HttpApp, Route
 from mailwarden.serving.server import Limits, Server, serving
 from mailwarden.settings.shared import Listen, Networks
 from mailwarden.telemetry.metrics import Metrics
+from tests.waiting import eventually
 
 PATIENCE = 20.0
 GET = b"GET /%s HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -21,13 +22,19 @@ async def answer_ok(call):
     return web.Response(text="ok")
 
 
-async def answer_late(call):
-    await asyncio.sleep(0.5)
-    return web.Response(text="late")
+@pytest.fixture
+def late():
+    """Return an event that is set when a request for `/late` has arrived."""
+    return asyncio.Event()
 
 
 @pytest.fixture
-async def app():
+async def app(late):
+    async def answer_late(call):
+        late.set()
+        await asyncio.sleep(0.5)  # longer than the stop needs to begin
+        return web.Response(text="late")
+
     return HttpApp([Route("GET", "/ok", answer_ok), Route("GET", "/late", answer_late)], Metrics())
 
 
@@ -105,11 +112,16 @@ async def test_one_address_cannot_take_all_connections(app):
         for _, each in [*held, (reader, writer)]:
             each.close()
             await each.wait_closed()
-        await asyncio.sleep(0.1)
-        again = await asyncio.open_connection("127.0.0.1", port)
-        assert (await exchange(*again, GET % b"ok")).startswith(b"HTTP/1.1 200"), "closed ones no longer count"
-        for _, each in (other, again):
-            each.close()
+
+        async def is_served():
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                return (await exchange(reader, writer, GET % b"ok")).startswith(b"HTTP/1.1 200")
+            finally:
+                writer.close()
+
+        await eventually(is_served)  # closed connections no longer count
+        other[1].close()
 
 
 @pytest.mark.parametrize(
@@ -129,14 +141,14 @@ def test_connections_are_counted_by_address_and_proxies_are_not(peer: object, co
     assert app.counted_address(transport) == counted
 
 
-async def test_the_stop_finishes_the_work_in_hand_and_refuses_new_work(app):
+async def test_the_stop_finishes_the_work_in_hand_and_refuses_new_work(app, late):
     async with serving(app, Listen(), None, Limits(), grace_ms=20_000) as port:
         busy = await asyncio.open_connection("127.0.0.1", port)
         idle = await asyncio.open_connection("127.0.0.1", port)
         await exchange(*idle, GET % b"ok")
         await idle[0].readexactly(2)
         busy[1].write(GET % b"late")
-        await asyncio.sleep(0.1)
+        await late.wait()
 
         async def ask_while_stopping():
             await asyncio.sleep(0.1)
@@ -153,11 +165,11 @@ async def test_the_stop_finishes_the_work_in_hand_and_refuses_new_work(app):
     idle[1].close()
 
 
-async def test_work_that_outlasts_the_grace_period_is_cut(app):
+async def test_work_that_outlasts_the_grace_period_is_cut(app, late):
     async with serving(app, Listen(), None, Limits(), grace_ms=50) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(GET % b"late")
-        await asyncio.sleep(0.1)
+        await late.wait()
         began = time.monotonic()
     assert time.monotonic() - began < 3
     writer.close()

@@ -10,7 +10,7 @@ import pytest
 
 from rig.disk import FILLER, SmallDisk
 from rig.process import RigError
-from tests.acceptance.client import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -13,6 +13,7 @@ from mailwarden.serving.spool import SpoolWriter
 from mailwarden.telemetry.metrics import Metrics
 from tests.integration.recording_source import RecordingSource, open_smtp, run_listener
 from tests.integration.smtp_client import SmtpClient
+from tests.waiting import eventually
 
 MESSAGE = b"Subject: x\r\n\r\n.a line with a dot\r\n"
 
@@ -199,9 +200,7 @@ async def test_a_client_that_hangs_up_ends_its_session(tmp_path: Path, sent: byt
             await reader.read()  # up to the end, which the server makes
         assert source.taken == []
         writer.close()
-        async with asyncio.timeout(5.0):
-            while b"smtp_sessions 0.0" not in metrics.page():
-                await asyncio.sleep(0.01)
+        await eventually(lambda: b"smtp_sessions 0.0" in metrics.page(), 5.0)
     finally:
         await listener.stop(0.1)
 
@@ -213,10 +212,11 @@ async def test_a_client_that_hangs_up_before_the_reply_cancels_the_analysis(tmp_
         source.hold.clear()
         assert (await client.ask("DATA")).startswith("354")
         await client.say(MESSAGE + b".\r\n")
-        await asyncio.sleep(0.05)
-        await client.disconnect()
+        async with asyncio.timeout(20.0):
+            await source.started.wait()
+            await client.disconnect()
+            await source.cancelled.wait()
         source.hold.set()
-        await asyncio.sleep(0.05)
         assert source.taken == [], "Postfix still has the message, and sends it again"
 
 
@@ -346,7 +346,7 @@ async def test_a_stop_finishes_open_transactions_and_disconnects_others(tmp_path
         await busy.envelope()
         assert (await busy.ask("DATA")).startswith("354")
         await busy.say(MESSAGE + b".\r\n")
-        await asyncio.sleep(0.05)
+        await source.started.wait()
         stopping = asyncio.create_task(listener.stop(10.0))
         assert (await idle.reply()).startswith("421 4.3.2")
         assert await idle.reply() == ""

@@ -1,7 +1,6 @@
 """Tenants in a real PostgreSQL, and the directory that follows them."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import cast
@@ -16,6 +15,7 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import DomainTaken, GlobalScopeForbidden, NameTaken, SchemaViolation, TenantNotFound
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.model.tenant import AssignedBy, Profile
+from tests.waiting import eventually
 
 ALL = Scope.deployment()
 
@@ -169,10 +169,7 @@ async def test_the_directory_in_the_background_sees_a_change_made_by_hand(
     connection = await asyncpg.connect(database_url)
     await connection.execute("UPDATE tenants SET profile = 'strict' WHERE name = 'acme'")
     await connection.close()
-    until = time.monotonic() + 60
-    while directory.group(acme.uid, [])[0].assignment.profile is not Profile.STRICT:
-        assert time.monotonic() < until
-        await asyncio.sleep(0.02)
+    await eventually(lambda: directory.group(acme.uid, [])[0].assignment.profile is Profile.STRICT)
     await directory.stop()
 
 

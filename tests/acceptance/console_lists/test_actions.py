@@ -9,10 +9,11 @@ import pytest
 
 from rig.engines import Engines
 from rig.samples import plain_message
-from tests.acceptance.client import Client, envelope, wait_until
+from tests.acceptance.client import Client, envelope
 from tests.acceptance.console_list_forms import add, confirmation_in
 from tests.acceptance.console_session import ConsoleSession, text_of
 from tests.acceptance.deployment import Deployment, wait_for_lists
+from tests.waiting import wait_until
 
 
 def test_all_lists_are_shown_by_category_with_their_room(root: ConsoleSession, deployment: Deployment) -> None:

@@ -8,6 +8,7 @@ from mailwarden.quarantine import retention as retention_store
 from mailwarden.quarantine.model import State
 from mailwarden.quarantine.retention import RetentionStore
 from tests.integration.quarantine.quarantine_setup import ALL, ANN, QuarantineSetup
+from tests.waiting import eventually
 
 _WAITS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 42 AND NOT granted"
 
@@ -22,9 +23,7 @@ async def test_a_release_that_is_asked_for_while_messages_expire_is_kept(
         await connection.execute("UPDATE quarantine SET expires = now() - interval '1 second'")
         await connection.execute("SELECT pg_advisory_lock(42)")
         expiring = asyncio.create_task(RetentionStore(setup.database).expire(ALL))
-        async with asyncio.timeout(60):
-            while not await connection.fetchval(_WAITS):
-                await asyncio.sleep(0.05)
+        await eventually(lambda: connection.fetchval(_WAITS))
         await setup.store.request_release(ALL, asked, None, ANN)
         await connection.execute("SELECT pg_advisory_unlock(42)")
         assert await expiring == 1

@@ -32,6 +32,7 @@ from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
 from tests.integration.held_messages import RAW, finished
 from tests.integration.quarantine.quarantine_setup import ALL, ANN, QuarantineSetup
+from tests.waiting import eventually
 
 
 async def test_a_message_is_stored_byte_for_byte_with_its_search_fields(setup: QuarantineSetup, tmp_path: Path):
@@ -299,5 +300,11 @@ async def test_the_retry_gets_the_token_of_a_guard_that_died(setup: QuarantineSe
     retry = ReleaseTokens(signer, ReleaseTokenStore(setup.database), 60.0)
     with pytest.raises(TokenInUse):
         await retry.claim(stamped, recipients)
-    await asyncio.sleep(0.4)
-    assert await retry.claim(stamped, recipients) is not None
+
+    async def claimed() -> bool:
+        try:
+            return await retry.claim(stamped, recipients) is not None
+        except TokenInUse:
+            return False
+
+    await eventually(claimed)

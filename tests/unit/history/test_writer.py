@@ -12,6 +12,7 @@ from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.metrics import Metrics
 from tests.samples.finished import finished_request
+from tests.waiting import eventually
 
 
 class FlakyStore:
@@ -19,10 +20,12 @@ class FlakyStore:
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
+        self.attempts = 0
         self.saved: list[FinishedRequest] = []
         self.batches: list[int] = []
 
     async def save(self, scope: Scope, requests: Sequence[FinishedRequest]) -> int:
+        self.attempts += 1
         if self.error:
             raise self.error
         self.batches.append(len(requests))
@@ -61,7 +64,7 @@ async def test_rows_wait_while_the_store_is_down() -> None:
     requests = [finished_request() for _ in range(20)]
     for request in requests:
         writer.save(request)
-    await asyncio.sleep(0.05)
+    await eventually(lambda: store.attempts)
     assert writer.waiting == 20
     store.error = None
     await writer.stop(5)
@@ -91,8 +94,7 @@ async def test_a_bug_in_the_store_costs_its_batch_and_not_the_writer() -> None:
     writer = HistoryWriter(store, 10, Metrics())
     writer.start()
     writer.save(finished_request())
-    await asyncio.sleep(0.05)
-    assert writer.dropped == 1
+    await eventually(lambda: writer.dropped == 1)
     store.error = None
     request = finished_request()
     writer.save(request)

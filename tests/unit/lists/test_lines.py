@@ -21,6 +21,7 @@ def test_every_plain_kind_exists():
 
 @pytest.mark.parametrize("name", sorted(PLAIN_KINDS))
 def test_the_examples_of_a_plain_kind_hold_nothing_to_escape(name):
+    assert KINDS[name].examples
     for _, stored in KINDS[name].examples:
         assert not set(stored) & set('"\\')
         assert stored.isprintable()

@@ -16,6 +16,7 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Status
 from mailwarden.serving.spool import Spooled
 from tests.samples.in_process_workers import InProcessWorkers
+from tests.waiting import eventually
 
 ENVELOPE = Envelope("ada@north.example", ("bob@south.example",))
 HEAD = b"From: Ada <ada@north.example>\r\nTo: bob@south.example\r\nSubject: Minutes\r\nMIME-Version: 1.0\r\n"
@@ -86,10 +87,8 @@ async def test_an_engine_is_asked_about_one_heavy_message_at_a_time(kind: str) -
     async with asyncio.TaskGroup() as tasks:
         for _ in range(3):
             tasks.create_task(scan(collector, HEAVY[kind]))
-        async with asyncio.timeout(30.0):
-            while not engine.asking:
-                await asyncio.sleep(0.01)
-            light = await scan(collector, LIGHT)
+        await eventually(lambda: engine.asking)
+        light = await scan(collector, LIGHT)
         assert not engine.answered, "the light message did not wait for a heavy one"
         engine.allowed.set()
     assert [report.status for report in light.evidence.reports if report.analyzer == "clamav"] == [Status.FINISHED]
@@ -100,8 +99,7 @@ async def test_a_heavy_message_that_gets_no_turn_in_time_is_not_finished() -> No
     engine = SlowEngine()
     collector = Collector(cast("Any", InProcessWorkers()), cast("Any", (engine,)))
     first = asyncio.create_task(scan(collector, HEAVY["picture"]))
-    while not engine.asking:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: engine.asking)
     late = await scan(collector, HEAVY["picture"], deadline=0.5)
     engine.allowed.set()
     await first

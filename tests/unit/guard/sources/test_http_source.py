@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, cast
 from uuid import UUID
 
@@ -63,18 +62,28 @@ class Judge:
 
 @pytest.mark.parametrize(
     ("outcomes", "reported"),
-    [([D], [D]), ([D, Q], [Q, D]), ([Q, U, D], [U]), ([U, U], [U, U]), ([D, EngineUnavailable("clamav")], [])],
+    [([D], [D]), ([D, Q], [Q, D]), ([Q, U, D], [U]), ([U, U], [U, U])],
 )
 async def test_history_stores_undecided_but_no_deferred_messages(
     outcomes: list[Decision | Exception], reported: list[Decision]
 ) -> None:
-    judge, tenants = Judge(outcomes), Tenants()
-    appraiser = PerTenantScan(
-        "rspamdApi", processing=cast("Any", judge), tenants=cast("Any", tenants), timeout=1.0, quarantine_as="reject"
-    )
-    with suppress(EngineUnavailable):
-        await appraiser.scan(Envelope("", tuple(map(str, range(len(outcomes))))), RAW)
+    judge = Judge(outcomes)
+    await scan_per_tenant(judge, len(outcomes))
     assert judge.kept == reported
+
+
+async def test_history_stores_nothing_when_one_scan_fails() -> None:
+    judge = Judge([D, EngineUnavailable("clamav")])
+    with pytest.raises(EngineUnavailable):
+        await scan_per_tenant(judge, 2)
+    assert judge.kept == []
+
+
+async def scan_per_tenant(judge: Judge, tenants: int) -> None:
+    source = PerTenantScan(
+        "rspamdApi", processing=cast("Any", judge), tenants=cast("Any", Tenants()), timeout=1.0, quarantine_as="reject"
+    )
+    await source.scan(Envelope("", tuple(map(str, range(tenants)))), RAW)
 
 
 @pytest.mark.parametrize(
