@@ -177,18 +177,18 @@ def _run(options: argparse.Namespace) -> int:
 def _add(options: argparse.Namespace) -> int:
     messages = find_messages(options.files)
 
-    async def add(teaching: ReportService, database: Database) -> list[tuple[str, UserReport | None]]:
+    async def add(service: ReportService, database: Database) -> list[tuple[str, UserReport | None]]:
         tenant = await find_tenant(database, options.tenant)
         with Progress(f"reporting to {tenant.name}", len(messages)) as progress:
-            return await _report_all(teaching, tenant, Kind(options.kind), messages, progress)
+            return await _report_all(service, tenant, Kind(options.kind), messages, progress)
 
-    reported = _teach(options, add)
-    kept = [(name, lesson) for name, lesson in reported if lesson is not None]
+    reported = _with_service(options, add)
+    kept = [(name, report) for name, report in reported if report is not None]
     if options.output == "json":
-        print_json([{"file": name, **_record(lesson)} for name, lesson in kept])
+        print_json([{"file": name, **_record(report)} for name, report in kept])
     else:
-        for name, lesson in kept:
-            print(f"{lesson.uid}  {_STAYS.get(lesson.state, lesson.state)}  {name}")
+        for name, report in kept:
+            print(f"{report.uid}  {_STAYS.get(report.state, report.state)}  {name}")
     empty = len(reported) - len(kept)
     left_out = f"; {empty} are empty and were left out" if empty else ""
     print(f"{len(kept)} of {len(reported)} messages are reported as {options.kind}{left_out}.", file=sys.stderr)
@@ -196,49 +196,49 @@ def _add(options: argparse.Namespace) -> int:
 
 
 async def _report_all(
-    teaching: ReportService, tenant: Tenant, kind: Kind, messages: Sequence[MessageFile], progress: Progress
+    service: ReportService, tenant: Tenant, kind: Kind, messages: Sequence[MessageFile], progress: Progress
 ) -> list[tuple[str, UserReport | None]]:
     """Report one message after the other; an empty one does not stop the others."""
     done: list[tuple[str, UserReport | None]] = []
     for message in messages:
-        lesson: UserReport | None = None
+        report: UserReport | None = None
         try:
-            lesson = await teaching.report_contents(ALL, tenant.uid, kind, operator(), contents=message.read())
+            report = await service.report_contents(ALL, tenant.uid, kind, operator(), contents=message.read())
         except EmptyEmail:
             print(f"mailwarden: {message.name} is empty.", file=sys.stderr)
         except LearningFull as error:
             raise CommandError(f"{error.message} {len(done)} of {len(messages)} messages were taken.") from None
-        done.append((message.name, lesson))
+        done.append((message.name, report))
         progress.advance(1)
     return done
 
 
 def _list(options: argparse.Namespace) -> int:
-    async def find(teaching: ReportService, database: Database) -> Sequence[UserReport]:
+    async def find(service: ReportService, database: Database) -> Sequence[UserReport]:
         tenant = await find_tenant(database, options.tenant)
-        return await teaching.reports(ALL, tenant.uid, limit=max(1, options.limit))
+        return await service.reports(ALL, tenant.uid, limit=max(1, options.limit))
 
-    lessons = _teach(options, find)
+    reports = _with_service(options, find)
     if options.output == "json":
-        print_json([_record(lesson) for lesson in lessons])
+        print_json([_record(report) for report in reports])
         return 0
     rows = [("UID", "KIND", "STATE", "REPORTED", "BY", "SUBJECT")]
-    for lesson in lessons:
-        moment = lesson.reported_at.strftime("%Y-%m-%d %H:%M")
-        rows.append((str(lesson.uid), lesson.kind, lesson.state, moment, lesson.reported_by, shown(lesson.subject)))
+    for report in reports:
+        moment = report.reported_at.strftime("%Y-%m-%d %H:%M")
+        rows.append((str(report.uid), report.kind, report.state, moment, report.reported_by, shown(report.subject)))
     print(table(rows))
     return 0
 
 
 def _undo(options: argparse.Namespace) -> int:
-    async def undo(teaching: ReportService, _: Database) -> None:
+    async def undo(service: ReportService, _: Database) -> None:
         for uid in options.uids:
             try:
-                await teaching.withdraw(ALL, uid, operator())
+                await service.withdraw(ALL, uid, operator())
             except ReportNotFound:
                 raise CommandError(f"There is no report {uid}; `mailwarden reports list` shows them.") from None
 
-    _teach(options, undo)
+    _with_service(options, undo)
     if options.output == "json":
         print_json({"takenBack": options.uids})
     else:
@@ -247,11 +247,11 @@ def _undo(options: argparse.Namespace) -> int:
 
 
 def _reset(options: argparse.Namespace) -> int:
-    async def reset(teaching: ReportService, database: Database) -> tuple[Tenant, int]:
+    async def reset(service: ReportService, database: Database) -> tuple[Tenant, int]:
         tenant = await find_tenant(database, options.tenant)
-        return tenant, await teaching.reset(ALL, tenant.uid, operator())
+        return tenant, await service.reset(ALL, tenant.uid, operator())
 
-    tenant, gone = _teach(options, reset)
+    tenant, gone = _with_service(options, reset)
     if options.output == "json":
         print_json({"forgotten": gone})
     else:
@@ -260,12 +260,12 @@ def _reset(options: argparse.Namespace) -> int:
 
 
 def _rebuild(options: argparse.Namespace) -> int:
-    async def rebuild(teaching: ReportService, database: Database) -> Tenant:
+    async def rebuild(service: ReportService, database: Database) -> Tenant:
         tenant = await find_tenant(database, options.tenant)
-        await teaching.rebuild(ALL, tenant.uid, operator())
+        await service.rebuild(ALL, tenant.uid, operator())
         return tenant
 
-    tenant = _teach(options, rebuild)
+    tenant = _with_service(options, rebuild)
     if options.output == "json":
         print_json({"tenantUid": tenant.uid, "rebuilding": True})
     else:
@@ -274,17 +274,17 @@ def _rebuild(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    async def ask(teaching: ReportService, database: Database) -> list[tuple[str, TrainingStatus]]:
+    async def ask(service: ReportService, database: Database) -> list[tuple[str, TrainingStatus]]:
         if options.tenant is not None:
             tenant = await find_tenant(database, options.tenant)
-            return [(tenant.name, await teaching.status(ALL, tenant.uid))]
+            return [(tenant.name, await service.status(ALL, tenant.uid))]
         names = {tenant.uid: tenant.name for tenant in await TenantStore(database).list(ALL)}
-        standings = await ReportStore(database).statuses(ALL)
-        return sorted(((names.get(each.tenant, ""), each) for each in standings), key=lambda pair: pair[0])
+        statuses = await ReportStore(database).statuses(ALL)
+        return sorted(((names.get(each.tenant, ""), each) for each in statuses), key=lambda pair: pair[0])
 
-    found = _teach(options, ask)
+    found = _with_service(options, ask)
     if options.output == "json":
-        print_json([{"name": name, **_builtins(learning_of(standing))} for name, standing in found])
+        print_json([{"name": name, **_builtins(learning_of(status))} for name, status in found])
         return 0
     rows = [("TENANT", "THREATS", "FINE", "WAITING", "SPEAKS")]
     for name, each in found:
@@ -295,21 +295,21 @@ def _status(options: argparse.Namespace) -> int:
     return 0
 
 
-def _teach(options: argparse.Namespace, question: Callable[[ReportService, Database], Awaitable[T]]) -> T:
+def _with_service(options: argparse.Namespace, operation: Callable[[ReportService, Database], Awaitable[T]]) -> T:
     """Run an operation with the same database and key as abby."""
     config = read(options.config / PATH, AbbyConfig)
     seal = ContentsSeal(read_ring(options.config / config.contents.key, "contents.key"))
 
     async def ask(database: Database) -> T:
         history = open_history(database)
-        teaching = ReportService(ReportStore(database), history, seal)
-        return await question(teaching, database)
+        service = ReportService(ReportStore(database), history, seal)
+        return await operation(service, database)
 
     return query_database(options, ask)
 
 
-def _record(lesson: UserReport) -> dict[str, object]:
-    return _builtins(report_of(lesson))
+def _record(report: UserReport) -> dict[str, object]:
+    return _builtins(report_of(report))
 
 
 def _builtins(record: msgspec.Struct) -> dict[str, object]:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import astuple
 
-from mailwarden.errors import EntryTooBroad, InvalidEntry
+from mailwarden.errors import EntryTooBroad, InvalidEntry, plain_problem
 from mailwarden.lists.catalogue import ListDefinition
 from mailwarden.wire.lists import MAX_COMMENT, ListEntryInput, PublicListsEntry
 
@@ -112,7 +112,7 @@ def _read_ndjson(file: TextIO) -> Iterator[Row | BadRow]:
         try:
             record = decoder.decode(text.encode("utf-8", "surrogateescape"))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            yield _bad(line, text, f"Not an entry as JSON: {error}")
+            yield _bad(line, text, f"Not an entry as JSON: {plain_problem(str(error))}")
         else:
             yield _checked(Row(line, record.entry, record.comment, record.expires))
 

@@ -67,11 +67,19 @@ def test_ndjson_takes_the_lines_of_an_export_and_bare_entries():
 
 
 @pytest.mark.parametrize(
-    "line", ['"a.example"', "{", '{"entry":7}', '{"entry":"a","coment":"typo"}', '{"comment":"x"}']
+    ("line", "problem"),
+    [
+        ('"a.example"', "must be an object, not a string"),
+        ("{", "truncated"),
+        ('{"entry":7}', "must be a string, not an integer"),
+        ('{"entry":"a","coment":"typo"}', "has the unknown field `coment`"),
+        ('{"comment":"x"}', "lacks the required field `entry`"),
+    ],
 )
-def test_an_invalid_ndjson_entry_is_reported_with_its_line(line):
+def test_an_invalid_ndjson_entry_is_reported_with_its_line(line, problem):
     bad, good = rows(f'{line}\n{{"entry":"b.example"}}\n', "ndjson")
     assert isinstance(bad, BadRow)
+    assert problem in bad.reason
     assert (bad.line, good) == (1, Row(2, "b.example"))
 
 

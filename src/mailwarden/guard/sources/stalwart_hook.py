@@ -20,7 +20,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Raw, Struct, field
 
-from mailwarden.errors import InvalidJson, MailwardenError, PayloadTooLarge, SchemaViolation
+from mailwarden.errors import InvalidJson, MailwardenError, PayloadTooLarge, SchemaViolation, plain_problem
 from mailwarden.guard.config import StalwartHook as Settings
 from mailwarden.guard.result_headers import result_fields
 from mailwarden.guard.sources.http_source import (
@@ -155,7 +155,8 @@ def _decode(raw: bytes | Raw, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
-        raise SchemaViolation(f"The hook's call cannot be read: {error}.") from None
+        place = str(error).partition(" - at ")[2] or "`$`"
+        raise SchemaViolation(f"The hook's call is invalid: {place} {plain_problem(str(error))}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise InvalidJson("The body is not JSON.") from None
 

@@ -95,6 +95,11 @@ def test_an_invalid_call_is_rejected(raw) -> None:
         read_request(raw)
 
 
+def test_an_invalid_value_is_named_without_python_types() -> None:
+    with pytest.raises(SchemaViolation, match=r"`\$\.context` must be an object, not an integer"):
+        read_request(b'{"context": 1}')
+
+
 def test_endless_fields_and_recipients_are_refused_before_they_are_made() -> None:
     call = hook_call(MESSAGE)
     call["message"]["headers"] = [["a", "b"]] * 300_000
