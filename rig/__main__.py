@@ -67,7 +67,9 @@ def _show_engines(engines: Engines) -> None:
 def _show_product(folder: Path, engines: Engines, product: Product) -> None:
     for service in product.services:
         print(f"{service.name:12}{service.url}")
-    print(f"{'console':12}{product.setup_link} (to begin with; afterwards {product.url}/console/)")
+    # Sessions and passkeys belong to the host name of the setup link; browsers reject passkeys for an IP address.
+    console = product.setup_link.partition("setup/")[0] or f"{product.url}/console/"
+    print(f"{'console':12}{product.setup_link} (the first time; afterwards {console})")
     samples = folder / "samples"
     samples.mkdir(exist_ok=True)
     for name, make in SAMPLES.items():
