@@ -4,7 +4,7 @@
 message; an engine analyzer has no message here but the engine's `answer`, as it came over the wire.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from mailwarden.analysis.analyzer import EngineAnswer, Known
 from mailwarden.analysis.engines import clamav, rspamd
+from mailwarden.analysis.engines.engine import ScanEngine
+from mailwarden.analysis.engines.table import ENGINES
 from mailwarden.analysis.observables import summarize
 from mailwarden.analysis.pipeline.registry import CONCLUDING, LOCAL, YARA
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
@@ -24,7 +26,13 @@ from mailwarden.settings.reader import read
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "deploy" / "yara"  # an operator's rules, of which the product has none itself
 SAMPLES = sorted(HERE.glob("*/*.yml"))
-NAMES = [*(local.name for local in LOCAL), *(concluding.name for concluding in CONCLUDING), "rspamd", "clamav"]
+# The function that turns an engine's answer, as it came over the wire, into findings.
+ANSWERS: dict[str, Callable[[bytes], Iterable[Finding]]] = {
+    "clamav": clamav.read_answer,
+    "rspamd": lambda answer: rspamd.findings_of(rspamd.read_answer(answer), rspamd.load_symbols()),
+}
+SCANNING = [engine.type_name for engine in ENGINES if issubclass(engine, ScanEngine)]
+NAMES = [*(local.name for local in LOCAL), *(concluding.name for concluding in CONCLUDING), *SCANNING]
 RULED = {name for rule in load_policy().rules for name in rule.needs}
 
 
@@ -43,10 +51,9 @@ class Sample(Struct, frozen=True):
 
 
 def find(analyzer: str, sample: Sample, path: Path) -> Iterable[Finding]:
-    if analyzer == "clamav":
-        return clamav.read_answer(sample.answer.encode())
-    if analyzer == "rspamd":
-        return rspamd.findings_of(rspamd.read_answer(sample.answer.encode()), rspamd.load_symbols())
+    if analyzer in SCANNING:
+        assert analyzer in ANSWERS, f"add the function that reads an answer of {analyzer} to ANSWERS in this file"
+        return ANSWERS[analyzer](sample.answer.encode())
     raw = path.with_suffix(".eml").read_bytes()
     given = sample.envelope
     envelope = Envelope(given.sender, ("bob@south.example",), given.remote_address, given.helo)
@@ -77,14 +84,14 @@ def test_a_sample_has_the_expected_and_no_refused_findings(path):
     found = {finding.name for finding in find(path.parent.name, sample, path)}
     assert set(sample.expect) - found == set()
     assert found & set(sample.refuse) == set()
-    assert found <= RULED, "a finding without a rule says nothing to anybody"
+    assert found <= RULED, "a finding has no rule: add one to policy/rules"
 
 
 @pytest.mark.parametrize("analyzer", NAMES)
 def test_every_analyzer_has_samples_that_find_and_one_that_refuses(analyzer):
     samples = [read(path, Sample) for path in SAMPLES if path.parent.name == analyzer]
-    assert any(sample.expect for sample in samples)
-    assert any(sample.refuse for sample in samples)
+    assert any(sample.expect for sample in samples), f"add a sample with `expect` to tests/analyzers/{analyzer}"
+    assert any(sample.refuse for sample in samples), f"add a sample with `refuse` to tests/analyzers/{analyzer}"
 
 
 def test_every_message_has_its_expectation():

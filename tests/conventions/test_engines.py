@@ -12,7 +12,9 @@ from mailwarden.analysis.engines.table import ENGINES
 from tests.conventions.project_files import SOURCE, name_of, parsed, python_files
 
 HOME = SOURCE / "analysis" / "engines"
-NAMES = re.compile("rspamd|clamav|clamd", re.IGNORECASE)
+# The patterns of each scanning engine's names, by its type.
+ENGINE_NAMES = {"rspamd": "rspamd", "clamav": "clamav|clamd"}
+NAMES = re.compile("|".join(ENGINE_NAMES.values()), re.IGNORECASE)
 # The scan source `rspamdApi` answers clients of Rspamd: its protocol has that name, whichever engine is asked.
 SOURCE_NAMES = re.compile(r"rspamd_?api", re.IGNORECASE)
 PROTOCOL = {"guard/sources/rspamd_api.py", "guard/config.py"}
@@ -55,20 +57,23 @@ def test_no_code_outside_its_module_names_an_engine() -> None:
     assert {name: words for name, words in found.items() if words} == {}
 
 
-def test_each_engine_names_only_itself() -> None:
-    shared = [file for file in HOME.glob("*.py") if not file.stem.startswith(("rspamd", "clamav", "table"))]
-    assert shared
-    assert {file.name for file in shared if any(NAMES.search(word) for word in words(file))} == set()
-    assert not any("clamav" in word.lower() for word in words(HOME / "rspamd.py"))
-    assert not any("rspamd" in word.lower() for word in words(HOME / "clamav.py"))
+@pytest.mark.parametrize(
+    "file", [file for file in sorted(HOME.glob("*.py")) if file.stem != "table"], ids=lambda file: file.stem
+)
+def test_each_engine_names_only_itself(file: Path) -> None:
+    others = [pattern for name, pattern in ENGINE_NAMES.items() if not file.stem.startswith(name)]
+    found = re.compile("|".join(others), re.IGNORECASE)
+    assert [word for word in words(file) if found.search(word)] == []
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.type_name)
 def test_an_engine_has_one_name_its_rules_and_its_samples(engine) -> None:
     assert issubclass(engine, ScanEngine | ConfirmingEngine), "nothing would ask it"
     assert engine.settings_type.__struct_config__.tag == engine.type_name
+    if issubclass(engine, ScanEngine):
+        assert engine.type_name in ENGINE_NAMES, "add the engine to ENGINE_NAMES in this file"
     assert engine.__module__ == f"mailwarden.analysis.engines.{engine.type_name}"
-    assert (SOURCE / "policy" / "rules" / f"{engine.type_name}.yml").is_file()
+    assert (SOURCE / "policy" / "rules" / f"{engine.type_name}.yml").is_file(), "add rules for its findings"
 
 
 def test_a_name_elsewhere_is_found(tmp_path: Path) -> None:

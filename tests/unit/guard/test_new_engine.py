@@ -20,6 +20,7 @@ from tests.samples.in_process_workers import InProcessWorkers
 
 ENVELOPE = Envelope("ada@north.example", ("bob@south.example",))
 MESSAGE = b"From: Ada <ada@north.example>\r\nTo: bob@south.example\r\nSubject: Minutes\r\n\r\nThe word is teapot.\r\n"
+TYPES = sorted((*(engine.type_name for engine in table.ENGINES), "words"))
 
 
 class WordSettings(EngineSettings, frozen=True, tag="words"):
@@ -100,7 +101,7 @@ def test_an_optional_engine_runs_only_where_it_is_named(configuration: Any) -> N
     ("text", "mistake"),
     [
         ("engines: {word: {}}", "engines.word: unknown name without a `type`; did you mean `words`?"),
-        ("engines: {x: {type: y}}", "engines.x.type: must be clamav or dns or rspamd or words"),
+        ("engines: {x: {type: y}}", f"engines.x.type: must be {' or '.join(TYPES)}"),
         ("engines: {words: {colour: red}}", "engines.words.colour: unknown key"),
         ("engines: {rspamd: {}, x: {type: rspamd}}", "engines: only one engine that checks the sender is possible"),
         ("engines: {words: }", "engines.words: is empty"),
