@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from mailwarden.lists.catalogue import CATALOGUE
+from mailwarden.lists.catalogue import CATALOGUE, Category
 from mailwarden.lists.matching import Match
 from mailwarden.model.observables import InnerFile, Observables
 from mailwarden.model.outcome import Decision
+from mailwarden.policy.decide import BLOCK_LISTS
 from tests.unit.guard.listing_case import (
     ADDRESS,
     ALIGNED,
@@ -89,7 +90,12 @@ def test_each_list_has_its_effect_in_either_scope(name, text, case, outcome, tag
 
 
 def test_every_list_has_an_effect_that_is_tested():
-    assert {row[0] for row in EFFECTS} == {definition.name for definition in CATALOGUE}
+    assert {row[0] for row in EFFECTS} == {definition.name for definition in CATALOGUE}, "add a row to EFFECTS"
+
+
+def test_every_blocklist_is_in_the_order_of_the_decision():
+    blocking = {definition.name for definition in CATALOGUE if definition.category is Category.BLOCK}
+    assert set(BLOCK_LISTS) == blocking, "add the list to BLOCK_LISTS in policy/decide.py"
 
 
 def test_an_empty_catalogue_of_entries_changes_nothing():

@@ -5,7 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.lists.checking import Found, keys_for, match_entries, readings_of, winners
+from mailwarden.lists.catalogue import CATALOGUE
+from mailwarden.lists.checking import READINGS, Found, keys_for, match_entries, readings_of, winners
 from mailwarden.lists.matching import Match
 from mailwarden.wire.lists import PublicListsEntry
 
@@ -81,3 +82,8 @@ def test_a_tenants_entry_wins_over_a_more_specific_global_one_and_rivals_are_com
 def present(entry: str, expires: str | None = None) -> PublicListsEntry:
     moment = "2026-01-01T00:00:00.000Z"
     return PublicListsEntry(entry, "", moment, "key:a", moment, "key:a", expires, 0, None)
+
+
+def test_a_value_is_checked_against_every_list():
+    checked = {name for reading in READINGS.values() for name in reading("a.example")}
+    assert checked == {definition.name for definition in CATALOGUE}, "add the list to READINGS in lists/checking.py"
