@@ -309,7 +309,8 @@ def _mistakes_between(files: Mapping[Path, RuleFile]) -> Iterable[Mistake]:
             if rule.id.partition(".")[0] != path.stem:
                 yield _mistake(path, rule.id, f"the id `{rule.id}` must begin with `{path.stem}.`, as its file does")
             if rule.tag and rule.tag not in declared:
-                yield _mistake(path, rule.tag, f"the tag `{rule.tag}` of `{rule.id}` is described nowhere")
+                fix = f"add it with one sentence to `tags` of {path.name}"
+                yield _mistake(path, rule.tag, f"no file describes the tag `{rule.tag}` of `{rule.id}`: {fix}")
     yield from _restraining_nobody(files, {*ids, *declared, *(identity.partition(".")[0] for identity in ids)})
     used = {rule.tag for file in files.values() for rule in file.rules}
     for tag, path in declared.items():

@@ -49,7 +49,10 @@ def test_a_good_rule_is_read(tmp_path):
     ("changes", "said"),
     [
         ({"more": "wieght: 3"}, "unknown key; did you mean `weight`?"),
-        ({"more": "tag: content.odd"}, "the tag `content.odd` of `odd.thing` is described nowhere"),
+        (
+            {"more": "tag: content.odd"},
+            "no file describes the tag `content.odd` of `odd.thing`: add it with one sentence to `tags`",
+        ),
         ({"more": "tag: weird.odd"}, "`weird.odd` has an unknown namespace"),
         ({"more": "tag: Content.odd"}, "must look like namespace.name"),
         ({"more": "technique: phishing"}, "must be a MITRE ATT&CK technique"),
