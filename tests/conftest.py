@@ -6,7 +6,7 @@ Properties are tried with the same examples every time, so that what passed here
 import asyncio
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from hypothesis import settings
 from rig.engines import Engines, start_engines
 
 if TYPE_CHECKING:
+    from mailwarden.database.pool import Database
     from tests.acceptance.deployment import DeploymentTemplate
 
 TEMPLATE = "mailwarden_template"
@@ -62,6 +63,16 @@ def database_url(engines: Engines, database_template: str) -> Iterator[str]:
     name = f"test_{next(_numbers)}"
     yield engines.postgresql.create_database(name, template=database_template)
     engines.postgresql.drop_database(name)
+
+
+@pytest.fixture
+async def database(database_url: str) -> "AsyncIterator[Database]":
+    """Return a connection pool of this test's database."""
+    from mailwarden.database.pool import Database
+
+    opened = Database(database_url)
+    yield opened
+    await opened.close()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Opens every history store for the contract tests; another implementation is one more parameter."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -13,12 +13,10 @@ OpenStore = Callable[[], HistoryStore]
 
 
 @pytest.fixture(params=["postgresql"])
-async def open_store(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OpenStore]:
+def open_store(database: Database, monkeypatch: pytest.MonkeyPatch) -> OpenStore:
     """Open a store over the same data with each call."""
     monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 60.0)  # a busy machine must not end a search
-    database = Database(database_url)
-    yield lambda: open_history(database)
-    await database.close()
+    return lambda: open_history(database)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -29,13 +29,6 @@ def running_again(engines: Engines) -> Iterator[None]:
     yield
     if not engines.postgresql.running:
         engines.postgresql.start()
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = Database(database_url)
-    yield database
-    await database.close()
 
 
 async def test_history_written_during_an_outage_arrives_after_it_and_nothing_is_doubled(

@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -23,13 +22,6 @@ from mailwarden.telemetry.metrics import Metrics
 from tests.samples.finished import finished_request
 
 ALL = Scope.deployment()
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = Database(database_url)
-    yield database
-    await database.close()
 
 
 @pytest.fixture

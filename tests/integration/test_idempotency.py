@@ -1,7 +1,6 @@
 """Idempotency keys in a real PostgreSQL."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
@@ -16,10 +15,8 @@ pytestmark = pytest.mark.contract("3 Idempotency-Key")
 
 
 @pytest.fixture
-async def store(database_url: str) -> AsyncIterator[IdempotencyStore]:
-    database = Database(database_url)
-    yield IdempotencyStore(database)
-    await database.close()
+def store(database: Database) -> IdempotencyStore:
+    return IdempotencyStore(database)
 
 
 async def age(url: str, text: str) -> None:

@@ -1,7 +1,6 @@
 """What a change of a list would have done, answered from history in a real PostgreSQL."""
 
 import random
-from collections.abc import AsyncIterator
 from uuid import UUID
 
 import msgspec
@@ -29,16 +28,9 @@ ACTOR = Actor("user:ada")
 
 
 @pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = Database(database_url)
-    yield database
-    await database.close()
-
-
-@pytest.fixture
 def estimator(database: Database, monkeypatch: pytest.MonkeyPatch) -> ImpactEstimator:
     # How long it may take is another test's matter: a busy machine changes no answer here.
-    for name in ("COUNT_SECONDS", "READ_SECONDS", "ASK_SECONDS", "JUDGE_SECONDS"):
+    for name in ("COUNT_SECONDS", "READ_SECONDS", "LOOKUP_SECONDS", "JUDGE_SECONDS"):
         monkeypatch.setattr(impact_module, name, 60.0)
     return ImpactEstimator(open_history(database), EntryStore(database), POLICY)
 

@@ -25,13 +25,6 @@ SOAR = Actor("key:soar", "192.0.2.7", "request-1")
 
 
 @pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = Database(database_url)
-    yield database
-    await database.close()
-
-
-@pytest.fixture
 async def store(database: Database, database_url: str) -> AsyncIterator[ListStore]:
     streams = Database(database_url, 4, 60.0)
     yield ListStore(database, streams)

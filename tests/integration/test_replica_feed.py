@@ -31,13 +31,6 @@ MakeFeed = Callable[..., tuple[Feed, Replica]]
 
 
 @pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = Database(database_url)
-    yield database
-    await database.close()
-
-
-@pytest.fixture
 async def lists(database: Database) -> Lists:
     return Lists(ListStore(database, database))
 

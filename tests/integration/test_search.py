@@ -1,7 +1,6 @@
 """Searches of a made-up history in a real PostgreSQL: the same answers as reading every row, and by the index."""
 
 import random
-from collections.abc import AsyncIterator
 from uuid import UUID
 
 import asyncpg
@@ -25,13 +24,6 @@ from tests.samples.finished import finished_request
 
 ALL = Scope.deployment()
 ROWS = 1_800
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = Database(database_url)
-    yield database
-    await database.close()
 
 
 def matches(query: Query, request: FinishedRequest) -> bool:

@@ -1,7 +1,6 @@
 """Tenants in a real PostgreSQL, and the directory that follows them."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import cast
 from uuid import uuid4
@@ -18,13 +17,6 @@ from mailwarden.model.tenant import AssignedBy, Profile
 from tests.waiting import eventually
 
 ALL = Scope.deployment()
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = Database(database_url)
-    yield database
-    await database.close()
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ from tests.integration.learning.learning_setup import ALL, SEAL, LearningSetup, 
 
 
 @pytest.fixture
-async def setup(engines: Engines, database_url: str) -> AsyncIterator[LearningSetup]:
-    database = Database(database_url)
+async def setup(engines: Engines, database: Database) -> AsyncIterator[LearningSetup]:
     tenants = TenantStore(database)
     made = [(await tenants.create(ALL, name)).uid for name in ("North", "South")]
     report_store, history = ReportStore(database), open_history(database)
@@ -26,4 +25,3 @@ async def setup(engines: Engines, database_url: str) -> AsyncIterator[LearningSe
     rspamd = RspamdEngine("rspamd", RspamdSettings(engines.rspamd.address, max_concurrency=8))
     yield LearningSetup(report_service, learning, report_store, history, rspamd, (made[0], made[1]))
     await learning.stop()
-    await database.close()

@@ -1,6 +1,5 @@
 """Reports in PostgreSQL: what was given once stays, whoever says something else of it."""
 
-from collections.abc import AsyncIterator
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,13 +14,6 @@ from mailwarden.model.scope import Actor, Scope
 ALL = Scope.deployment()
 ANN, BOB = Actor("ann"), Actor("bob")
 DIGEST = b"d" * 32
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    opened = Database(database_url)
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """What reports say about who writes to whom: it holds as long as the report does, however often it is said."""
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
@@ -44,20 +43,18 @@ class ReportedSender:
 
 
 @pytest.fixture
-async def reported_sender(database_url: str) -> AsyncIterator[ReportedSender]:
-    database = Database(database_url)
+async def reported_sender(database: Database) -> ReportedSender:
     tenant = (await TenantStore(database).create(ALL, "North")).uid
     history = open_history(database)
     request = finished_request(tenant)
     await history.save(ALL, [request])
     for _ in range(2):
         await count_sender(history.senders, request)
-    yield ReportedSender(
+    return ReportedSender(
         ReportService(ReportStore(database), history, ContentsSeal(KeyRing.of(b"k" * 32))),
         history.senders,
         request,
     )
-    await database.close()
 
 
 async def test_repeated_reports_keep_the_sender_forgotten(reported_sender: ReportedSender):

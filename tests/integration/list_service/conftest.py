@@ -1,7 +1,5 @@
 """A list_service with lists on it, in a database of its own, and two tenants."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from mailwarden.access.tenants import TenantStore
@@ -11,13 +9,6 @@ from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.service import Lists, ListService
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Scope
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = Database(database_url)
-    yield database
-    await database.close()
 
 
 @pytest.fixture
