@@ -4,13 +4,15 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator
+from typing import cast
 
 import asyncpg
 import pytest
 import structlog
 
-from mailwarden.database.pool import Database
+from mailwarden.database.pool import Connection, Database
 from mailwarden.errors import StorageUnavailable
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ async def test_a_connection_that_was_cut_is_replaced(database: Database, databas
     async def be_cut() -> None:
         async with database.connection() as connection:
             await other.execute("SELECT pg_terminate_backend($1)", backend)
-            await asyncio.sleep(0.1)
+            await eventually(cast("asyncpg.Connection", connection).is_closed)
             await connection.execute("SELECT 1")
 
     with pytest.raises(StorageUnavailable):
@@ -91,17 +93,25 @@ async def test_a_wrong_call_is_a_bug_and_not_an_outage(database: Database) -> No
     assert await database.probe()
 
 
-async def test_a_cancelled_caller_gives_its_connection_back(database: Database) -> None:
+async def wait_for_sleep(observer: Connection) -> None:
+    """Wait until PostgreSQL executes a statement that sleeps."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep(%'"
+    await eventually(lambda: observer.fetchval(query))
+
+
+async def test_a_cancelled_caller_gives_its_connection_back(database: Database, database_url: str) -> None:
     async def wait_long() -> None:
         async with database.connection() as connection:
             await connection.execute("SELECT pg_sleep(30)")
 
+    observer = await asyncpg.connect(database_url)
     for _ in range(3):
         task = asyncio.create_task(wait_long())
-        await asyncio.sleep(0.1)
+        await wait_for_sleep(observer)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+    await observer.close()
     async with database.connection(1), database.connection(1):
         assert await asyncio.sleep(0, True)
 
@@ -121,8 +131,10 @@ async def test_a_close_keeps_its_deadline_while_a_statement_runs(database_url: s
         async with database.connection() as connection:
             await connection.execute("SELECT pg_sleep(15)")
 
+    observer = await asyncpg.connect(database_url)
     task = asyncio.create_task(wait_long())
-    await asyncio.sleep(0.2)
+    await wait_for_sleep(observer)
+    await observer.close()
     began = time.perf_counter()
     await database.close(0.3)
     assert time.perf_counter() - began < 8

@@ -170,7 +170,7 @@ async def test_the_directory_keeps_its_state_while_the_database_is_down(database
     directory = TenantDirectory(TenantStore(database), interval=0.05)
     await directory.start()
     await database.close()
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # several refreshes fail meanwhile
     assert directory.loaded
     assert directory.assign("a@acme.example").by is AssignedBy.DEFAULT
     await directory.stop()

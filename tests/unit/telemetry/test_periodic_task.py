@@ -41,7 +41,7 @@ async def test_a_task_can_run_at_once_and_ends_when_stopped() -> None:
     await task.stop()
     assert done == [1]
     task.start()
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.01)  # the interval is 60 s: no run
     await task.stop()
     assert done == [1]
 
