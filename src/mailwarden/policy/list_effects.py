@@ -47,8 +47,13 @@ def failed_report(sentence: str, milliseconds: float) -> Report:
     return Report(ANALYZER, True, Status.FAILED, milliseconds, (), failure, ENGINE)
 
 
-def without_allowed_links(evidence: Evidence, listing: Listing, observables: Observables) -> Evidence:
-    """Return the evidence without the findings about links that a list allows."""
+def without_allowed_links(
+    evidence: Evidence, listing: Listing, observables: Observables, *, all_pages: bool = True
+) -> Evidence:
+    """Return the evidence without the findings about links that a list allows.
+
+    Without `all_pages` the observables lack pages of some hosts: findings about a whole host stay.
+    """
     if not listing.allowed_urls:
         return evidence
     urls = observables.urls
@@ -56,7 +61,7 @@ def without_allowed_links(evidence: Evidence, listing: Listing, observables: Obs
 
     def is_dropped(finding: Finding) -> bool:
         whole = omitted.isdisjoint({(finding.name, finding.place), (finding.name, WHOLE_MESSAGE)})
-        return whole and _is_allowed(finding, listing, urls)
+        return whole and _is_allowed(finding, listing, urls, all_pages=all_pages)
 
     return _without(evidence, is_dropped)
 
@@ -108,15 +113,21 @@ def _finding_of(hit: ListHit) -> Finding:
     return Finding(finding_name(hit), hit.place, facts)
 
 
-def _is_allowed(finding: Finding, listing: Listing, urls: tuple[str, ...]) -> bool:
+def _is_allowed(finding: Finding, listing: Listing, urls: tuple[str, ...], *, all_pages: bool) -> bool:
     url = finding.facts.get("url")
     if isinstance(url, str):
-        return url in listing.allowed_urls
+        # An analyzer reports one link of a host: the finding may be about every other link to it as well.
+        return listing.allowed_urls.issuperset((url, *_links_to(host_of(url), urls)))
     hosts = finding.facts.get("hosts")  # all hosts of an engine's finding, separated by commas
-    return isinstance(hosts, str) and all(_all_allowed(host, listing, urls) for host in hosts.split(", "))
+    return all_pages and isinstance(hosts, str) and all(_all_allowed(host, listing, urls) for host in hosts.split(", "))
 
 
 def _all_allowed(host: str, listing: Listing, urls: tuple[str, ...]) -> bool:
     """Return whether the message has links to this host or its subdomains, and all of them are allowed."""
-    links = [url for url in urls if host and f".{host_of(url)}".endswith(f".{host}")]
+    links = _links_to(host, urls)
     return bool(links) and listing.allowed_urls.issuperset(links)
+
+
+def _links_to(host: str, urls: tuple[str, ...]) -> list[str]:
+    """Return the links to this host and its subdomains."""
+    return [url for url in urls if host and f".{host_of(url)}".endswith(f".{host}")]

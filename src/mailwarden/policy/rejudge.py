@@ -134,10 +134,11 @@ class RejudgedMessage:
         self._recorded_hits = request.listing.acting
         self._rest = without_lists(request.evidence)
         matched = tuple(hit.value for hit in request.listing.of("url-block", "url-allow"))
-        self._observables = observables_of(request, (*matched, *_urls_of(request)))
+        stored = (*matched, *_stored_urls(request))
+        self._observables = observables_of(request, (*stored, *_start_pages(request)))
         # A few pages cannot show that all pages of a host are allowed: then the findings of engines stay.
-        pages = edit.list_name == "url-allow" and any("/" in entry for entry in edit.entries)
-        self._links = replace(self._observables, urls=()) if pages else self._observables
+        self._all_pages = edit.list_name != "url-allow" or all("/" not in entry for entry in edit.entries)
+        self._links = self._observables if self._all_pages else replace(self._observables, urls=stored)
 
     @property
     def acted(self) -> bool:
@@ -216,7 +217,7 @@ class RejudgedMessage:
 
     def _decided(self, policy: Policy, listing: Listing) -> tuple[Verdict, Decision] | None:
         """Judge and decide with this listing, or return None if only an engine knows the result."""
-        rest = without_allowed_links(self._rest, listing, self._links)
+        rest = without_allowed_links(self._rest, listing, self._links, all_pages=self._all_pages)
         judgement, decision = judge_again(self.request, for_tenant(policy, self.request.weights), rest, listing)
         return (judgement.verdict, decision) if decision else None
 
@@ -280,12 +281,16 @@ def _match(hit: ListHit) -> Match:
     return Match(hit.list_name, hit.entry, hit.tenant)
 
 
-def _urls_of(request: FinishedRequest) -> Iterable[str]:
-    """Yield the stored links and the URLs in their texts; for a host without a stored link, its start page."""
+def _stored_urls(request: FinishedRequest) -> Iterable[str]:
+    """Yield the stored links and the URLs in their texts."""
     links = request.summary.links
-    linked = {link.host or host_of(link.target) for link in links}
     yield from (link.target for link in links)
     yield from (url for link in links for url in find_urls(link.text))
+
+
+def _start_pages(request: FinishedRequest) -> Iterable[str]:
+    """Yield the start page of each host without a stored link."""
+    linked = {link.host or host_of(link.target) for link in request.summary.links}
     yield from (f"http://{host}/" for host in request.summary.url_hosts if host not in linked)
 
 

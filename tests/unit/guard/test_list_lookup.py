@@ -88,6 +88,13 @@ def test_a_finding_about_an_allowed_link_is_dropped_and_one_about_another_stays(
     assert left(*about) == (about[1],)
 
 
+def test_a_finding_stays_while_another_link_to_its_host_is_not_allowed():
+    finding = Finding("urls.free-hosting", facts={"url": "https://good.example/a"})
+    more = Observables(urls=(*OBSERVED.urls, "https://good.example/other"))
+    assert left(finding, observables=more) == (finding,)
+    assert left(finding) == ()
+
+
 @pytest.mark.parametrize(
     ("options", "stays"),
     [
