@@ -1,5 +1,7 @@
 """Heavy messages do not keep others waiting: the starvation attack, small, against real processes."""
 
+from statistics import median
+
 import pytest
 
 from tests.faults.conftest import Note, Start
@@ -8,9 +10,9 @@ from torture.harm import measure_harm, p99
 
 pytestmark = pytest.mark.slow
 
-# `make bench-fairness` measures the promised 2 on a quiet machine. Of sixty messages the p99 is the slowest, so that a
-# pause of the machine counts; one queue for all messages made every one wait for many seconds.
-STARVED = 5.0
+# `make bench-fairness` measures the p99 with hundreds of messages. Of sixty, the p99 is the slowest one, and a pause of
+# the machine decides it. With one queue for all messages, every one waited for many seconds.
+STARVED = 3.0
 SOON_MILLISECONDS = 1_000.0
 
 
@@ -20,6 +22,7 @@ async def test_a_harmless_message_is_not_kept_waiting_by_heavy_ones(attack: str,
     product = start_own_product()
     harm = await measure_harm(product, attack, phases=1, messages=60)
     note(str(harm))
-    assert harm.sent or p99(harm.beside) < SOON_MILLISECONDS, "the attack came"
-    assert harm.ratio < STARVED or p99(harm.beside) < SOON_MILLISECONDS, str(harm)
+    assert harm.sent > 0, "messages of the attack were answered"
+    assert median(harm.beside) < STARVED * median(harm.alone), str(harm)
+    assert p99(harm.beside) < SOON_MILLISECONDS, str(harm)
     await check_nothing_spooled(product)

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from mailwarden.telemetry.logs import get_logger
 
 _FIRST_INHERITED_SOCKET = 3
+_SEND_SECONDS = 0.5  # if the service manager reads nothing and its queue is full
 _PINGS_PER_TIMEOUT = 3  # systemd kills the process after one timeout without a ping
 
 log = get_logger(__name__)
@@ -24,7 +25,8 @@ def notify(state: str) -> None:
     if not address.startswith(("/", "@")):
         return
     target = "\0" + address[1:] if address.startswith("@") else address
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sender:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(_SEND_SECONDS)
         try:
             sender.sendto(state.encode(), target)
         except OSError as error:
