@@ -34,7 +34,7 @@ def start_logging(program: str, level: str = "info") -> None:
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
-    return cast("structlog.typing.FilteringBoundLogger", structlog.get_logger(room=name))
+    return cast("structlog.typing.FilteringBoundLogger", structlog.get_logger(module=name))
 
 
 class _ToStructlog(logging.Handler):
