@@ -112,6 +112,14 @@ def test_a_macro_project_is_found_at_any_path(name):
         zipped({"[Content_Types].xml": "<Types/>", "a.rels": (f"<?xml version='1.0'?>{RELATION}").format(
             kind="hyperlink", target=URL).encode("utf-16")}),
         zipped({"mimetype": "application/vnd.oasis.opendocument.text", "content.xml": f"<text:a xlink:href='{URL}'/>"}),
+        zipped({"mimetype": "application/vnd.oasis.opendocument.text", "content.xml":
+            f"<text:a xlink:href = '&#104;{URL[1:]}'/>"}),
+        zipped({"[Content_Types].xml": "<Types/>", "word/document.xml": f'<v:rect href="{URL}" target="_blank"/>'}),
+        zipped({"[Content_Types].xml": "<Types/>", "Documents/1/Pages/1.fpage":
+            f'<Path FixedPage.NavigateUri="{URL}"/>'}),
+        zipped({"[Content_Types].xml": "<Types/>", "visio/pages/page1.xml": f'<Cell N="Address" V="{URL}"/>'}),
+        f"<?xml version='1.0'?><?mso-application progid='Excel.Sheet'?><Cell ss:HRef='{URL}'/>".encode(),
+        f"<?xml version='1.0'?><?mso-application progid='Word.Document'?><w:hlink w:dest='{URL}'/>".encode(),
         compound({"WordDocument": b"\0" * 600 + f'\x13 HYPERLINK "{URL}" \x14'.encode()}),
         compound({"Workbook": b"\0" * 600 + URL.encode("utf-16-le")}),
         b'{\\rtf1{\\field{\\*\\fldinst{\\b HYPER\\b0 LINK "' + URL.encode() + b'"}}{\\fldrslt m}}}',

@@ -58,7 +58,12 @@ _RUN = re.compile(r"(?:powershell|cmd(?:\.exe)?|mshta|wscript|cscript|rundll32|r
 _MACRO_TYPE = re.compile(rb"ms-office\.vbaProject|wordprocessingml\.vbaData|\.macroEnabled", re.IGNORECASE)
 _MACRO_SHEET_TYPE = re.compile(rb"ms-excel\.(?:intl)?macrosheet", re.IGNORECASE)
 _BINARY = re.compile(rb"<(?:pkg:binaryData|w:binData|o:oleObject|office:binary-data)\b[^<>]*>([A-Za-z0-9+/=\s]+)<")
-_OPEN_LINK = re.compile(rb"xlink:href=(?:\"([^\"]*)\"|'([^']*)')")
+# Links written at their place instead of as relations: OpenDocument (xlink:href), VML shapes (href), XPS (NavigateUri),
+# Word 2003 (w:dest), Excel 2003 (ss:HRef) and Visio (the cell Address).
+_INLINE_LINK = re.compile(
+    rb"(?:href|NavigateUri|w:dest|Address[\"']\s{1,9}V)\s{0,9}=\s{0,9}(?:\"([^\"<]{1,4000})|'([^'<]{1,4000}))",
+    re.IGNORECASE,
+)
 _OPEN_LOADED = re.compile(
     rb"<(?:draw:object|draw:object-ole|draw:plugin|draw:applet|draw:floating-frame|text:section-source|meta:template"
     rb"|table:cell-range-source|office:script)\b[^<>]*xlink:href=[\"']([^\"']+)[\"']"
@@ -232,8 +237,12 @@ class _Package:
         self._read_fields(data)
         if name == "word/document.xml":
             self.letters = sum(map(len, _TEXT.findall(data)))
+        for one, two in _INLINE_LINK.findall(data):
+            target = unescape((one or two).decode("utf-8", "replace")).strip()
+            if target[:4].lower() == "http":
+                self._add_link(target)
         if b"xlink:href" in data:
-            self._read_open_links(data)
+            self._read_loaded(data)
         if b"encryption-data" in data and name == "meta-inf/manifest.xml":
             self._coverage.encrypted(self._place, "the document is encrypted")
 
@@ -275,12 +284,8 @@ class _Package:
             for found in _FORMULA_LINK.finditer(data):
                 self._add_link(unescape(found[1].decode("utf-8", "replace")))
 
-    def _read_open_links(self, data: bytes) -> None:
-        """Read the links of an OpenDocument, and what it loads from elsewhere."""
-        for one, two in _OPEN_LINK.findall(data):
-            target = unescape((one or two).decode("utf-8", "replace")).strip()
-            if target[:4].lower() == "http":
-                self._add_link(target)
+    def _read_loaded(self, data: bytes) -> None:
+        """Read what an OpenDocument loads from elsewhere, and its scripts."""
         for place in _OPEN_LOADED.findall(data):
             target = unescape(place.decode("utf-8", "replace"))
             if _REMOTE.match(target):
