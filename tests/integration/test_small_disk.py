@@ -50,7 +50,7 @@ def test_a_full_disk_takes_nothing_and_takes_it_again_when_it_is_over(disk: Smal
 
 
 def test_a_folder_that_is_no_disk_is_never_filled(tmp_path: Path):
-    with pytest.raises(RigError, match="no disk of its own"):
+    with pytest.raises(RigError, match="no file system of its own"):
         SmallDisk(tmp_path, 1).keep_full(threading.Event())
 
 
