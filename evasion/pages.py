@@ -288,5 +288,5 @@ def charset_cases() -> Iterator[tuple[str, bytes]]:
     yield "charset: in quotes with a comment", with_page(seven, 'text/html; charset="utf-7" (really)')
     yield "charset: utf-7 by meta", with_page(b'<meta charset="utf-7">' + seven, "text/html")
     yield "charset: utf-7 by byte order mark", with_page(b"+/v8-" + seven, "text/html")
-    yield "charset: unknown label", encoded_page(text.encode("cp037"), "text/html; charset=x-unknown")
+    yield "charset: unknown label", encoded_page(text.encode("cp037"), "text/html; charset=x-no-such-charset")
     yield "charset: scsu", encoded_page(b"\x0e\xfe\xff" + text.encode("utf-16-be"), "text/html; charset=scsu")
