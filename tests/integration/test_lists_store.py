@@ -272,7 +272,7 @@ async def test_a_snapshot_ignores_later_changes(lists: Lists) -> None:
 
 
 async def test_a_reader_that_stops_loses_its_snapshot(database: Database, database_url: str) -> None:
-    streams = Database(database_url, 1, 60.0)
+    streams = Database(database_url, 1, 5.0)
     lists = Lists(ListStore(database, streams, stream_seconds=1.0))
     await add(lists, GLOBAL, "sender-block", *(f"n{n}.example" for n in range(500)))
 
