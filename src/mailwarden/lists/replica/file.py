@@ -162,29 +162,27 @@ class WriterLock:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    connection = _connect(path, "ro", wait=_READER_WAIT, statements=256)
-    connection.execute(f"PRAGMA cache_size = -{_READER_CACHE_KIB}")
-    return connection
+    cache = f"PRAGMA cache_size = -{_READER_CACHE_KIB}"
+    return _connect(path, "ro", cache, wait=_READER_WAIT, statements=256)
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
-    connection = _connect(path, "rw")
-    connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA secure_delete = OFF")
-    return connection
+    cache = f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}"
+    return _connect(path, "rw", cache, "PRAGMA synchronous = NORMAL", "PRAGMA secure_delete = OFF")
 
 
 def create_file(path: Path) -> sqlite3.Connection:
     """Make an empty file to be filled at once: nothing of it counts before `finish_file`."""
-    connection = _connect(path, "rwc")
-    connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
-    connection.execute("PRAGMA journal_mode = OFF")
-    connection.execute("PRAGMA synchronous = OFF")
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
-    connection.executescript(_TABLES)
-    return connection
+    return _connect(
+        path,
+        "rwc",
+        f"PRAGMA page_size = {PAGE_SIZE}",
+        "PRAGMA journal_mode = OFF",
+        "PRAGMA synchronous = OFF",
+        "PRAGMA locking_mode = EXCLUSIVE",
+        f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}",
+        _TABLES,
+    )
 
 
 def finish_file(path: Path, connection: sqlite3.Connection) -> None:
@@ -199,7 +197,10 @@ def finish_file(path: Path, connection: sqlite3.Connection) -> None:
         connection.close()
 
 
-def _connect(path: Path, mode: str, *, wait: float = _WRITER_WAIT, statements: int = 32) -> sqlite3.Connection:
+def _connect(
+    path: Path, mode: str, *setup: str, wait: float = _WRITER_WAIT, statements: int = 32
+) -> sqlite3.Connection:
+    """Open a file and execute the scripts of its setup; a file that is no database leaves no connection open."""
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode={mode}",
         uri=True,
@@ -208,7 +209,12 @@ def _connect(path: Path, mode: str, *, wait: float = _WRITER_WAIT, statements: i
         check_same_thread=False,  # one thread at a time, though not always the same one
         cached_statements=statements,
     )
-    connection.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
+    try:
+        for script in (f"PRAGMA mmap_size = {MAPPED_BYTES}", *setup):
+            connection.executescript(script)
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
 
 
