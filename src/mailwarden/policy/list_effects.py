@@ -3,8 +3,9 @@
 Security: senders choose the hosts that a finding names. A finding is removed only if all its hosts are allowed.
 """
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -56,12 +57,12 @@ def without_allowed_links(
     """
     if not listing.allowed_urls:
         return evidence
-    urls = observables.urls
+    links = _Links(observables.urls, listing.allowed_urls, all_pages=all_pages)
     omitted = {(each.name, each.place) for report in evidence.reports for each in report.omitted}
 
     def is_dropped(finding: Finding) -> bool:
         whole = omitted.isdisjoint({(finding.name, finding.place), (finding.name, WHOLE_MESSAGE)})
-        return whole and _is_allowed(finding, listing, urls, all_pages=all_pages)
+        return whole and links.allow(finding)
 
     return _without(evidence, is_dropped)
 
@@ -113,21 +114,36 @@ def _finding_of(hit: ListHit) -> Finding:
     return Finding(finding_name(hit), hit.place, facts)
 
 
-def _is_allowed(finding: Finding, listing: Listing, urls: tuple[str, ...], *, all_pages: bool) -> bool:
-    url = finding.facts.get("url")
-    if isinstance(url, str):
-        # An analyzer reports one link of a host: the finding may be about every other link to it as well.
-        return listing.allowed_urls.issuperset((url, *_links_to(host_of(url), urls)))
-    hosts = finding.facts.get("hosts")  # all hosts of an engine's finding, separated by commas
-    return all_pages and isinstance(hosts, str) and all(_all_allowed(host, listing, urls) for host in hosts.split(", "))
+class _Hosts:
+    """The hosts of some links, sorted from the top-level domain down, so that a lookup does not read all of them."""
+
+    def __init__(self, urls: Iterable[str]) -> None:
+        self._reversed = sorted({f".{host_of(url)}"[::-1] for url in urls})
+
+    def include(self, host: str) -> bool:
+        """Return whether one of the links leads to this host or to a subdomain of it."""
+        start = f".{host}"[::-1]
+        at = bisect_left(self._reversed, start)
+        return bool(host) and at < len(self._reversed) and self._reversed[at].startswith(start)
 
 
-def _all_allowed(host: str, listing: Listing, urls: tuple[str, ...]) -> bool:
-    """Return whether the message has links to this host or its subdomains, and all of them are allowed."""
-    links = _links_to(host, urls)
-    return bool(links) and listing.allowed_urls.issuperset(links)
+class _Links:
+    """The links of a message: which lead where, and which of them a list allows."""
 
+    def __init__(self, urls: Collection[str], allowed: Collection[str], *, all_pages: bool) -> None:
+        self._allowed = allowed
+        self._all_pages = all_pages
+        self._all = _Hosts(urls)
+        self._others = _Hosts(url for url in urls if url not in allowed)
 
-def _links_to(host: str, urls: tuple[str, ...]) -> list[str]:
-    """Return the links to this host and its subdomains."""
-    return [url for url in urls if host and f".{host_of(url)}".endswith(f".{host}")]
+    def allow(self, finding: Finding) -> bool:
+        """Return whether a finding is about allowed links only."""
+        url = finding.facts.get("url")
+        if isinstance(url, str):
+            # An analyzer reports one link of a host: the finding may be about every other link to it as well.
+            return url in self._allowed and not self._others.include(host_of(url))
+        hosts = finding.facts.get("hosts")  # all hosts of an engine's finding, separated by commas
+        return self._all_pages and isinstance(hosts, str) and all(map(self._allow_host, hosts.split(", ")))
+
+    def _allow_host(self, host: str) -> bool:
+        return self._all.include(host) and not self._others.include(host)
