@@ -13,7 +13,7 @@ setup: packages ## Install the Debian packages, the virtual environment and the 
 	@$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/develop.txt
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m compileall -q src rig
-	@$(BIN)/python -m mailwarden.policy.rules
+	@$(BIN)/mailwarden compile
 	@echo "Ready: make run"
 
 packages:

@@ -30,7 +30,7 @@ unshare --mount sh -eu -c 'mount --rbind /proc "$0/proc" && exec chroot "$0" sh 
     python3 -m venv .venv
     .venv/bin/pip install --quiet --require-hashes --no-deps -r requirements/develop.txt
     .venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
-    .venv/bin/python -m mailwarden.policy.rules
+    .venv/bin/mailwarden compile >/dev/null
     .venv/bin/python --version
     .venv/bin/pytest -q -n 2 -p no:schemathesis tests/unit tests/analyzers tests/configuration tests/conventions -m "not slow"
 '

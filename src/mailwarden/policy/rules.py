@@ -409,8 +409,3 @@ def _problems(known: Mapping[str, Rule], weights: Mapping[str, int]) -> Iterator
         else:
             changed = replace(known[name], weight=weight)
             yield from (f"`{name}` cannot weigh {weight}: {problem}." for _, problem in changed.mistakes())
-
-
-if __name__ == "__main__":
-    _policy = read_policy(FOLDER)
-    write_compiled(_policy.rules, _policy.tags, _policy.verdicts)

@@ -242,7 +242,7 @@ def _repeated(shape: Shape, least: int, most: int) -> Shape:
     return Shape(exact, shape.best, shape.begins, shape.ends, shape.crosses)
 
 
-def commonness(words: Words) -> float:
+def commonness(words: Iterable[str]) -> float:
     """Return roughly how often one of the words begins at a letter of a text; 1.0 if one of them is empty."""
     return sum(prod(map(_chance, word)) * (1 if len(word.strip()) > 2 else 4) for word in words)
 

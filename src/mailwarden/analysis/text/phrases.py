@@ -6,14 +6,16 @@ A phrase is written in lower case; `..` stands for up to 40 characters of the sa
 Security: the text is hostile, the phrases are ours; RE2 is linear, reported words are cut.
 """
 
+import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from importlib.resources import files
+from pathlib import Path
 from string import ascii_letters, digits
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 import ahocorasick
+import msgspec
 import re2
 from msgspec import Struct, convert
 from ruamel.yaml import YAML
@@ -31,6 +33,8 @@ _GAP = f"[^{SENTENCE_ENDS}]{{0,40}}"
 _ANY_GAP = f"[^{SENTENCE_ENDS}]*"
 _SENTENCE_END = re.compile(f"[{SENTENCE_ENDS}]")
 _BOOK = "_phrases.yml"
+_FOLDER = Path(__file__).parent
+COMPILED_FILE = _FOLDER / "__pycache__" / "phrases.msgpack"
 _LATIN = re.compile(r"[a-z0-9]|\\d")
 _WORD_BEGINS = r"\b"
 _WORD_CHARACTERS = frozenset(f"{ascii_letters}{digits}_")  # the word characters of RE2
@@ -57,8 +61,9 @@ class PhraseBook:
     the whole text.
     """
 
-    def __init__(self, families: Mapping[str, tuple[str, ...]]) -> None:
-        self.phrases = [_Phrase(family, phrase) for family, phrases in families.items() for phrase in phrases]
+    def __init__(self, phrases: Sequence["Phrase"]) -> None:
+        self.phrases = phrases
+        self._patterns: dict[int, tuple[_Pattern | None, _Pattern]] = {}  # of the phrases tried so far: most never are
         self._waiting: dict[str, list[int]] = {}  # the phrases to try once a piece occurs
         words: dict[str, tuple[set[str], set[str]]] = {}  # the pieces that it may belong to anywhere, and in front
         for number, phrase in enumerate(self.phrases):
@@ -72,7 +77,7 @@ class PhraseBook:
         for word, (anywhere, in_front) in words.items():
             self._automaton.add_word(word, (len(word), tuple(anywhere), tuple(in_front)))
         self._automaton.make_automaton()
-        self.families = tuple(families)
+        self.families = tuple(dict.fromkeys(phrase.family for phrase in phrases))
 
     def find(self, text: str) -> dict[str, PhraseMatch]:
         """Return the families whose phrases occur in a folded text, in the order of the book."""
@@ -119,32 +124,20 @@ class PhraseBook:
                     yield number
 
     def _try(self, number: int, text: str, found: dict[int, str]) -> None:
-        phrase = self.phrases[number]
-        if (phrase.order is None or phrase.order.search(text)) and (match := phrase.pattern.search(text)):
+        if number not in self._patterns:
+            pieces = self.phrases[number].pieces
+            order = _compile(_ANY_GAP.join(pieces)) if len(pieces) > 1 else None
+            self._patterns[number] = (order, _compile(_GAP.join(pieces)))
+        order, pattern = self._patterns[number]
+        # Counting the characters of a gap is slow: first check whether the pieces occur in their order at all.
+        if (order is None or order.search(text)) and (match := pattern.search(text)):
             found[number] = match[0][: SHOWN.word]
 
 
-class _Phrase:
-    def __init__(self, family: str, phrase: str) -> None:
-        self.family = family
-        self.pieces = tuple(_begin(piece.strip()) for piece in fold(phrase).split(".."))
-        self.pattern = _compile(_GAP.join(self.pieces))
-        # Counting the characters of a gap is slow: first check whether the pieces occur in their order at all.
-        self.order = _compile(_ANY_GAP.join(self.pieces)) if len(self.pieces) > 1 else None
-        shapes = {piece: read_shape(piece.removeprefix(_WORD_BEGINS)) for piece in self.pieces}
-        self.crosses = any(shape.crosses for shape in shapes.values())
-        literals = {piece: literal for piece, shape in shapes.items() if (literal := _read_literal(piece, shape))}
-        rarest_first = sorted(literals, key=lambda piece: literals[piece].commonness)
-        self.rarest = rarest_first[0] if rarest_first else ""
-        # A word that occurs in every text selects nothing.
-        seldom = [piece for piece in rarest_first if literals[piece].commonness < SELDOM]
-        self.needed = {piece: literals[piece] for piece in (*rarest_first[:2], *seldom)}
-
-
-class _Literal(NamedTuple):
+class _Literal(Struct, frozen=True):
     """Words of which one occurs in every text that a piece matches; `in_front`: only at the start of a word."""
 
-    words: frozenset[str]
+    words: tuple[str, ...]
     in_front: bool
 
     @property
@@ -152,12 +145,39 @@ class _Literal(NamedTuple):
         return commonness(self.words) * (IN_FRONT if self.in_front else 1)
 
 
+class Phrase(Struct, frozen=True):
+    """A phrase and the literals that a sentence must contain before the phrase is tried on it."""
+
+    family: str
+    pieces: tuple[str, ...]
+    crosses: bool  # it may match across the end of a sentence
+    rarest: str  # the piece with the rarest literal
+    needed: dict[str, _Literal]  # by piece
+
+
+def read_phrase(family: str, phrase: str) -> Phrase:
+    """Return a phrase of a book with the literals that it needs."""
+    pieces = tuple(_begin(piece.strip()) for piece in fold(phrase).split(".."))
+    shapes = {piece: read_shape(piece.removeprefix(_WORD_BEGINS)) for piece in pieces}
+    literals = {piece: literal for piece, shape in shapes.items() if (literal := _read_literal(piece, shape))}
+    rarest_first = sorted(literals, key=lambda piece: literals[piece].commonness)
+    # A word that occurs in every text selects nothing.
+    seldom = [piece for piece in rarest_first if literals[piece].commonness < SELDOM]
+    return Phrase(
+        family,
+        pieces,
+        crosses=any(shape.crosses for shape in shapes.values()),
+        rarest=rarest_first[0] if rarest_first else "",
+        needed={piece: literals[piece] for piece in (*rarest_first[:2], *seldom)},
+    )
+
+
 def _read_literal(piece: str, shape: Shape) -> _Literal | None:
     """Return the rarer of the words that a piece holds and those that it begins with at the beginning of a word."""
-    literals = [_Literal(shape.best, in_front=False)] if shape.best else []
+    literals = [_Literal(tuple(sorted(shape.best)), in_front=False)] if shape.best else []
     beginnings = shape.exact or shape.begins
     if piece.startswith(_WORD_BEGINS) and beginnings and all(word[:1] in _WORD_CHARACTERS for word in beginnings):
-        literals.append(_Literal(shortest_beginnings(beginnings), in_front=True))
+        literals.append(_Literal(tuple(sorted(shortest_beginnings(beginnings))), in_front=True))
     return min(literals, key=lambda literal: literal.commonness, default=None)
 
 
@@ -191,14 +211,61 @@ def _compile(pattern: str) -> _Pattern:
 
 @cache
 def load_books() -> PhraseBook:
-    """Read every book `<name>_phrases.yml` beside the analyzers into one, once; its families are `<name>.<family>`."""
-    families: dict[str, tuple[str, ...]] = {}
-    for file in sorted(files("mailwarden.analysis.analyzers").iterdir(), key=lambda each: each.name):
-        name, ending, _ = file.name.partition(_BOOK)
-        if ending:
-            read = convert(YAML(typ="safe").load(file.read_text("utf-8")), dict[str, str])
-            families |= {f"{name}.{family}": tuple(lines.splitlines()) for family, lines in read.items()}
-    return PhraseBook(families)
+    """Return all books in one, from the compiled file if it was made from the current books."""
+    return PhraseBook(read_compiled() or read_books())
+
+
+def read_books() -> tuple[Phrase, ...]:
+    """Read every book `<name>_phrases.yml` beside the analyzers; its families are `<name>.<family>`."""
+    phrases: list[Phrase] = []
+    for file in _books():
+        name = file.name.removesuffix(_BOOK)
+        read = convert(YAML(typ="safe").load(file.read_text("utf-8")), dict[str, str])
+        phrases += [
+            read_phrase(f"{name}.{family}", line) for family, lines in read.items() for line in lines.splitlines()
+        ]
+    return tuple(phrases)
+
+
+class _Compiled(Struct, frozen=True):
+    digest: str
+    phrases: tuple[Phrase, ...]
+
+
+def read_compiled(file: Path = COMPILED_FILE) -> tuple[Phrase, ...] | None:
+    """Return the compiled phrases if they were made from the current books, else None."""
+    try:
+        compiled = msgspec.msgpack.decode(file.read_bytes(), type=_Compiled)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return compiled.phrases if compiled.digest == digest() else None
+
+
+def write_compiled(phrases: tuple[Phrase, ...], file: Path = COMPILED_FILE) -> None:
+    """Store the phrases, because reading the books takes a process two seconds."""
+    file.parent.mkdir(exist_ok=True)
+    part = file.with_suffix(".part")
+    part.write_bytes(msgspec.msgpack.encode(_Compiled(digest(), phrases)))
+    part.replace(file)
+
+
+def digest() -> str:
+    """Return the digest of the books and of the code that reads them."""
+    made = hashlib.sha256()
+    for path in _sources():
+        raw = path.read_bytes()
+        made.update(f"{path.name} {len(raw)}\n".encode() + raw)
+    return made.hexdigest()
+
+
+def _sources() -> Iterator[Path]:
+    yield from _books()
+    for name in ("phrases.py", "literals.py", "folding.py"):
+        yield _FOLDER / name
+
+
+def _books() -> list[Path]:
+    return sorted((_FOLDER.parent / "analyzers").glob(f"*{_BOOK}"))
 
 
 @lru_cache(maxsize=128)  # every analyzer of phrases matches the same texts, one after the other

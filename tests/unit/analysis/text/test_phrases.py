@@ -4,9 +4,20 @@ import time
 
 import pytest
 
+from mailwarden.analysis.text import phrases
 from mailwarden.analysis.text.extraction import find_bitcoin_address
 from mailwarden.analysis.text.folding import fold
-from mailwarden.analysis.text.phrases import PORTION, PhraseBook, load_books, match_by_density, unseen
+from mailwarden.analysis.text.phrases import (
+    PORTION,
+    PhraseBook,
+    load_books,
+    match_by_density,
+    read_books,
+    read_compiled,
+    read_phrase,
+    unseen,
+    write_compiled,
+)
 from mailwarden.analysis.view import View
 from mailwarden.message.parser import parse_message
 
@@ -15,7 +26,7 @@ PADDING = "the path goes around the pear trees and ends at the well "
 
 
 def found(phrase: str, text: str) -> bool:
-    return "it" in PhraseBook({"it": (phrase,)}).find(fold(text))
+    return "it" in PhraseBook([read_phrase("it", phrase)]).find(fold(text))
 
 
 @pytest.mark.parametrize(
@@ -47,13 +58,47 @@ def test_a_phrase_stays_in_its_sentence_and_begins_at_words(phrase, text):
 
 
 def test_matched_phrases_are_reported_and_counted():
-    match = PhraseBook({"it": ("one", "two", "three")}).find("two and one")["it"]
+    match = PhraseBook([read_phrase("it", word) for word in ("one", "two", "three")]).find("two and one")["it"]
     assert (match.count, match.words) == (2, "one")
 
 
-def test_every_shipped_book_loads_and_every_phrase_is_one_that_re2_takes():
-    assert load_books().find("nothing to see") == {}
-    assert {family.partition(".")[0] for family in load_books().families} >= {"fraud", "lures", "offers"}
+def test_every_shipped_book_loads_and_re2_accepts_every_phrase():
+    book = load_books()
+    for number in range(len(book.phrases)):
+        book._try(number, "nothing to see", {})
+    assert {family.partition(".")[0] for family in book.families} >= {"fraud", "lures", "offers"}
+
+
+@pytest.mark.slow
+def test_compiled_phrases_are_the_books(tmp_path):
+    books = read_books()
+    write_compiled(books, tmp_path / "phrases.msgpack")
+    assert read_compiled(tmp_path / "phrases.msgpack") == books == tuple(load_books().phrases)
+
+
+def test_outdated_or_damaged_compiled_phrases_are_ignored(tmp_path, monkeypatch):
+    file = tmp_path / "phrases.msgpack"
+    assert read_compiled(file) is None
+    file.write_bytes(b"damaged")
+    assert read_compiled(file) is None
+    write_compiled((), file)
+    assert read_compiled(file) == ()
+    monkeypatch.setattr(phrases, "digest", lambda: "another")
+    assert read_compiled(file) is None
+
+
+def test_the_digest_changes_with_every_book_and_reader(tmp_path, monkeypatch):
+    sources = list(phrases._sources())
+    assert len(sources) == 3 + 3
+    copies = [tmp_path / path.name for path in sources]
+    for path, copy in zip(sources, copies, strict=True):
+        copy.write_bytes(path.read_bytes())
+    monkeypatch.setattr(phrases, "_sources", lambda: copies)
+    seen = {phrases.digest()}
+    for copy in copies:
+        copy.write_bytes(copy.read_bytes() + b"\n")
+        seen.add(phrases.digest())
+    assert len(seen) == len(copies) + 1
 
 
 @pytest.mark.parametrize(
