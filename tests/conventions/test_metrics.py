@@ -1,10 +1,13 @@
-"""Every metric has its line in docs/operating.md: who is woken at night reads there what it means."""
+"""Every metric has its line in docs/monitoring.md."""
 
 import re
 
 from tests.conventions.project_files import ROOT, SOURCE
 
-_MADE = re.compile(r"""(?:metrics|self)\.(counter|gauge|histogram)\(\s*f?"([a-z_{}]+)"(.*?)\)""", re.DOTALL)
+_MADE = re.compile(
+    r"""(?:metrics|self)\.(?:read_)?(counter|gauge|histogram)\(\s*f?"([a-z_{}]+)",\s*f?"[^"]*"(.*?)(?:\)[.\n]|\)$)""",
+    re.DOTALL | re.MULTILINE,
+)
 # Prefixes of the HTTP metrics: abby and guard, and the drop-in scan sources.
 HTTP_PREFIXES = ("http", "rspamd_api", "stalwart_hook")
 # Labels whose values are ours: a handful each, whatever callers and tenants do.
@@ -20,6 +23,10 @@ BOUNDED = {
     "directive",
     "engine",
     "version",
+    "pool",
+    "certificate",
+    "folder",
+    "lane",
 }
 
 
@@ -28,7 +35,7 @@ def made() -> dict[str, tuple[str, list[str]]]:
     found = {}
     for path in sorted(SOURCE.rglob("*.py")):
         for kind, name, rest in _MADE.findall(path.read_text("utf-8")):
-            labels = re.findall(r'"([^"]*)"', rest)[1:]
+            labels = re.findall(r'"([^"]*)"', rest)
             for prefix in HTTP_PREFIXES if "{meters}" in name else ("",):
                 full = name.replace("{meters}", prefix)
                 found[f"mailwarden_{full}{'_total' if kind == 'counter' else ''}"] = (kind, labels)
@@ -36,13 +43,24 @@ def made() -> dict[str, tuple[str, list[str]]]:
 
 
 def test_every_metric_is_documented() -> None:
-    page = (ROOT / "docs" / "operating.md").read_text("utf-8")
+    page = (ROOT / "docs" / "monitoring.md").read_text("utf-8")
     names = made()
     assert len(names) > 15, "the source is read"
     assert [name for name in names if f"`{name}" not in page] == []
     reported = set(re.findall(r"`(mailwarden_[a-z_]+)", page))
-    assert reported - set(names) == set(), "no metric is told that is not made"
+    assert reported - set(names) == set(), "every documented metric exists"
 
 
 def test_no_label_grows_with_tenants_or_messages() -> None:
     assert {label for _, labels in made().values() for label in labels} - BOUNDED == set()
+
+
+def test_names_follow_prometheus() -> None:
+    """A unit is a base unit at the end of the name, and only a counter ends with _total."""
+    others = re.compile(r"_(?:ms|milliseconds|minutes|hours|days|kib|mib|gib|kilobytes|megabytes|percent)(?:_|$)")
+    unit_inside = re.compile(r"_(?:seconds|bytes)_(?!total$|limit$|in_processing$)")
+    for name, (kind, _) in made().items():
+        assert not others.search(name), name
+        assert not unit_inside.search(name), name
+        assert name.endswith("_total") == (kind == "counter"), name
+        assert kind != "histogram" or name.endswith("_seconds"), name

@@ -11,7 +11,9 @@ import pytest
 import structlog
 
 from mailwarden.database.pool import Connection, Database
+from mailwarden.database.pool_metrics import DatabaseMetrics
 from mailwarden.errors import StorageUnavailable
+from mailwarden.telemetry.metrics import Metrics
 from tests.waiting import eventually
 
 
@@ -26,6 +28,29 @@ async def test_a_database_is_up_once_it_answered(database: Database) -> None:
     assert not database.up
     assert await database.probe()
     assert database.up
+
+
+async def test_metrics_show_connections_times_and_outages(database: Database) -> None:
+    metrics = Metrics()
+    pools = DatabaseMetrics(metrics, database)
+    down = Database("postgresql://nobody@127.0.0.1:1/none")
+    pools.watch("down", down)
+    page = metrics.page().decode()
+    assert "mailwarden_database_up 0.0" in page
+    assert 'mailwarden_database_connections_limit{pool="main"} 2.0' in page
+    async with database.connection() as connection:
+        await connection.fetchval("SELECT pg_sleep(0.06)")
+        assert 'mailwarden_database_connections_in_use{pool="main"} 1.0' in metrics.page().decode()
+    assert not await down.probe()
+    page = metrics.page().decode()
+    assert "mailwarden_database_up 1.0" in page
+    assert 'mailwarden_database_connections_in_use{pool="main"} 0.0' in page
+    assert 'mailwarden_database_use_seconds_bucket{le="0.05",pool="main"} 0.0' in page
+    assert 'mailwarden_database_use_seconds_count{pool="main"} 1.0' in page
+    assert 'mailwarden_database_wait_seconds_count{pool="main"} 1.0' in page
+    assert 'mailwarden_database_failures_total{pool="main"} 0.0' in page
+    assert 'mailwarden_database_failures_total{pool="down"} 1.0' in page
+    await down.close()
 
 
 async def test_a_refused_connection_is_storage_unavailable_at_once() -> None:

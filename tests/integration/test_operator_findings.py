@@ -98,7 +98,7 @@ async def test_an_engine_that_is_down_at_the_start_is_logged_once(monkeypatch: p
 
     monkeypatch.setattr(guard_engines, "log", Log())
     engine = Engine()
-    watch = EngineWatch([engine])  # type: ignore[list-item]
+    watch = EngineWatch([engine], Metrics())  # type: ignore[list-item]
     await watch.check()
     await watch.check()
     assert logged == [("engine_changed", False)]

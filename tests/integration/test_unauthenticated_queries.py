@@ -28,6 +28,7 @@ from mailwarden.database.pool import Connection, Database
 from mailwarden.quarantine.digest import DigestLink, DigestLinkSigner
 from mailwarden.serving.http_app import HttpApp, Route
 from mailwarden.settings.reader import read
+from mailwarden.telemetry.metrics import Metrics
 from tests.samples.accounts import ADA, ALL
 
 FOREIGN = KeyRing.of(b"q" * 32)
@@ -68,7 +69,7 @@ def folder(tmp_path: Path, database_url: str) -> Path:
 
 @pytest.fixture
 async def app(folder: Path, queries: Queries) -> AsyncIterator[HttpApp]:
-    async with open_abby(read(folder / PATH, AbbyConfig), folder) as app:
+    async with open_abby(read(folder / PATH, AbbyConfig), folder, Metrics()) as app:
         yield app
 
 

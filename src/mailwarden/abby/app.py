@@ -51,6 +51,7 @@ from mailwarden.console.list_form import ListServices
 from mailwarden.crypto.keyring import KeyRing, read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
+from mailwarden.database.pool_metrics import DatabaseMetrics
 from mailwarden.errors import ConfigurationError
 from mailwarden.history import open_history
 from mailwarden.history.store import HistoryStore
@@ -70,12 +71,14 @@ from mailwarden.quarantine.digest import DigestLinkService, DigestLinkSigner, Di
 from mailwarden.quarantine.service import QuarantineService
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import open_vault
+from mailwarden.serving.certificate_metrics import CertificateMetrics
 from mailwarden.serving.http_app import Call, HttpApp, Route
 from mailwarden.serving.server import Limits, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import ServerTls, client_context, server_context
 from mailwarden.settings.reader import read
 from mailwarden.settings.shared import Networks
+from mailwarden.telemetry.disks import DiskMetrics
 from mailwarden.telemetry.logs import start_logging
 from mailwarden.telemetry.memory import tune_gc
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
@@ -93,6 +96,7 @@ class AbbyContext:
     metrics: Metrics
     spool: Path
     database: Database
+    pools: DatabaseMetrics
     directory: TenantDirectory
     lists: ListStore
     watch: GuardWatch
@@ -107,10 +111,10 @@ class AbbyContext:
 
 
 @asynccontextmanager
-async def open_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[HttpApp]:
+async def open_abby(config: AbbyConfig, folder: Path, metrics: Metrics) -> AsyncIterator[HttpApp]:
     """Start all parts of abby; stop them in reverse order."""
     async with AsyncExitStack() as stack:
-        context = await _open_context(config, folder, stack)
+        context = await _open_context(config, folder, metrics, stack)
         routes = [*_api_routes(context), *build_console(await _console_services(context, stack))]
         yield HttpApp(
             routes,
@@ -121,16 +125,17 @@ async def open_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[HttpApp]:
         )
 
 
-async def _open_context(config: AbbyConfig, folder: Path, stack: AsyncExitStack) -> AbbyContext:
-    metrics = Metrics()
+async def _open_context(config: AbbyConfig, folder: Path, metrics: Metrics, stack: AsyncExitStack) -> AbbyContext:
     database = Database(config.database.url, config.database.pool_size, logs=True)
     stack.push_async_callback(database.close)
+    pools = DatabaseMetrics(metrics, database)
     directory = TenantDirectory(TenantStore(database))
     await directory.start()
     stack.push_async_callback(directory.stop)
-    lists = _start_lists(config, database, stack)
+    lists = _start_lists(config, database, pools, stack)
     watch, guards, status = await _start_guards(config, folder, database, metrics, stack)
     spool = prepare_spool(folder / config.spool)
+    _measure_disks(config, folder, metrics, stack)
     pepper = read_ring(folder / config.api_key_pepper, "apiKeyPepper")
     lost_keys = asyncio.create_task(PepperStore(database).log_lost_keys(Scope.deployment(), pepper))
     stack.callback(lost_keys.cancel)
@@ -143,6 +148,7 @@ async def _open_context(config: AbbyConfig, folder: Path, stack: AsyncExitStack)
         metrics=metrics,
         spool=spool,
         database=database,
+        pools=pools,
         directory=directory,
         lists=lists,
         watch=watch,
@@ -157,10 +163,20 @@ async def _open_context(config: AbbyConfig, folder: Path, stack: AsyncExitStack)
     )
 
 
-def _start_lists(config: AbbyConfig, database: Database, stack: AsyncExitStack) -> ListStore:
+def _measure_disks(config: AbbyConfig, folder: Path, metrics: Metrics, stack: AsyncExitStack) -> None:
+    folders = {"spool": folder / config.spool}
+    if config.quarantine.bucket is None:
+        folders["quarantine"] = folder / config.quarantine.store
+    disks = DiskMetrics(metrics, folders)
+    stack.push_async_callback(disks.stop)
+    disks.start()
+
+
+def _start_lists(config: AbbyConfig, database: Database, pools: DatabaseMetrics, stack: AsyncExitStack) -> ListStore:
     """Return the list store; listEntries has its own connections, and expired entries are removed."""
     streams = Database(config.database.url, config.max_list_streams, STREAM_SECONDS)
     stack.push_async_callback(streams.close)
+    pools.watch("list_streams", streams)
     lists = ListStore(database, streams)
     expiry = Expiry(lists)
     expiry.start()
@@ -174,6 +190,7 @@ async def _start_guards(
     tls = client_context(folder / config.tls.ca, folder / config.tls.certificate, folder / config.tls.key)
     session = await stack.enter_async_context(open_session(tls))
     watch = GuardWatch(session, config.service_providers.core.hosts)
+    watch.show(metrics)
     status = Status(watch, lambda: database.up, ColourMemory())
     await watch.start(status.observe)
     stack.push_async_callback(watch.stop)
@@ -222,6 +239,7 @@ async def _console_services(context: AbbyContext, stack: AsyncExitStack) -> Serv
     # Searches have their own connections, so that they never delay a scan.
     searches = Database(config.database.url, SEARCHES)
     stack.push_async_callback(searches.close)
+    context.pools.watch("searches", searches)
     history, policy = open_history(searches), load_policy()
     timeout_ms = config.service_providers.core.long_request_timeout
     return Services(
@@ -307,8 +325,12 @@ def build_routes(
 
 async def _serve(config: AbbyConfig, folder: Path) -> None:
     public = config.public_tls or config.tls
-    tls = ServerTls(lambda: server_context(folder / public.certificate, folder / public.key))
-    async with open_abby(config, folder) as app:
+    metrics = Metrics()
+    certificates = CertificateMetrics(metrics)
+    certificates.note(client=folder / config.tls.certificate, ca=folder / config.tls.ca)
+    listener = folder / public.certificate
+    tls = ServerTls(lambda: certificates.loaded(server_context(listener, folder / public.key), listener=listener))
+    async with open_abby(config, folder, metrics) as app:
         tune_gc()
         limits = Limits(
             header_timeout_ms=config.header_timeout,

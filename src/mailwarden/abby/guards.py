@@ -12,6 +12,7 @@ import msgspec
 from mailwarden.errors import Overloaded
 from mailwarden.settings.effective import Setting
 from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.metrics import Metrics, Samples
 from mailwarden.telemetry.periodic_task import end_tasks
 from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, GuardStatus
 
@@ -73,6 +74,15 @@ class GuardWatch:
     @property
     def statuses(self) -> tuple[GuardStatus | None, ...]:
         return tuple(guard.status for guard in self.guards)
+
+    def show(self, metrics: Metrics) -> None:
+        """Add a metric for each guard."""
+        metrics.read_gauge(
+            "guard_up", "Whether a guard answers abby and accepts messages: 1 or 0.", self._samples, "guard"
+        )
+
+    def _samples(self) -> Samples:
+        return [((guard.name,), float(guard.usable)) for guard in self.guards]
 
     @property
     def any_usable(self) -> bool:

@@ -71,7 +71,8 @@ class Scanning:
         self._body_timeout_ms = body_timeout_ms
         self._patience = long_request_timeout_ms / 1000
         self._uploads = 0
-        metrics.gauge("uploads", "Uploads in hand.").set_function(lambda: self._uploads)
+        metrics.gauge("uploads", "Uploads in progress.").set_function(lambda: self._uploads)
+        metrics.gauge("uploads_limit", "Uploads that may be in progress at once.").set(max_uploads)
 
     async def submit_email(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Return the result of one submission; the specification sets the order of the checks."""

@@ -103,6 +103,24 @@ class Connection(Protocol):
     ) -> AbstractAsyncContextManager[None]: ...
 
 
+class Meters(Protocol):
+    """Takes the seconds that callers waited for a connection and used it, and counts outages."""
+
+    def waited(self, amount: float) -> None: ...
+
+    def used(self, amount: float) -> None: ...
+
+    def failed(self) -> None: ...
+
+
+class _NoMeters:
+    def waited(self, amount: float) -> None: ...
+
+    def used(self, amount: float) -> None: ...
+
+    def failed(self) -> None: ...
+
+
 class Database:
     """A bounded pool of connections to one PostgreSQL database."""
 
@@ -110,14 +128,20 @@ class Database:
         self, url: str, pool_size: int = 4, command_timeout: float = COMMAND_TIMEOUT, *, logs: bool = False
     ) -> None:
         self.up = False  # at the last attempt
+        self.meters: Meters = _NoMeters()
         self._logs = logs  # for processes; a command prints the error instead
         self._logged: str | None = None
         self._log_from = 0.0
         self._url = url
-        self._pool_size = pool_size
+        self.pool_size = pool_size
         self._command_timeout = command_timeout
         self._pool: asyncpg.Pool | None = None
         self._closed = False
+
+    @property
+    def in_use(self) -> int:
+        """Return how many connections callers have."""
+        return 0 if self._pool is None else self._pool.get_size() - self._pool.get_idle_size()
 
     @asynccontextmanager
     async def connection(self, wait: float = CONNECT_TIMEOUT) -> AsyncIterator[Connection]:
@@ -127,13 +151,16 @@ class Database:
         """
         held = None
         pool = await self._opened()
+        began = lent = time.perf_counter()
         try:
             held = await pool.acquire(timeout=wait)
+            lent = time.perf_counter()
             yield held
         except Exception as error:
             broken = _is_broken(held)
             if is_outage(error, broken=broken):
                 self._drop(held)
+                self.meters.failed()
             unavailable = storage_unavailable(error, broken=broken)
             if unavailable is None:
                 raise
@@ -145,6 +172,8 @@ class Database:
             self.up = True
         finally:
             if held is not None:
+                self.meters.waited(lent - began)
+                self.meters.used(time.perf_counter() - lent)
                 with suppress(Exception):  # the pool closes a connection that cannot be released
                     await pool.release(held, timeout=_RELEASE_TIMEOUT)
 
@@ -177,7 +206,7 @@ class Database:
             self._pool = asyncpg.create_pool(
                 self._url,
                 min_size=0,
-                max_size=self._pool_size,
+                max_size=self.pool_size,
                 timeout=CONNECT_TIMEOUT,
                 command_timeout=self._command_timeout,
                 server_settings={

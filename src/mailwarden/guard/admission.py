@@ -19,8 +19,9 @@ class Admission:
         self.bytes_in_flight = 0
         self._threshold = threshold
         self._max_delay = max_delay
-        self._max_bytes = max_bytes
-        self._waiting = 0
+        self.max_bytes = max_bytes
+        self.waiting = 0
+        self.rejected = 0
 
     @asynccontextmanager
     async def admitted(self, size: int) -> AsyncIterator[None]:
@@ -41,11 +42,11 @@ class Admission:
         delay = self.delay()
         if delay is None:
             raise self._rejection()
-        self._waiting += 1
+        self.waiting += 1
         try:
             await asyncio.sleep(delay)
         finally:
-            self._waiting -= 1
+            self.waiting -= 1
 
     @property
     def max_waiting(self) -> int:
@@ -57,15 +58,16 @@ class Admission:
         n, threshold, maximum = self.in_processing, self._threshold, self.maximum
         if n < threshold:
             return 0.0
-        if n >= maximum or self._waiting >= self.max_waiting:
+        if n >= maximum or self.waiting >= self.max_waiting:
             return None
         return self._max_delay * (n - threshold + 1) / (maximum - threshold)
 
     def _require_capacity(self, size: int) -> None:
-        if self.in_processing >= self.maximum or self.bytes_in_flight + size > self._max_bytes:
+        if self.in_processing >= self.maximum or self.bytes_in_flight + size > self.max_bytes:
             raise self._rejection()
 
     def _rejection(self) -> Overloaded:
+        self.rejected += 1
         # Callers that were rejected together should not retry together.
         return Overloaded(
             f"{self.in_processing} of {self.maximum} guard requests are in processing; try again shortly.",

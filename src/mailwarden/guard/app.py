@@ -4,7 +4,6 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,10 +16,11 @@ from mailwarden.analysis.engines.engine import AnyEngine
 from mailwarden.analysis.engines.table import open_engines
 from mailwarden.analysis.pipeline.collector import Collector
 from mailwarden.analysis.pipeline.sandbox import REQUIRED, check_out_of_reach
-from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
+from mailwarden.analysis.pipeline.worker_pool import Lane, Timeouts, WorkerPool
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
+from mailwarden.database.pool_metrics import DatabaseMetrics
 from mailwarden.errors import CommandError, ScanningDisabled
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.config import PATH, GuardConfig, check_rules, rules_folder
@@ -42,15 +42,17 @@ from mailwarden.lists.lookup import ActingLists
 from mailwarden.lists.replica.feed import COPY_SECONDS, Feed
 from mailwarden.lists.replica.matcher import Replica
 from mailwarden.policy.rules import load_policy
+from mailwarden.serving.certificate_metrics import CertificateMetrics
 from mailwarden.serving.http_app import Call, Handler, HttpApp, Route
 from mailwarden.serving.server import Limits, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import ClientNames, ServerTls, server_context
 from mailwarden.settings.effective import effective
 from mailwarden.settings.reader import read
+from mailwarden.telemetry.disks import DiskMetrics
 from mailwarden.telemetry.logs import get_logger, start_logging
 from mailwarden.telemetry.memory import tune_gc
-from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
+from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics, Samples
 from mailwarden.telemetry.periodic_task import end_tasks
 from mailwarden.telemetry.self_tests import BASIC, require_known_answers
 from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
@@ -127,9 +129,8 @@ async def answer_alive(_: Call) -> web.StreamResponse:
 
 
 @asynccontextmanager
-async def open_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[Guard, HttpApp]]:
+async def open_guard(config: GuardConfig, folder: Path, metrics: Metrics) -> AsyncIterator[tuple[Guard, HttpApp]]:
     """Start guard with all its scan sources."""
-    metrics = Metrics()
     async with open_context(config, folder, metrics) as (guard, context):
         settings = msgspec.json.encode(effective(folder / PATH, config, PATH))
         async with (
@@ -151,8 +152,9 @@ async def open_context(
     async with AsyncExitStack() as stack:
         database = Database(config.database.url, config.database.pool_size, logs=True)
         stack.push_async_callback(database.close)
+        pools = DatabaseMetrics(metrics, database)
         senders, history = _start_history(config, database, metrics, stack)
-        lists = await _start_lists(config, folder, database, metrics, stack)
+        lists = await _start_lists(config, folder, database, metrics, stack, pools=pools)
         workers = await _start_workers(config, folder, metrics, stack)
         engines = open_engines(config.engines)
         watch = await _watch_engines(engines, metrics, stack)
@@ -162,9 +164,8 @@ async def open_context(
             max_delay=config.max_throttle_delay / 1000,
             max_bytes=config.max_bytes_in_flight,
         )
-        metrics.gauge("guard_requests_in_processing", "Guard requests in processing.").set_function(
-            lambda: admission.in_processing
-        )
+        _show_admission(admission, metrics)
+        _measure_disks(config, folder, metrics, stack)
         learning = _learning(config, folder, database, engines)
         if learning is not None:
             learning.start()
@@ -215,10 +216,7 @@ def _start_history(
 
 async def _watch_engines(engines: Sequence[AnyEngine], metrics: Metrics, stack: AsyncExitStack) -> EngineWatch:
     """Check the engines once, and then every second."""
-    watch = EngineWatch(engines)
-    up = metrics.gauge("engine_up", "Whether an engine answers: 1 or 0.", "engine")
-    for state in watch.states:
-        up.labels(state.name).set_function(partial(watch.is_up, state.name))
+    watch = EngineWatch(engines, metrics)
     await watch.check()
     watching = asyncio.create_task(watch.run())
     stack.push_async_callback(end_tasks, watching)
@@ -259,18 +257,60 @@ async def _start_workers(config: GuardConfig, folder: Path, metrics: Metrics, st
         await workers.start()
     except OSError as error:
         raise CommandError(f"guard does not start: {error}") from None
-    metrics.gauge("worker_sandbox", "1 where workers are sandboxed, 0 where the sandbox is disabled.").set(
-        bool(workers.layers)
-    )
-    metrics.gauge("heavy_requests_in_processing", "Heavy messages that wait for a worker or have one.").set_function(
-        lambda: workers.heavy_in_hand
-    )
-    metrics.gauge("heavy_requests_refused", "Heavy messages that were refused for want of a place.").set_function(
-        lambda: workers.heavy_refused
-    )
+    _show_workers(workers, metrics)
     counts = {"count": wanted.effective_count, "heavy": wanted.effective_heavy_count}
     log.info("workers_started", **counts, sandbox=workers.layers)
     return workers
+
+
+def _show_admission(admission: Admission, metrics: Metrics) -> None:
+    metrics.gauge("guard_requests_in_processing", "Guard requests in processing.").set_function(
+        lambda: admission.in_processing
+    )
+    metrics.gauge("guard_requests_limit", "Guard requests in processing at most.").set(admission.maximum)
+    metrics.gauge("guard_requests_waiting", "Guard requests that wait for admission.").set_function(
+        lambda: admission.waiting
+    )
+    metrics.gauge("guard_bytes_in_processing", "Bytes of the messages in processing.").set_function(
+        lambda: admission.bytes_in_flight
+    )
+    metrics.gauge("guard_bytes_limit", "Bytes of the messages in processing at most.").set(admission.max_bytes)
+    metrics.read_counter(
+        "guard_requests_rejected", "Guard requests rejected because guard is full.", lambda: admission.rejected
+    )
+
+
+def _show_workers(workers: WorkerPool, metrics: Metrics) -> None:
+    def each(read: Callable[[Lane], int]) -> Callable[[], Samples]:
+        return lambda: [((lane.name,), read(lane)) for lane in workers.lanes]
+
+    metrics.gauge("worker_sandbox", "1 where workers are sandboxed, 0 where the sandbox is disabled.").set(
+        bool(workers.layers)
+    )
+    metrics.read_gauge("workers_running", "Worker processes that run.", each(lambda lane: lane.running), "lane")
+    metrics.read_gauge("workers_idle", "Worker processes without a message.", each(lambda lane: lane.idle), "lane")
+    metrics.read_gauge("workers_limit", "Worker processes as configured.", each(lambda lane: lane.count), "lane")
+    metrics.read_gauge(
+        "worker_requests_waiting", "Messages that wait for a worker.", each(lambda lane: lane.waiting), "lane"
+    )
+    metrics.read_counter("workers_replaced", "Worker processes that ended or were killed.", lambda: workers.replaced)
+    metrics.gauge("heavy_requests_in_processing", "Heavy messages that wait for a worker or have one.").set_function(
+        lambda: workers.heavy_in_hand
+    )
+    metrics.read_counter(
+        "heavy_requests_refused",
+        "Heavy messages rejected because too many are in processing.",
+        lambda: workers.heavy_refused,
+    )
+
+
+def _measure_disks(config: GuardConfig, folder: Path, metrics: Metrics, stack: AsyncExitStack) -> None:
+    folders = {"spool": folder / config.spool, "lists": folder / config.lists.replica}
+    if config.scan_sources.smtp is not None and config.quarantine.bucket is None:
+        folders["quarantine"] = folder / config.quarantine.store
+    disks = DiskMetrics(metrics, folders)
+    stack.push_async_callback(disks.stop)
+    disks.start()
 
 
 def _learning(config: GuardConfig, folder: Path, database: Database, engines: Sequence[AnyEngine]) -> Learning | None:
@@ -282,7 +322,13 @@ def _learning(config: GuardConfig, folder: Path, database: Database, engines: Se
 
 
 async def _start_lists(
-    config: GuardConfig, folder: Path, database: Database, metrics: Metrics, stack: AsyncExitStack
+    config: GuardConfig,
+    folder: Path,
+    database: Database,
+    metrics: Metrics,
+    stack: AsyncExitStack,
+    *,
+    pools: DatabaseMetrics,
 ) -> Replica:
     """Return the list replica, which follows the changes until guard stops."""
     path = folder / config.lists.replica
@@ -290,6 +336,7 @@ async def _start_lists(
     stack.callback(replica.close)
     copies = Database(config.database.url, 1, COPY_SECONDS)
     stack.push_async_callback(copies.close)
+    pools.watch("list_copy", copies)
     feed = Feed(path, replica, database, copies, metrics)
     stack.push_async_callback(feed.stop)
     await feed.start(LISTS_SECONDS)
@@ -322,8 +369,10 @@ def _timeouts(config: GuardConfig) -> Timeouts:
 
 async def _serve(config: GuardConfig, folder: Path) -> None:
     files = (folder / config.tls.certificate, folder / config.tls.key, folder / config.tls.ca)
-    tls = ServerTls(lambda: server_context(*files))
-    async with open_guard(config, folder) as (guard, app):
+    metrics = Metrics()
+    certificates = CertificateMetrics(metrics)
+    tls = ServerTls(lambda: certificates.loaded(server_context(*files), listener=files[0], ca=files[2]))
+    async with open_guard(config, folder, metrics) as (guard, app):
         tune_gc()
         await serve_until_stopped(
             app,

@@ -18,7 +18,7 @@ from mailwarden.guard.list_lookup import ListLookup, ListLookupResult
 from mailwarden.history.senders import SenderHistoryReporter
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence
+from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Status
 from mailwarden.model.observables import Observable
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import RecipientGroup
@@ -92,6 +92,7 @@ class Processing:
         self._history = history
         self._tempfail = tempfail
         self._finished = metrics.counter("guard_requests", "Finished guard requests.", "verdict", "decision")
+        self._engine_seconds = metrics.histogram("engine_scan_seconds", "Seconds an engine took for a scan.", "engine")
         self._failures = metrics.counter("analyzer_failures", "Analyzers that could not finish.", "analyzer", "kind")
 
     async def process(self, request: GuardRequest, observe: Observer = ignore) -> FinishedRequest:
@@ -115,6 +116,8 @@ class Processing:
             wanted,
             observe,
         )
+
+        self._measure(collected[0])
 
         examined: list[Examined] = []
         for group, found in zip(request.groups, collected, strict=True):
@@ -188,6 +191,11 @@ class Processing:
             self._history.save(examined.finished)
             self._list_lookup.count(examined.compared)
         self._count(examined.finished)
+
+    def _measure(self, collected: Collected) -> None:
+        for report in collected.evidence.reports:
+            if report.analyzer in self._collector.engine_names and report.status is not Status.SKIPPED:
+                self._engine_seconds.labels(report.analyzer).observe(report.milliseconds / 1000)
 
     def _count(self, finished: FinishedRequest) -> None:
         verdict, decision = finished.judgement.verdict, finished.ruling.decision

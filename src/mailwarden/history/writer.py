@@ -52,6 +52,7 @@ class HistoryWriter:
         self._dropped = metrics.counter("history_dropped", "Finished guard requests that history could not store.")
         waiting = metrics.gauge("history_waiting", "Finished guard requests waiting to be written to history.")
         waiting.set_function(lambda: self.waiting)
+        metrics.gauge("history_waiting_limit", "Requests that may wait; then the oldest are dropped.").set(buffer)
 
     @property
     def waiting(self) -> int:

@@ -25,6 +25,7 @@ async def test_a_guard_request_is_let_in_below_the_maximum_and_refused_at_it():
     with pytest.raises(Overloaded) as refusal:
         await fill(admission, 1)
     assert refusal.value.retry_after in range(1, 6)
+    assert admission.rejected == 1
     await places[0].__aexit__(None, None, None)
     await fill(admission, 1)
 

@@ -16,6 +16,7 @@ from mailwarden.guard.jobs.engine_watch import EngineWatch
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding
 from mailwarden.settings.reader import Mistakes, read
+from mailwarden.telemetry.metrics import Metrics
 from tests.samples.in_process_workers import InProcessWorkers
 
 ENVELOPE = Envelope("ada@north.example", ("bob@south.example",))
@@ -80,7 +81,9 @@ async def test_a_new_engine_is_configured_asked_and_watched(configuration: Any) 
     assert reports["words"].convicts_files
     assert not reports["words"].required
     assert reports["other"].findings == ()
-    watch = EngineWatch([each for each in table.open_engines(config.engines) if isinstance(each, WordEngine)])
+    watch = EngineWatch(
+        [each for each in table.open_engines(config.engines) if isinstance(each, WordEngine)], Metrics()
+    )
     await watch.check()
     assert [(state.name, state.up, state.version) for state in watch.states] == [
         ("words", True, "1.0"),

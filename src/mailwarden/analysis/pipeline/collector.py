@@ -133,6 +133,7 @@ class Collector:
         self._workers = workers
         self._engines = tuple(engine for engine in engines if isinstance(engine, ScanEngine))
         self._confirming = tuple(engine for engine in engines if isinstance(engine, ConfirmingEngine))
+        self.engine_names = frozenset(engine.name for engine in engines)
         self._turns = {engine.name: EngineTurns(engine, workers.heavy_count) for engine in self._engines}
 
     async def collect(

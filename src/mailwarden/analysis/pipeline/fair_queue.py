@@ -83,6 +83,10 @@ class FairQueue(Generic[W]):
     def waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def idle(self) -> int:
+        return len(self._idle)
+
     async def take(self, flow: Flow) -> W:
         """Wait for a worker; the last that became idle is taken first, as its memory is warm."""
         if self._idle:

@@ -294,10 +294,20 @@ def _lower_priority(pid: int) -> None:
 class Lane:
     """The workers for one kind of message, and the requests that wait for them."""
 
-    def __init__(self, count: int, settings: WorkerSettings) -> None:
+    def __init__(self, name: str, count: int, settings: WorkerSettings) -> None:
+        self.name = name
         self.count = count
+        self.running = 0
         self.settings = settings
         self.queue: FairQueue[Worker] = FairQueue()
+
+    @property
+    def idle(self) -> int:
+        return self.queue.idle
+
+    @property
+    def waiting(self) -> int:
+        return self.queue.waiting
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -333,12 +343,13 @@ class WorkerPool:
         Without workers for heavy messages every worker takes every message.
         """
         settings = WorkerSettings(memory, timeouts, str(Path(rules).resolve()) if rules else "", sandbox)
-        self._light = Lane(count + 1 if heavy else count, settings)
-        self._heavy = Lane(heavy, settings.for_heavy()) if heavy else self._light
+        self._light = Lane("light", count + 1 if heavy else count, settings)
+        self._heavy = Lane("heavy", heavy, settings.for_heavy()) if heavy else self._light
         self._light_turns = FairQueue([Turn() for _ in range(count)])
         self._heavy_places = heavy_places
         self.heavy_in_hand = 0
         self.heavy_refused = 0
+        self.replaced = 0  # workers that ended or were killed
         self._replacing: set[asyncio.Task[None]] = set()
         self._all: set[Worker] = set()
         self._stopped = False
@@ -430,8 +441,10 @@ class WorkerPool:
 
     def _replace(self, worker: Worker, lane: Lane) -> None:
         self._all.discard(worker)
+        lane.running -= 1
         if self._stopped:
             return
+        self.replaced += 1
         task = asyncio.create_task(self._renew(worker, lane))
         self._replacing.add(task)
         task.add_done_callback(self._replacing.discard)
@@ -453,4 +466,5 @@ class WorkerPool:
             await worker.end()
             return
         self._all.add(worker)
+        lane.running += 1
         lane.queue.give(worker)

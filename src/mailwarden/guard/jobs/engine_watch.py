@@ -1,11 +1,14 @@
 """Checks every second whether the engines answer, so that the status is current between scans."""
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.engines.engine import AnyEngine, EngineInfo
 from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.metrics import Metrics, Samples
 from mailwarden.wire.guard import EngineState
 
 PERIOD = 1.0
@@ -17,17 +20,22 @@ log = get_logger(__name__)
 class EngineWatch:
     """Keeps the last known state of each engine."""
 
-    def __init__(self, engines: Sequence[AnyEngine]) -> None:
+    def __init__(self, engines: Sequence[AnyEngine], metrics: Metrics) -> None:
         self._engines = tuple(engines)
         self._states = {engine.name: _down(engine, "not checked yet") for engine in engines}
         self._logged: dict[str, bool] = {}  # the last logged state of each engine
+        self._seconds = metrics.histogram("engine_check_seconds", "Seconds an engine took to answer a check.", "engine")
+        metrics.read_gauge("engine_up", "Whether an engine answers: 1 or 0.", self._each(_up), "engine")
+        metrics.read_gauge(
+            "engine_signatures_age_seconds", "Age of an engine's signatures.", self._each(_signatures_age), "engine"
+        )
+        metrics.read_gauge(
+            "engine_info", "1, with the version that an engine reports.", self._versions, "engine", "version"
+        )
 
     @property
     def states(self) -> tuple[EngineState, ...]:
         return tuple(self._states.values())
-
-    def is_up(self, name: str) -> bool:
-        return self._states[name].up
 
     async def check(self) -> None:
         """Check every engine once."""
@@ -40,6 +48,7 @@ class EngineWatch:
             await asyncio.sleep(PERIOD)
 
     async def _check_engine(self, engine: AnyEngine) -> None:
+        began = time.perf_counter()
         try:
             async with asyncio.timeout(CHECK_TIMEOUT):
                 state = state_of(engine, await engine.check())
@@ -47,11 +56,27 @@ class EngineWatch:
             state = _down(engine, error.sentence)
         except TimeoutError:
             state = _down(engine, f"did not answer within {CHECK_TIMEOUT:.0f} s")
+        self._seconds.labels(engine.name).observe(time.perf_counter() - began)
         if state.up != self._logged.get(engine.name):
             self._logged[engine.name] = state.up
             write = log.info if state.up else log.warning
             write("engine_changed", engine=engine.name, up=state.up, detail=state.detail)
         self._states[engine.name] = state
+
+    def _each(self, read: Callable[[EngineState], float | None]) -> Callable[[], Samples]:
+        return lambda: [((state.name,), value) for state in self.states if (value := read(state)) is not None]
+
+    def _versions(self) -> Samples:
+        return [((state.name, state.version), 1.0) for state in self.states if state.version]
+
+
+def _up(state: EngineState) -> float:
+    return float(state.up)
+
+
+def _signatures_age(state: EngineState) -> float | None:
+    made = state.signatures_made
+    return None if made is None else (datetime.now(UTC) - made).total_seconds()
 
 
 def state_of(engine: AnyEngine, info: EngineInfo) -> EngineState:

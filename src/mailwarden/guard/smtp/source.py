@@ -199,6 +199,7 @@ class SmtpListener:
         self._stopped_at = 0.0
         self._server: asyncio.Server | None = None
         metrics.gauge("smtp_sessions", "SMTP sessions open.").set_function(lambda: len(self._connections))
+        metrics.gauge("smtp_sessions_limit", "SMTP sessions that may be open.").set(settings.max_connections)
 
     @property
     def port(self) -> int:

@@ -7,6 +7,7 @@ writes its hit counts to PostgreSQL.
 """
 
 import asyncio
+import math
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
@@ -223,11 +224,12 @@ class Feed:
         self._stopped = False
         metrics.gauge("lists_loaded", "Whether there are lists to scan with.").set_function(lambda: replica.loaded)
         metrics.gauge("lists_lag_seconds", "Age of the lists that scans go by.").set_function(
-            lambda: replica.lag_seconds or 0.0
+            lambda: math.inf if (lag := replica.lag_seconds) is None else lag
         )
         metrics.gauge("lists_entries", "Entries of all lists in the replica.").set_function(lambda: replica.entries)
-        self._hits_lost = metrics.gauge("lists_hits_lost", "Hits of list entries that were not counted.")
-        self._hits_lost.set_function(lambda: replica.hits.lost)
+        metrics.read_counter(
+            "lists_hits_lost", "Hits of list entries that were not counted.", lambda: replica.hits.lost
+        )
 
     async def start(self, wait: float = 0.0) -> None:
         """Begin to feed; wait at most so many seconds until the first try has brought something or failed."""

@@ -1,11 +1,13 @@
 """What an engine says of itself becomes its state: version, signatures and when those were made."""
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 
 from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.engines.clamav import ClamavEngine, ClamavSettings, moment_of, read_version
 from mailwarden.guard.jobs.engine_watch import EngineWatch, state_of
 from mailwarden.model.evidence import FailureKind
+from mailwarden.telemetry.metrics import Metrics
 
 CLAMAV = ClamavEngine("clamav", ClamavSettings("tcp:127.0.0.1:1"))
 
@@ -32,7 +34,28 @@ async def test_an_engine_that_fails_has_no_version(monkeypatch):
         raise EngineFailed(FailureKind.UNREACHABLE, "gone")
 
     monkeypatch.setattr(CLAMAV, "check", fail)
-    watch = EngineWatch((CLAMAV,))
+    watch = EngineWatch((CLAMAV,), Metrics())
     await watch.check()
     (state,) = watch.states
     assert (state.up, state.detail, state.version) == (False, "gone", "")
+
+
+async def test_metrics_show_version_signatures_age_and_check_time(monkeypatch):
+    made = datetime.now(UTC) - timedelta(days=2)
+
+    async def answer():
+        return read_version(f"ClamAV 1.4.3/27852/{made:%a %b %d %H:%M:%S %Y}")
+
+    monkeypatch.setattr(CLAMAV, "check", answer)
+    metrics = Metrics()
+    watch = EngineWatch((CLAMAV,), metrics)
+    assert 'mailwarden_engine_up{engine="clamav"} 0.0' in metrics.page().decode()
+    assert "mailwarden_engine_signatures_age_seconds{" not in metrics.page().decode(), "unknown is absent, not young"
+    await watch.check()
+    page = metrics.page().decode()
+    assert 'mailwarden_engine_up{engine="clamav"} 1.0' in page
+    assert 'mailwarden_engine_info{engine="clamav",version="ClamAV 1.4.3"} 1.0' in page
+    assert 'mailwarden_engine_check_seconds_count{engine="clamav"} 1.0' in page
+    age = re.search(r'mailwarden_engine_signatures_age_seconds{engine="clamav"} (\S+)', page)
+    assert age is not None
+    assert abs(float(age[1]) - 2 * 86_400) < 60
