@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 curl postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium
 
-.PHONY: help setup packages lock run test check check-acceptance check-integration check-evasion check-browser check-units check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox bench-fairness evaluate parity torture evasion evaluate-ham fuzz faults-lists faults-smtp screens docs site structure style clean
+.PHONY: help setup packages lock run test check check-acceptance check-integration check-evasion check-browser check-units check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox bench-fairness evaluate parity torture evasion evaluate-ham fuzz faults-lists test-alerts faults-smtp screens docs site structure style clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -114,6 +114,10 @@ fuzz: ## Properties of everything that reads hostile bytes, with new examples ev
 
 faults-lists: ## The lists under 64 callers for 60 s, twenty kills of PostgreSQL, 10,000 calls of two tenants
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/faults -k lists
+
+test-alerts: ## Every alert fires and clears in promtool; three of them for real through Prometheus and Alertmanager
+	@sh rig/packages.sh prometheus prometheus-alertmanager
+	@$(BIN)/pytest -q tests/conventions/test_alerts.py
 
 faults-smtp: ## 10,000 messages through Postfix and guard, all of it killed or full meanwhile (CORPUS=folder)
 	@MAILWARDEN_FULL=1 $(if $(CORPUS),MAILWARDEN_CORPUS=$(CORPUS)) $(BIN)/pytest -q -s tests/faults -k smtp
