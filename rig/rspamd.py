@@ -115,13 +115,10 @@ class Rspamd(ServerProcess):
 
     def _settings(self, redis: str, dns: str, workers: int, controller_port: int) -> dict[str, str]:
         """Return the differences from the stock configuration, by file."""
+        shipped = (SHIPPED / "options.inc").read_text("ascii")
         sockets = f'["{self.socket} mode=0666", "{HOST}:{self.port}"]'
         return {
-            # A dead name server must not cost seconds per message.
-            "options.inc": (
-                f'dns {{ nameserver = ["{dns}"]; timeout = 0.5s; retransmits = 1; }}\n'
-                + (SHIPPED / "options.inc").read_text("ascii")
-            ),
+            "options.inc": shipped.replace("dns {", f'dns {{\n  nameserver = ["{dns}"];'),
             "worker-normal.inc": f"bind_socket = {sockets};\ncount = {workers};\n",
             "worker-controller.inc": f'bind_socket = "{HOST}:{controller_port}";\npassword = "{PASSWORD}";\n',
             "worker-proxy.inc": OFF if self.milter_port is None else self._milter(workers),

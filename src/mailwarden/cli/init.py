@@ -36,6 +36,7 @@ from mailwarden.serving.tls import ABBY_NAME
 STATE = Path("/var/lib/mailwarden")
 SPOOL = Path("/var/spool/mailwarden")
 SHIPPED_TOKENS = "staticApiTokens: []"
+SMTP_MODES = ("beforeQueue", "afterQueue")
 PEPPER = "secrets/pepper"
 CONTENTS = "secrets/contents"
 # The engines with an address in `templates/guard.yml`.
@@ -73,8 +74,16 @@ def shipped_values() -> dict[str, str]:
         "vault": str(STATE / "quarantine"),
         "abby_name": ABBY_NAME,
         "tokens": SHIPPED_TOKENS,
+        "smtp": _smtp(None),
         **{engine.type_name: engine.shipped_address for engine in _ADDRESSED},
     }
+
+
+def _smtp(mode: str | None) -> str:
+    """Return the scan source `smtp` for guard.yml; a comment that shows it if there is no mode."""
+    chosen = "beforeQueue        # or afterQueue" if mode is None else mode
+    lines = ("smtp:", f"  mode: {chosen}", "  listen: {host: 127.0.0.1, port: 10025}", '  nextHop: "127.0.0.1:10026"')
+    return "\n".join(f"  # {line}" if mode is None else f"  {line}" for line in lines)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,6 +119,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--user",
         help="user of the services, which may read the configuration and owns state and spool; needs root",
+    )
+    parser.add_argument(
+        "--smtp",
+        choices=SMTP_MODES,
+        help="filter mail for Postfix on this host, before or behind its queue",
     )
     parser.add_argument(
         "--ca-folder",
@@ -287,6 +301,7 @@ def _write_configuration(places: Places, arguments: argparse.Namespace, token: s
         "replica": places.shown(places.state / "lists"),
         "vault": places.shown(places.state / "quarantine"),
         "abby_name": ABBY_NAME,
+        "smtp": _smtp(arguments.smtp),
         "tokens": f'staticApiTokens:\n  - name: first\n    token: "sha256:{digest}"\n    permissions: ["*"]',
         **{engine.type_name: getattr(arguments, engine.type_name) for engine in _ADDRESSED},
     }

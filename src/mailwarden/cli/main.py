@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = {
     "quarantine": "Show, release, delete and export held messages.",
     "lists": "Show and change lists over the List API; import and export files.",
     "secrets": "Show, rotate and drop the keys of stored messages and of the pepper.",
+    "engines": "Install the settings that the engines and Postfix need; overwrite none.",
     "doctor": "Test every dependency of this host's processes, one line each.",
     "config": "Check the configuration.",
     "database": "Update the database schema.",

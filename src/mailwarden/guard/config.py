@@ -444,11 +444,14 @@ def rule_mistakes(config: GuardConfig, folder: Path) -> list[Mistake]:
     """Return every error in the YARA rules; an empty folder is an error."""
     if not config.yara.rules:
         return []
-    from mailwarden.analysis.analyzers.yara import compile_rules, rule_files  # noqa: PLC0415 - loads all file readers
+    from mailwarden.analysis.analyzers import yara  # noqa: PLC0415 - loads all file readers
 
     rules = folder / config.yara.rules
-    _, problems = compile_rules(rules)
-    if not problems and not rule_files(rules):
+    if not yara.may_compile():
+        problem = "cannot be compiled: this process may not execute memory that it wrote. Set MemoryDenyWriteExecute=no"
+        return [Mistake(str(rules), 1, "", f"{problem} in the unit of guard, or leave yara.rules out")]
+    _, problems = yara.compile_rules(rules)
+    if not problems and not yara.rule_files(rules):
         return [Mistake(str(rules), 1, "", "holds no rules: put *.yar files there, or leave yara.rules out")]
     return [Mistake(problem.file, problem.line, "", problem.sentence) for problem in problems]
 

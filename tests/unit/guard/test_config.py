@@ -1,5 +1,8 @@
 """The operator's YARA rules are checked before guard starts, and a worker goes by them."""
 
+import subprocess
+import sys
+
 import pytest
 
 from mailwarden.analysis.analyzer import Content
@@ -57,3 +60,24 @@ async def test_a_worker_goes_by_the_rules(rules, tmp_path):
         await pool.stop()
     found = [finding.name for frame in frames for finding in frame.report.findings]
     assert {"yara.match", "yara.malware"} <= set(found)
+
+
+UNDER_MDWE = """
+import ctypes, sys
+from mailwarden.cli.main import main
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) != 0:  # PR_SET_MDWE, as MemoryDenyWriteExecute= does it
+    sys.exit(77)
+sys.exit(main(["config", "check", "--config", sys.argv[1]]))
+"""
+
+
+def test_rules_without_executable_memory_are_one_mistake(rules, tmp_path):
+    (rules / "own.yar").write_text(RULE, "utf-8")
+    (tmp_path / PATH).parent.mkdir(parents=True)
+    (tmp_path / PATH).write_text("yara:\n  rules: yara\n", "utf-8")
+    command = [sys.executable, "-c", UNDER_MDWE, str(tmp_path)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    if done.returncode == 77:
+        pytest.skip("the kernel cannot deny executable memory")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "Set MemoryDenyWriteExecute=no in the unit of guard" in done.stdout

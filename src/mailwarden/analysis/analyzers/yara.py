@@ -5,6 +5,7 @@ in time is a failure of this analyzer, never a message without findings. The rul
 be correct: includes are off, files are counted and bounded, and a broken file does not disable the others.
 """
 
+import mmap
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -37,6 +38,15 @@ class Problem(Struct, frozen=True):
 
 def rule_files(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted(path for path in folder.iterdir() if path.suffix in ENDINGS and path.is_file()))
+
+
+def may_compile() -> bool:
+    """Return whether this process may execute memory that it has written: yara-x compiles rules to machine code."""
+    try:
+        mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
+    except OSError:
+        return False
+    return True
 
 
 def compile_rules(folder: Path) -> tuple["yara_x.Rules | None", tuple[Problem, ...]]:

@@ -17,6 +17,7 @@ from mailwarden.analysis.engines.engine import (
     EngineInfo,
     EngineSettings,
     Milliseconds,
+    ShippedFiles,
     SocketEngine,
     SocketSettings,
     closed_socket,
@@ -60,6 +61,15 @@ class ClamavEngine(SocketEngine[ClamavSettings]):
     title: ClassVar[str] = "ClamAV"
     settings_type: ClassVar[type[EngineSettings]] = ClamavSettings
     shipped_address: ClassVar[str] = "unix:/run/clamav/clamd.ctl"
+    shipped_files: ClassVar[ShippedFiles | None] = ShippedFiles(
+        "clamav",
+        "etc/clamav",
+        (
+            ("clamav", "etc/clamav"),
+            ("clamav/clamav-daemon.service.d", "etc/systemd/system/clamav-daemon.service.d"),
+        ),
+        "clamav-daemon",
+    )
     convicts_files: ClassVar[bool] = True
     reads_contents: ClassVar[bool] = True
     unpacks: ClassVar[bool] = True

@@ -29,7 +29,7 @@ from msgspec import Meta, Struct
 
 from mailwarden.analysis.analyzer import EngineFailed, Known, SenderChecks
 from mailwarden.analysis.analyzers.authentication import spf_domain
-from mailwarden.analysis.engines.engine import ConfirmingEngine, EngineInfo, EngineSettings, Milliseconds
+from mailwarden.analysis.engines.engine import ConfirmingEngine, EngineInfo, EngineSettings, Milliseconds, ShippedFiles
 from mailwarden.analysis.links.brands import load_brands
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import normalize_host
@@ -95,6 +95,9 @@ class DnsEngine(ConfirmingEngine[DnsSettings]):
     type_name: ClassVar[str] = NAME
     title: ClassVar[str] = "DNS resolver"
     settings_type: ClassVar[type[EngineSettings]] = DnsSettings
+    shipped_files: ClassVar[ShippedFiles | None] = ShippedFiles(
+        "unbound", "etc/unbound", (("unbound", "etc/unbound/unbound.conf.d"),), "unbound"
+    )
 
     def __init__(self, name: str, settings: DnsSettings) -> None:
         super().__init__(name, settings)

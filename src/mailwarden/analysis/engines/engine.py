@@ -70,6 +70,15 @@ class Teacher(Protocol):
     async def close(self) -> None: ...
 
 
+class ShippedFiles(Struct, frozen=True):
+    """The settings that Mailwarden ships for a program: `mailwarden engines install` puts them on a Debian host."""
+
+    program: str
+    home: str  # this folder shows that the program is installed
+    folders: tuple[tuple[str, str], ...]  # a folder of the shipped files, and the folder where the program reads them
+    service: str  # to restart
+
+
 class Engine(ABC, Generic[S_co]):
     """One configured engine. The class declares the capabilities."""
 
@@ -78,6 +87,7 @@ class Engine(ABC, Generic[S_co]):
     settings_type: ClassVar[type[EngineSettings]]
     # `mailwarden init` asks for the address where this is not empty, and writes it into guard.yml.
     shipped_address: ClassVar[str] = ""
+    shipped_files: ClassVar[ShippedFiles | None] = None
 
     required: ClassVar[bool] = True  # it always runs, and without its answer an analysis is incomplete
     convicts_files: ClassVar[bool] = False  # its findings are about files: it can be asked about one of them

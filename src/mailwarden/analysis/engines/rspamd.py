@@ -27,6 +27,7 @@ from mailwarden.analysis.engines.engine import (
     EngineInfo,
     EngineSettings,
     Milliseconds,
+    ShippedFiles,
     SocketEngine,
     SocketSettings,
     address_mistakes,
@@ -168,6 +169,9 @@ class RspamdEngine(SocketEngine[RspamdSettings]):
     title: ClassVar[str] = "Rspamd"
     settings_type: ClassVar[type[EngineSettings]] = RspamdSettings
     shipped_address: ClassVar[str] = "unix:/run/rspamd/normal.sock"
+    shipped_files: ClassVar[ShippedFiles | None] = ShippedFiles(
+        "rspamd", "etc/rspamd", (("rspamd", "etc/rspamd/local.d"),), "rspamd"
+    )
     authenticates: ClassVar[bool] = True
     learns: ClassVar[bool] = True
 

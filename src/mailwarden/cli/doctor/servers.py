@@ -169,7 +169,7 @@ async def _unopened(vault: Vault) -> bool:
 
 async def _next_hop(key: str, address: tuple[str, int]) -> Line:
     """Read the greeting of the next hop."""
-    remedy = f"start Postfix with the files of deploy/postfix, or set {key} in {GUARD_PATH}"
+    remedy = f"run `mailwarden engines install postfix-before-queue` and start Postfix, or set {key} in {GUARD_PATH}"
     place = f"{address[0]}:{address[1]}"
     try:
         async with asyncio.timeout(PATIENCE):
@@ -329,7 +329,9 @@ async def check_postfix(host: Host) -> AsyncIterator[Line]:
         wrong.append(f"message_size_limit is below {needed}, which guard may hand back")
     if wrong:
         seen = f"message_size_limit is {accepted}, and " + ", ".join(wrong)
-        yield Line(False, "postfix", seen, "set the lines of deploy/postfix/*/main.cf, or mail stays in the queue")
+        yield Line(
+            False, "postfix", seen, "run `mailwarden engines install postfix-before-queue`, or mail stays in the queue"
+        )
     else:
         yield Line(True, "postfix", f"message_size_limit {accepted}, mailboxes take as much")
 

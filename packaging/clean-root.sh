@@ -1,0 +1,31 @@
+#!/bin/sh
+# Create a clean root of a Debian release, from the mirror that this host's apt is configured for.
+# Usage: packaging/clean-root.sh SUITE FOLDER [PACKAGE...]
+# A root without packages is kept as run/packages/SUITE.tar for a day; it is the same for every test.
+set -eu
+cd "$(dirname "$0")/.."
+suite=$1 folder=$2
+shift 2
+command -v mmdebstrap >/dev/null || {
+    echo "mmdebstrap is not installed. Run: apt-get install mmdebstrap" >&2
+    exit 1
+}
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v -e security -e '^file:' | head -n 1)
+base=run/packages/$suite.tar
+mkdir -p run/packages
+if [ -z "$(find "$base" -mtime -1 2>/dev/null)" ]; then
+    mmdebstrap --quiet --variant=minbase --components=main "$suite" "$base.new" "$mirror"
+    mv "$base.new" "$base"
+fi
+rm -rf "$folder"
+mkdir -p "$folder"
+tar --extract --numeric-owner --file="$base" --directory="$folder"
+# The root reaches the mirror the way this host does; no service starts while packages are installed.
+cp -L /etc/resolv.conf /etc/hosts "$folder/etc/"
+printf '#!/bin/sh\nexit 101\n' >"$folder/usr/sbin/policy-rc.d"
+chmod 755 "$folder/usr/sbin/policy-rc.d"
+[ $# = 0 ] || DEBIAN_FRONTEND=noninteractive chroot "$folder" sh -eu -c '
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>/var/log/install.log || { cat /var/log/install.log; exit 1; }
+    rm /var/log/install.log
+    apt-get clean' sh "$@"
