@@ -1,62 +1,373 @@
-"""Backup and restore of PostgreSQL as docs/operating.md has it: by the superuser, and whole."""
+"""`mailwarden backup` and `restore` with a real database: complete, verified, and without effect on any error."""
 
-import subprocess
-from collections.abc import Iterator
+import asyncio
+import io
+import itertools
+import json
+import os
+import pwd
+import shutil
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from uuid import UUID
 
 import pytest
+from ruamel.yaml import YAML
 
+from mailwarden.cli.main import main
+from mailwarden.crypto.keyring import read_ring
+from mailwarden.database.dump import without_password
 from mailwarden.database.migrations import pending
 from mailwarden.database.pool import Database
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore
-from mailwarden.model.scope import Actor
+from mailwarden.model.scope import Actor, Scope
+from mailwarden.quarantine.model import RetentionDays
+from mailwarden.quarantine.service import QuarantineWriter
+from mailwarden.quarantine.store import QuarantineStore
+from mailwarden.quarantine.vault import open_vault
+from mailwarden.serving.spool import Spooled
+from mailwarden.settings.shared import Quarantine
 from mailwarden.wire.lists import AddEntries
 from mailwarden.wire.strict_json import convert
 from rig.engines import Engines
-from rig.postgresql import SUPERUSER
-from rig.programs import find_postgresql
+from tests.integration.held_messages import RAW, finished
 
-RESTORED = "test_restored"
-ENTRIES = "SELECT count(*) FROM list_entries"
+ROOT = os.geteuid() == 0
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An installation with a held message and a list entry."""
+
+    folder: Path
+    url: str
+    held: UUID
 
 
 @pytest.fixture
-def restored(engines: Engines) -> Iterator[str]:
-    yield engines.postgresql.create_database(RESTORED)
-    engines.postgresql.drop_database(RESTORED)
+def target(engines: Engines) -> Iterator[str]:
+    """Return the address of an empty database."""
+    name = f"test_restored_{next(_numbers)}"
+    yield engines.postgresql.create_database(name)
+    engines.postgresql.drop_database(name)
 
 
-def run(program: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(find_postgresql() / program), *words], check=False, capture_output=True, text=True, timeout=120
-    )
+@pytest.fixture
+def installed(database_url: str, tmp_path: Path) -> Installed:
+    folder = tmp_path / "config"
+    run("init", str(folder), "--no-database", "--database-url", database_url)
+    uid = asyncio.run(fill(database_url, folder))
+    (folder / "secrets" / "contents").chmod(0o640)
+    if ROOT:
+        owner = pwd.getpwnam("nobody")
+        for path in (folder / "quarantine", *(folder / "quarantine").rglob("*"), folder / "secrets" / "contents"):
+            os.chown(path, owner.pw_uid, owner.pw_gid)
+    return Installed(folder, database_url, uid)
 
 
-async def test_a_superuser_dump_restores_completely_and_the_owner_cannot_dump(
-    database_url: str, restored: str, engines: Engines, tmp_path: Path
+async def fill(url: str, folder: Path) -> UUID:
+    database = Database(url)
+    try:
+        body = convert({"listName": "sender-block", "entries": [{"entry": "billing@scam.example"}]}, AddEntries)
+        await Lists(ListStore(database, database)).add_entries(
+            ListScope(), "sender-block", body.entries, Actor("cli:ada")
+        )
+        async with database.connection() as connection:
+            tenant = await connection.fetchval("SELECT uid FROM tenants LIMIT 1")
+        vault = open_vault(Quarantine(), folder, read_ring(folder / "secrets" / "contents", "contents.key"))
+        writer = QuarantineWriter(vault, QuarantineStore(database), RetentionDays())
+        return await writer.hold(finished(UUID(str(tenant))), Spooled.of(RAW))
+    finally:
+        await database.close()
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    error: str
+
+
+def command(*words: str) -> Done:
+    out, error = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(error):
+        code = main(words)
+    return Done(code, out.getvalue(), error.getvalue())
+
+
+def run(*words: str) -> str:
+    done = command(*words)
+    assert done.code == 0, done.error
+    return done.out
+
+
+def back_up(installed: Installed, file: Path) -> str:
+    return run("backup", str(file), "--config", str(installed.folder))
+
+
+async def read_back(folder: Path, url: str, held: UUID) -> tuple[bytes, int]:
+    """Return the held message and the number of list entries of an installation."""
+    database = Database(url)
+    try:
+        message = await QuarantineStore(database).find(Scope.deployment(), held)
+        assert message.address is not None
+        vault = open_vault(Quarantine(), folder, read_ring(folder / "secrets" / "contents", "contents.key"))
+        assert message.vault == await vault.uid()
+        raw = await vault.get(message.tenant, message.address, folder)
+        again = convert({"listName": "sender-block", "entries": [{"entry": "billing@scam.example"}]}, AddEntries)
+        known = await Lists(ListStore(database, database)).add_entries(
+            ListScope(), "sender-block", again.entries, Actor("cli:ada")
+        )
+        return b"".join(raw.chunks()), known
+    finally:
+        await database.close()
+
+
+def tree(folder: Path) -> dict[str, tuple[str, str, int, bytes]]:
+    """Return owner, group, mode and contents of everything below a folder."""
+    return {
+        path.relative_to(folder).as_posix(): (
+            path.owner(),
+            path.group(),
+            path.stat().st_mode & 0o777,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in folder.rglob("*")
+    }
+
+
+def count_tables(engines: Engines, url: str) -> int:
+    query = "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+    return int(engines.postgresql.execute(query, url.rpartition("/")[2]))
+
+
+def test_a_restored_backup_has_every_message_entry_secret_and_owner(installed: Installed, target: str, tmp_path: Path):
+    file, restored = tmp_path / "backup.tar", tmp_path / "restored"
+    printed = back_up(installed, file)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "list entries                     1" in printed
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [], "no scratch is left"
+    assert run("backup", str(file), "--verify") == printed
+
+    out = run("restore", str(file), "--config", str(restored), "--database-url", target)
+    assert f"mailwarden doctor --config {restored}" in out
+    assert asyncio.run(read_back(restored, target, installed.held)) == (RAW, 1)
+    assert asyncio.run(pending(target)) == []
+    before, after = tree(installed.folder), tree(restored)
+    settings = {"abby/abby/abby.yml", "guard/core/guard.yml"}
+    same = {name: value for name, value in before.items() if name not in settings and ".parts" not in name}
+    assert {name: after.get(name) for name in same} == same
+    for name in settings:
+        assert before[name][:3] == after[name][:3]
+        assert YAML(typ="safe").load(after[name][3])["database"]["url"] == target
+    if ROOT:
+        assert after["quarantine"][0] == "nobody"
+
+
+def test_restore_moves_state_and_spool(installed: Installed, target: str, tmp_path: Path):
+    file, restored, state = tmp_path / "backup.tar", tmp_path / "restored", tmp_path / "state"
+    back_up(installed, file)
+    moved = ["--database-url", target, "--state", str(state), "--spool", str(tmp_path / "spool")]
+    run("restore", str(file), "--config", str(restored), *moved)
+    assert (state / "quarantine" / "vault").is_file()
+    assert (tmp_path / "spool").is_dir()
+    assert not (restored / "quarantine").exists()
+    guard = YAML(typ="safe").load(restored / "guard/core/guard.yml")
+    assert guard["lists"]["replica"] == str(state / "lists")
+
+
+def flip(position: Callable[[int], int]) -> Callable[[bytes], bytes]:
+    def change(archive: bytes) -> bytes:
+        at = position(len(archive))
+        return archive[:at] + bytes([archive[at] ^ 1]) + archive[at + 1 :]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        flip(lambda size: 600),  # inside the dump
+        flip(lambda size: size // 2),
+        flip(lambda size: 10),  # in a header
+        flip(lambda size: size - 1),  # in the padding at the end
+        lambda archive: archive[:-1],
+        lambda archive: archive[:-10_240],
+        lambda archive: archive[: len(archive) // 2],
+        lambda archive: b"",
+    ],
+    ids=["dump", "middle", "header", "end", "cut by 1", "cut by a record", "half", "empty"],
+)
+def test_a_damaged_archive_is_rejected_and_changes_nothing(
+    installed: Installed, target: str, tmp_path: Path, engines: Engines, damage: Callable[[bytes], bytes]
 ):
-    database = Database(database_url)
-    body = convert({"listName": "sender-block", "entries": [{"entry": "billing@scam.example"}]}, AddEntries)
-    lists = Lists(ListStore(database, database))
-    await lists.add_entries(ListScope(), "sender-block", body.entries, Actor("cli:ada"))
-    await database.close()
+    file, restored = tmp_path / "backup.tar", tmp_path / "restored"
+    back_up(installed, file)
+    file.write_bytes(damage(file.read_bytes()))
+    for words in (["backup", str(file), "--verify"], ["restore", str(file), "--database-url", target]):
+        done = command(*words, "--config", str(restored))
+        assert done.code == 2, done.out
+        assert "is not an intact backup" in done.error
+    assert not restored.exists()
+    assert count_tables(engines, target) == 0
 
-    refused = run("pg_dump", "--format=custom", f"--file={tmp_path}/owner.dump", database_url)
-    assert refused.returncode != 0
-    assert "row-level security" in refused.stderr
 
-    def by_superuser(url: str) -> str:
-        return url.replace("mailwarden@", f"{SUPERUSER}@")
+def forge(source: Path, target: Path, change: Callable[[dict[str, bytes], dict[str, object]], None]) -> None:
+    """Write a changed archive whose digests are right again."""
+    with tarfile.open(source) as tar:
+        members = {each.name: tar.extractfile(each).read() for each in tar}  # type: ignore[union-attr]
+    manifest = json.loads(members.pop("manifest.json"))
+    del members["manifest.sha256"]
+    change(members, manifest)
+    manifest["digests"] = {name: sha256(contents).hexdigest() for name, contents in members.items()}
+    encoded = json.dumps(manifest).encode()
+    members |= {"manifest.json": encoded, "manifest.sha256": sha256(encoded).hexdigest().encode()}
+    with tarfile.open(target, "w") as tar:
+        for name, contents in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(contents)
+            tar.addfile(info, io.BytesIO(contents))
 
-    dumped = run("pg_dump", "--format=custom", f"--file={tmp_path}/whole.dump", by_superuser(database_url))
-    assert dumped.returncode == 0, dumped.stderr
-    back = run("pg_restore", "--exit-on-error", f"--dbname={by_superuser(restored)}", f"{tmp_path}/whole.dump")
-    assert back.returncode == 0, back.stderr
 
-    assert engines.postgresql.execute(ENTRIES, RESTORED) == "1"
-    assert await pending(restored) == []
-    again = Database(restored)
-    kept = await Lists(ListStore(again, again)).add_entries(ListScope(), "sender-block", body.entries, Actor("cli:ada"))
-    await again.close()
-    assert kept == 1, "the product's own role writes to what was restored"
+@pytest.mark.parametrize(
+    "name", ["configuration/../../escaped", "/escaped", "vault/../escaped", "configuration//escaped", "escaped"]
+)
+def test_a_member_outside_the_folders_is_rejected(installed: Installed, target: str, tmp_path: Path, name: str):
+    file, forged, restored = tmp_path / "backup.tar", tmp_path / "forged.tar", tmp_path / "a" / "restored"
+    back_up(installed, file)
+    forge(file, forged, lambda members, _: members.update({name: b"x"}))
+    done = command("restore", str(forged), "--config", str(restored), "--database-url", target)
+    assert done.code == 2
+    assert "not a member of a backup" in done.error
+    assert [*tmp_path.rglob("escaped")] == []
+    assert not restored.exists()
+
+
+def test_a_link_in_the_target_leads_nowhere(installed: Installed, target: str, tmp_path: Path):
+    file, restored, elsewhere = tmp_path / "backup.tar", tmp_path / "restored", tmp_path / "elsewhere"
+    back_up(installed, file)
+    elsewhere.mkdir()
+    restored.mkdir()
+    (restored / "secrets").symlink_to(elsewhere)
+    done = command("restore", str(file), "--config", str(restored), "--database-url", target)
+    assert done.code == 2
+    assert "by a link" in done.error
+    assert [*elsewhere.iterdir()] == []
+
+
+def test_a_backup_of_a_newer_schema_is_rejected(installed: Installed, target: str, tmp_path: Path, engines: Engines):
+    file, forged = tmp_path / "backup.tar", tmp_path / "forged.tar"
+    back_up(installed, file)
+
+    def newer(_: object, manifest: dict[str, object]) -> None:
+        names = manifest["migrations"]
+        assert isinstance(names, list)
+        manifest.update(migrations=[*names, "9999_future"], version="99.0.0")
+
+    forge(file, forged, newer)
+    done = command("restore", str(forged), "--config", str(tmp_path / "restored"), "--database-url", target)
+    assert done.code == 2
+    assert "Install version 99.0.0 or newer" in done.error
+    assert count_tables(engines, target) == 0
+
+
+def test_a_backup_of_an_older_schema_is_migrated(installed: Installed, target: str, tmp_path: Path, engines: Engines):
+    file = tmp_path / "backup.tar"
+    name = installed.url.rpartition("/")[2]
+    engines.postgresql.execute("DROP TABLE rate_windows", name)
+    engines.postgresql.execute("DELETE FROM applied_migrations WHERE name = '0018_rate_windows'", name)
+    back_up(installed, file)
+    done = command("restore", str(file), "--config", str(tmp_path / "restored"), "--database-url", target)
+    assert done.code == 0, done.error
+    assert "applied 0018_rate_windows" in done.error
+    assert asyncio.run(pending(target)) == []
+
+
+def test_restore_refuses_a_target_in_use_unless_forced(installed: Installed, tmp_path: Path, engines: Engines):
+    file = tmp_path / "backup.tar"
+    back_up(installed, file)
+    done = command("restore", str(file), "--config", str(installed.folder))
+    assert done.code == 2
+    assert "already has a configuration" in done.error
+    done = command("restore", str(file), "--config", str(tmp_path / "other"))
+    assert done.code == 2
+    assert "tables" in done.error
+
+    (installed.folder / "secrets" / "contents").write_text("lost")
+    engines.postgresql.execute("DELETE FROM quarantine", installed.url.rpartition("/")[2])
+    run("restore", str(file), "--config", str(installed.folder), "--force")
+    assert asyncio.run(read_back(installed.folder, installed.url, installed.held)) == (RAW, 1)
+
+
+def test_restore_refuses_while_a_process_uses_the_database(installed: Installed, target: str, tmp_path: Path):
+    file = tmp_path / "backup.tar"
+    back_up(installed, file)
+
+    async def with_process() -> Done:
+        database = Database(target)
+        await database.probe()
+        try:
+            words = ("restore", str(file), "--config", str(tmp_path / "restored"), "--database-url", target)
+            return await asyncio.to_thread(command, *words)
+        finally:
+            await database.close()
+
+    done = asyncio.run(with_process())
+    assert done.code == 2
+    assert "Stop all of them first" in done.error
+
+
+def test_a_message_that_is_gone_is_named(installed: Installed, tmp_path: Path):
+    (body,) = (path for path in (installed.folder / "quarantine").rglob("*/*/*") if path.is_file())
+    body.unlink()
+    printed = back_up(installed, tmp_path / "backup.tar")
+    assert f"not included: {body.relative_to(installed.folder / 'quarantine')}" in printed
+
+
+def test_files_outside_the_folder_are_restored_on_request(installed: Installed, target: str, tmp_path: Path):
+    outside = tmp_path / "elsewhere" / "contents"
+    outside.parent.mkdir()
+    shutil.move(installed.folder / "secrets" / "contents", outside)
+    key = outside.read_bytes()
+    for name in ("abby/abby/abby.yml", "guard/core/guard.yml"):
+        path = installed.folder / name
+        path.write_text(path.read_text().replace("secrets/contents", str(outside)))
+    file = tmp_path / "backup.tar"
+    back_up(installed, file)
+    outside.unlink()
+    words = ["restore", str(file), "--database-url", target, "--config"]
+    done = command(*words, str(tmp_path / "first"))
+    assert done.code == 0, done.error
+    assert f"not restored: {outside}" in done.error
+    run(*words, str(tmp_path / "first"), "--force", "--outside")
+    assert outside.read_bytes() == key
+    assert outside.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_further_host_is_backed_up_without_the_database(installed: Installed, tmp_path: Path):
+    file = tmp_path / "backup.tar"
+    printed = run("backup", str(file), "--no-database", "--config", str(installed.folder))
+    assert "without the database" in printed
+    assert "held messages with their bytes   1" in printed
+    run("restore", str(file), "--config", str(tmp_path / "restored"))
+    assert asyncio.run(read_back(tmp_path / "restored", installed.url, installed.held)) == (RAW, 1)
+
+
+def test_a_missing_pg_dump_names_its_package(installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = command("backup", str(tmp_path / "backup.tar"), "--config", str(installed.folder))
+    assert done.code == 2
+    assert "postgresql-client" in done.error
+    assert not (tmp_path / "backup.tar").exists()
+
+
+def test_a_password_is_not_an_argument_of_a_program():
+    url = "postgresql://warden:s%40cret@db.example:5432/mail?sslmode=require"
+    assert without_password(url) == ("postgresql://warden@db.example:5432/mail?sslmode=require", "s@cret")
+    assert without_password("postgresql:///mail?password=x&host=%2Frun") == ("postgresql:///mail?host=%2Frun", "x")

@@ -28,6 +28,8 @@ COMMANDS: Mapping[str, str] = {
     "config": "Check the configuration.",
     "database": "Update the database schema.",
     "compile": "Compile the shipped rules and phrases, so that processes start faster.",
+    "backup": "Write database, held messages, secrets and configuration into one archive, or verify it.",
+    "restore": "Restore an archive of `backup` into an empty database and empty folders.",
 }
 
 

@@ -87,7 +87,7 @@ class Vault:
     async def key_of(self, tenant: UUID, address: bytes) -> bytes | None:
         """Return the id of the key of a message; None if there is no such message."""
         try:
-            async with aclosing(self._blobs.get(_name(tenant, address))) as pieces:
+            async with aclosing(self._blobs.get(blob_name(tenant, address))) as pieces:
                 async for piece in pieces:
                     return key_in_head(piece)
         except FileNotFoundError:
@@ -96,7 +96,7 @@ class Vault:
 
     async def _write(self, tenant: UUID, address: bytes, raw: Bytes) -> None:
         bound = tenant.bytes + address
-        await self._blobs.put(_name(tenant, address), seal_frames(self._ring, bound, raw.chunks()))
+        await self._blobs.put(blob_name(tenant, address), seal_frames(self._ring, bound, raw.chunks()))
 
     async def get(self, tenant: UUID, address: bytes, spool: Path) -> Spooled:
         """Return a message with every byte verified; raise FileNotFoundError or BrokenSeal."""
@@ -122,17 +122,17 @@ class Vault:
     async def _decrypted(self, tenant: UUID, address: bytes) -> AsyncGenerator[bytes, None]:
         """Yield a message in pieces; it is verified only when the generator has ended without an error."""
         opener = FrameOpener(self._ring, tenant.bytes + address)
-        async with aclosing(self._blobs.get(_name(tenant, address))) as pieces:
+        async with aclosing(self._blobs.get(blob_name(tenant, address))) as pieces:
             async for piece in pieces:
                 for opened in await asyncio.to_thread(lambda given: list(opener.take(given)), piece):
                     yield opened
         yield opener.finish()
 
     async def has(self, tenant: UUID, address: bytes) -> bool:
-        return await self._blobs.has(_name(tenant, address))
+        return await self._blobs.has(blob_name(tenant, address))
 
     async def remove(self, tenant: UUID, address: bytes) -> None:
-        await self._blobs.remove(_name(tenant, address))
+        await self._blobs.remove(blob_name(tenant, address))
 
     async def bodies(self) -> AsyncGenerator[Body, None]:
         """Yield all messages in the vault; other objects are skipped."""
@@ -150,7 +150,8 @@ class Vault:
         return mac.digest()
 
 
-def _name(tenant: UUID, address: bytes) -> str:
+def blob_name(tenant: UUID, address: bytes) -> str:
+    """Return the name of a message in the blob store."""
     text = address.hex()
     return f"{tenant.hex}/{text[:2]}/{text}"
 
@@ -161,7 +162,7 @@ def _body(item: Blob) -> Body | None:
         tenant, address = UUID(hex=parts[0]), bytes.fromhex(parts[-1])
     except ValueError:
         return None
-    if len(address) != ADDRESS or item.name != _name(tenant, address):
+    if len(address) != ADDRESS or item.name != blob_name(tenant, address):
         return None
     return Body(tenant, address, item.changed)
 
@@ -172,10 +173,11 @@ RETRIES = timedelta(seconds=30)  # the sending MTA waits meanwhile
 
 def open_vault(settings: Quarantine, folder: Path, ring: KeyRing) -> Vault:
     """Return the vault; paths are relative to the configuration folder. The first use connects."""
-    return Vault(_open_blob_store(settings, folder), ring)
+    return Vault(open_blob_store(settings, folder), ring)
 
 
-def _open_blob_store(settings: Quarantine, folder: Path) -> BlobStore:
+def open_blob_store(settings: Quarantine, folder: Path) -> BlobStore:
+    """Return the store of the sealed messages."""
     if settings.bucket is None:
         return FilesystemStore(folder / settings.store)
     bucket, prefix = settings.bucket

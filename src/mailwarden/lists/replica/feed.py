@@ -47,7 +47,8 @@ _HEAD = """
 SELECT pg_current_snapshot()::text AS snapshot, extract(epoch FROM now())::float8 AS moment,
        (SELECT system_identifier FROM pg_control_system())
        || '/' || (SELECT timeline_id FROM pg_control_checkpoint())
-       || '/' || (SELECT oid FROM pg_database WHERE datname = current_database()) AS source
+       || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())
+       || '/' || 'lists'::regclass::oid AS source -- a restored backup has other tables in the same database
 """
 _LISTS = "SELECT list_id, tenant, name, entries FROM lists WHERE entries > 0"
 _SOME_LISTS = "SELECT list_id, tenant, name, entries FROM lists WHERE list_id = ANY ($1::integer[])"
