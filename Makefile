@@ -118,7 +118,7 @@ faults-lists: ## The lists under 64 callers for 60 s, twenty kills of PostgreSQL
 
 test-alerts: ## Every alert fires and clears in promtool; three of them for real through Prometheus and Alertmanager
 	@sh rig/packages.sh prometheus prometheus-alertmanager
-	@$(BIN)/pytest -q tests/conventions/test_alerts.py
+	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/conventions/test_alerts.py tests/conventions/test_dashboards.py tests/faults/test_alerts.py
 
 faults-smtp: ## 10,000 messages through Postfix and guard, all of it killed or full meanwhile (CORPUS=folder)
 	@MAILWARDEN_FULL=1 $(if $(CORPUS),MAILWARDEN_CORPUS=$(CORPUS)) $(BIN)/pytest -q -s tests/faults -k smtp

@@ -1,6 +1,7 @@
 """Certificates for tests besides those of `mailwarden init`: other names, other CAs."""
 
 import datetime
+import ipaddress
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,9 +12,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 
 def sign(authority: Path, target: Path, names: Sequence[str], *, common: str = "test") -> tuple[str, str]:
-    """Sign a certificate for these DNS names with `ca.crt` and `ca.key` of the CA's folder.
+    """Sign a certificate for these DNS names and IP addresses with `ca.crt` and `ca.key` of the CA's folder.
 
-    Clients and servers may use it. Return the paths of the certificate and of its key.
+    It is valid for two days, for clients and servers. Return the paths of the certificate and of its key.
     """
     issuer = x509.load_pem_x509_certificate((authority / "ca.crt").read_bytes())
     signer = serialization.load_pem_private_key((authority / "ca.key").read_bytes(), None)
@@ -34,7 +35,7 @@ def sign(authority: Path, target: Path, names: Sequence[str], *, common: str = "
     )
     if names:
         builder = builder.add_extension(
-            x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False
+            x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False
         )
     certificate = builder.sign(signer, hashes.SHA256())
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -44,3 +45,10 @@ def sign(authority: Path, target: Path, names: Sequence[str], *, common: str = "
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return str(paths[0]), str(paths[1])
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)

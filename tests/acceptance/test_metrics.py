@@ -7,6 +7,8 @@ import requests
 
 from rig.ports import free_port
 from tests.acceptance.deployment import Deployment, run_deployment
+from tests.conventions.test_alerts import SUFFIXES, rules
+from tests.conventions.test_dashboards import FILES, queries
 from tests.conventions.test_metrics import made
 from tests.waiting import wait_until
 
@@ -53,6 +55,15 @@ def test_every_metric_of_the_source_is_in_a_live_scrape(monitored):
     }
     expected = {name: kind for name, (kind, _) in made().items()}
     assert found == expected
+
+
+def test_every_query_of_alerts_and_dashboards_finds_its_metrics(monitored):
+    page = scrape_abby(monitored) + scrape_guard(monitored)
+    families = dict(re.findall(r"^# TYPE (\w+) (\w+)$", page, re.MULTILINE))
+    series = {f"{name}{suffix}" for name, kind in families.items() for suffix in SUFFIXES.get(kind, ("",))}
+    wanted = [rule["expr"] for rule in rules()] + [query for file in FILES for query in queries(file)]
+    used = {name for query in wanted for name in re.findall(r"\b((?:mailwarden|process)_\w+)", query)}
+    assert used - series == set()
 
 
 def test_a_scan_is_measured_by_engine(monitored, plain):
