@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 SOON = 20.0  # less than the grace period: it is not waited for where nothing is left to do
 STOPPING = b'"event":"stopping"'
-RELOADED = b'"event":"certificate reloaded"'
+RELOADED = b'"event":"certificate_reloaded"'
 
 
 @pytest.mark.contract("6 stop")

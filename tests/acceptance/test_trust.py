@@ -75,7 +75,7 @@ def test_guard_rejects_other_names_of_its_authority(trusting: Deployment, tmp_pa
         status, body = ask(trusting, certificate, method, path)
         assert (status, b'"error":"forbidden"' in body) == (403, True), (method, path)
     assert b"no name of tls.clientNames" in body
-    assert "client certificate rejected" in trusting.product.guards[0].log.read_text("utf-8")
+    assert "client_certificate_rejected" in trusting.product.guards[0].log.read_text("utf-8")
 
 
 def test_guard_rejects_its_own_certificate_and_none_at_all(trusting: Deployment, tmp_path: Path):
@@ -104,7 +104,7 @@ def test_abby_and_the_doctor_name_the_rejection(trusting: Deployment, plain: byt
         answer = trusting.client().submit(plain)
         assert (answer.status, answer.error) == (502, "core_error")
         assert "tls.clientNames in guard.yml" in answer.json["message"]
-        assert wait_until(lambda: "guard rejects abby's certificate" in abby.log.read_text("utf-8"))
+        assert wait_until(lambda: "guard_rejected_certificate" in abby.log.read_text("utf-8"))
         lines = asyncio.run(doctor_lines(abby.folder))
         assert "guard rejects the name in abby's certificate" in lines[f"guard 127.0.0.1:{guard.port}"]
     finally:
@@ -137,7 +137,7 @@ def test_the_public_certificate_is_another_and_is_reloaded(trusting: Deployment,
 
         (public / "abby.key").write_bytes((tls_of(trusting) / "abby.key").read_bytes())
         os.kill(abby.pid, signal.SIGHUP)
-        assert wait_until(lambda: "certificate not reloaded" in abby.log.read_text("utf-8"))
+        assert wait_until(lambda: "certificate_not_reloaded" in abby.log.read_text("utf-8"))
         assert shows(abby.port, tmp_path / "next" / "ca.crt"), "a broken pair leaves the old one in use"
     finally:
         abby.stop()

@@ -375,7 +375,7 @@ class GuardClient:
 
     def _note(self, guard: Guard, kind: str) -> None:
         self._failures.labels(guard.name, kind).inc()
-        log.warning("guard did not answer", guard=guard.name, kind=kind)
+        log.warning("guard_request_failed", guard=guard.name, kind=kind)
 
 
 def headers_for(upload: ScanUpload, scan_request: ScanRequest) -> Headers:

@@ -134,7 +134,7 @@ class GuardWatch:
                 await self.look()
                 observe()
             except Exception:  # an error must not stop the loop
-                log.exception("guards not asked")
+                log.exception("guard_status_failed")
 
     async def _ask(self, guard: Guard) -> None:
         before = guard.status
@@ -148,12 +148,12 @@ class GuardWatch:
         except (aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError, ValueError) as error:
             guard.status = None
             if before is not None:
-                log.warning("guard lost", guard=guard.name, problem=type(error).__name__)
+                log.warning("guard_lost", guard=guard.name, reason=type(error).__name__)
         if before is None and guard.status is not None:
-            log.info("guard found", guard=guard.name)
+            log.info("guard_found", guard=guard.name)
 
     def _note_rejection(self, guard: Guard, *, rejected: bool) -> None:
         if rejected and not guard.rejects_us:
             advice = "Add a name of tls.certificate in abby.yml to tls.clientNames in that guard's guard.yml."
-            log.error("guard rejects abby's certificate", guard=guard.name, advice=advice)
+            log.error("guard_rejected_certificate", guard=guard.name, advice=advice)
         guard.rejects_us = rejected

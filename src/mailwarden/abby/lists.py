@@ -91,7 +91,7 @@ class ListApi:
         except Exception as error:
             if not response.prepared:
                 raise
-            log.warning("stream broken", list=request.list_name, problem=type(error).__name__)
+            log.warning("list_stream_broken", list=request.list_name, reason=type(error).__name__)
             if call.request.transport is not None:
                 call.request.transport.abort()
             raise ConnectionAbortedError("The stream was broken off.") from error

@@ -413,7 +413,7 @@ SELECT what, key, count(*) AS rows FROM (
 _AUTHENTICATORS = "SELECT uid, totp FROM people WHERE totp IS NOT NULL AND substring(totp FROM 2 FOR $2) <> $1"
 _REPLACE = "UPDATE people SET totp = $3 WHERE uid = $1 AND totp = $2 RETURNING true"
 
-pepper_log = get_logger("access.pepper")
+_log = get_logger("access.pepper")
 
 
 class PepperStore:
@@ -456,7 +456,7 @@ class PepperStore:
                 await asyncio.sleep(_ASK_AGAIN)
                 continue
             for key_id in uses.keys() - {key.key_id for key in pepper.keys}:
-                pepper_log.error("pepper_key_lost", key=key_id.hex(), needed_by=uses[key_id], advice=_ADVICE)
+                _log.error("pepper_key_lost", key=key_id.hex(), needed_by=uses[key_id], advice=_ADVICE)
             return
 
 

@@ -184,7 +184,7 @@ class Logins:
         try:
             secret = self._registry.seal.open(sealed, totp_context(user.uid)).decode()
         except BrokenSeal as error:
-            _log.error("totp_not_opened", person=str(user.uid), problem=str(error))
+            _log.error("totp_not_opened", person=str(user.uid), reason=str(error))
             return None
         step = totp_step(secret, code, self._registry.now())
         if step is None or not await self._registry.factors.spend_step(user.uid, step):

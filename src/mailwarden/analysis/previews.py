@@ -43,10 +43,10 @@ class Previews:
                 raw = await asyncio.to_thread(message.data)
                 return msgspec.json.decode(await _run(raw, self._sandbox), type=Preview)
         except SandboxUnavailable as error:
-            log.warning("preview_sandbox_unavailable", problem=str(error))
+            log.warning("preview_sandbox_unavailable", reason=str(error))
             return Preview(document_of(notice("Previews are off: the sandbox cannot be set up. abby's log says why.")))
         except (TimeoutError, OSError, msgspec.MsgspecError) as error:
-            log.warning("preview_failed", problem=type(error).__name__)
+            log.warning("preview_failed", reason=type(error).__name__)
             return Preview(document_of(notice("This message is built so that it cannot be shown within bounds.")))
 
 

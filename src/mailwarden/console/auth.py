@@ -109,7 +109,7 @@ class ConsoleAuth:
             except (ConnectionError, web.HTTPException):
                 raise
             except Exception:
-                log.exception("page failed", page=page.path)
+                log.exception("page_failed", page=page.path)
                 return self._error_page(call, InternalError("Internal error. The log of abby has the details."))
 
         return answer

@@ -61,7 +61,7 @@ class SelfServicePage:
             except (ConnectionError, web.HTTPException):
                 raise
             except Exception:
-                log.exception("page failed", page=LINK_PATH)
+                log.exception("page_failed", page=LINK_PATH)
                 return self._error_page(InternalError("Internal error."))
 
         return answer

@@ -168,10 +168,10 @@ class ReleaseJob:
         try:
             raw = await self._fetch(message)
         except UnknownKey as error:  # the bytes are there: the release works once the key is restored
-            _log.error("held_message_needs_key", uid=str(message.uid), tenant=str(message.tenant), why=str(error))
+            _log.error("held_message_needs_key", uid=str(message.uid), tenant=str(message.tenant), reason=str(error))
             return await self._finish(release, dict.fromkeys(release.recipients, str(error)))
         except (FileNotFoundError, BrokenSeal) as error:
-            _log.error("held_message_without_body", uid=str(message.uid), tenant=str(message.tenant), why=str(error))
+            _log.error("held_message_without_body", uid=str(message.uid), tenant=str(message.tenant), reason=str(error))
             await self._store.set_missing(ALL, message, missing=True)
             return await self._finish(
                 release, dict.fromkeys(release.recipients, "The stored message is missing or damaged.")

@@ -190,10 +190,10 @@ class HttpApp:
         except MailwardenError as error:
             response = self.answer_for(error)
         except ConnectionError:
-            log.info("caller went away", route=route.path if route else None)
+            log.info("caller_disconnected", route=route.path if route else None)
             raise
         except Exception:
-            log.exception("request failed")
+            log.exception("request_failed")
             sentence = "Something went wrong on our side; the log has it by this request id."
             response = self.answer_for(InternalError(sentence))
         finally:

@@ -246,7 +246,7 @@ class Connection(web.RequestHandler):
             raise ConnectionError("The response has begun; another cannot follow.")
         error = BadRequest("Malformed HTTP request.") if status < 500 else InternalError("")
         request_id = secrets.token_hex(8)
-        log.info("request refused", request_id=request_id, error=error.code, problem=type(exc).__name__)
+        log.info("request_rejected", request_id=request_id, error=error.code, reason=type(exc).__name__)
         response = self._app.answer_for(error)
         finish_headers(response, request_id, "", self._app.headers)
         response.force_close()
@@ -273,7 +273,7 @@ class Connection(web.RequestHandler):
     def _refuse(self, error: MailwardenError) -> None:
         """Send an error response before there is a request, and close the connection."""
         request_id = secrets.token_hex(8)
-        log.info("request refused", request_id=request_id, error=error.code)
+        log.info("request_rejected", request_id=request_id, error=error.code)
         response = self._app.answer_for(error)
         body = response.body if isinstance(response.body, bytes) else b""
         head = f"HTTP/1.1 {response.status} {response.reason}\r\n"
@@ -353,8 +353,8 @@ def _reload(tls: ServerTls) -> None:
     try:
         tls.reload()
     except ConfigurationError as error:
-        log.warning("certificate not reloaded", problem=error.message, advice="The old one stays in use.")
+        log.warning("certificate_not_reloaded", reason=error.message, advice="The old one stays in use.")
     else:
-        log.info("certificate reloaded", advice="A change of any other setting needs a restart.")
+        log.info("certificate_reloaded", advice="A change of any other setting needs a restart.")
     finally:
         systemd.notify("READY=1")

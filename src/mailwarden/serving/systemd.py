@@ -30,7 +30,7 @@ def notify(state: str) -> None:
         try:
             sender.sendto(state.encode(), target)
         except OSError as error:
-            log.warning("service_manager_not_notified", state=state, problem=str(error))
+            log.warning("service_manager_not_notified", state=state, reason=str(error))
 
 
 def notify_reloading() -> None:

@@ -131,7 +131,7 @@ class ClientNames:
             self._logged.clear()
         self._logged[names] = now
         log.warning(
-            "client certificate rejected",
+            "client_certificate_rejected",
             names=list(names)[:20],
             address=address,
             advice=f"If this client may call, add one of its names to {self._setting}.",

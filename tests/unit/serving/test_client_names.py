@@ -70,5 +70,5 @@ def test_a_rejected_client_is_logged_once_a_minute():
             with pytest.raises(Forbidden):
                 clients.require(certificate(("DNS", "other.example")), None)
     assert [(line["event"], line["names"]) for line in lines] == [
-        ("client certificate rejected", ["other.example"])
+        ("client_certificate_rejected", ["other.example"])
     ] * 2

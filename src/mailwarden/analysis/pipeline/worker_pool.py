@@ -455,7 +455,7 @@ class WorkerPool:
             try:
                 await self._add(lane)
             except (OSError, ConfigurationError) as error:
-                log.warning("worker_cannot_start", error=str(error))
+                log.warning("worker_cannot_start", reason=str(error))
                 await asyncio.sleep(1.0)
             else:
                 return

@@ -413,7 +413,7 @@ class ListExportScreen:
         except Exception as error:
             if response is None:
                 raise
-            log.warning("export broken", list=target.definition.name, problem=type(error).__name__)
+            log.warning("list_export_broken", list=target.definition.name, reason=type(error).__name__)
             if request.call.request.transport is not None:
                 request.call.request.transport.abort()
             raise ConnectionAbortedError("The export was aborted.") from error
