@@ -1,7 +1,7 @@
 # Mailwarden's workshop. `make setup` once, then `make run`, `make test`, `make check`.
 PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
-PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium
+PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium prometheus
 
 .PHONY: help setup packages lock run test check check-acceptance check-integration check-evasion check-browser check-units check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox bench-fairness evaluate parity torture evasion evaluate-ham fuzz faults-lists test-alerts faults-smtp screens docs site structure style clean
 
