@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium prometheus
 
-.PHONY: help setup packages lock run test check check-acceptance check-integration check-evasion check-browser check-units check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox bench-fairness evaluate parity torture evasion evaluate-ham fuzz faults-lists test-alerts faults-smtp screens docs site structure style clean
+.PHONY: help setup packages lock run test check check-acceptance check-integration check-evasion check-browser check-units check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox bench-fairness evaluate parity torture evasion evaluate-ham fuzz test-packages faults-lists test-alerts faults-smtp screens docs site structure style clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -112,6 +112,9 @@ evaluate-ham: ## Good mail that is held (CORPUS="folder ...", MORE="--before FIL
 
 fuzz: ## Properties of everything that reads hostile bytes, with new examples every time
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/fuzz $$(grep -rl "@given" tests/unit)
+
+test-packages: ## Build the Debian packages, run lintian and piuparts, boot them with real engines (SUITES="bookworm trixie")
+	@$(PYTHON) packaging/test/packages.py $(SUITES)
 
 faults-lists: ## The lists under 64 callers for 60 s, twenty kills of PostgreSQL, 10,000 calls of two tenants
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/faults -k lists

@@ -10,7 +10,7 @@ command -v mmdebstrap >/dev/null || {
     echo "mmdebstrap is not installed. Run: apt-get install mmdebstrap" >&2
     exit 1
 }
-mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v -e security -e '^file:' | head -n 1)
+mirror=$(packaging/mirror.sh)
 base=run/packages/$suite.tar
 mkdir -p run/packages
 if [ -z "$(find "$base" -mtime -1 2>/dev/null)" ]; then

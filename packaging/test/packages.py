@@ -1,0 +1,168 @@
+"""Builds, checks and boots the Debian packages: `make test-packages`; prints one line per check.
+
+Needs root, mmdebstrap, lintian, piuparts, reprepro, systemd-container. systemd-nspawn boots the root without network;
+apt downloads the packages into the same root before.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+RUN = ROOT / "run" / "packages"
+SUITES = ("bookworm", "trixie")
+GOAL = 600
+BOOT_SECONDS = 1_800
+ADDRESS = "https://packages.company.example/mailwarden"
+NEEDED = ("mmdebstrap", "lintian", "piuparts", "reprepro", "gpg", "systemd-nspawn")
+
+
+class Summary:
+    """One line per check, and the number of failures."""
+
+    def __init__(self, suite: str) -> None:
+        self.suite = suite
+        self.failures = 0
+
+    def line(self, *, well: bool, text: str) -> None:
+        self.failures += not well
+        print(f"{'ok  ' if well else 'FAIL'} {self.suite}: {text}", flush=True)
+
+    def command(self, text: str, command: list[str], log: Path, *, fails: bool = False) -> bool:
+        """Run a command with its output in a file; the line is well if it succeeds, or if it fails as expected."""
+        with log.open("w") as output:
+            done = subprocess.run(command, check=False, cwd=ROOT, stdout=output, stderr=output)
+        well = (done.returncode != 0) == fails
+        self.line(well=well, text=text if well else f"{text}, see {log}")
+        return well
+
+
+def documented(heading: str) -> list[str]:
+    """Return the commands of a section of docs/install.md, one text for each block."""
+    page = (ROOT / "docs/install.md").read_text("utf-8")
+    (section,) = re.findall(rf"(?ms)^{re.escape(heading)}\n(.*?)(?=^##|\Z)", page)
+    blocks = re.findall(r"(?ms)^( *)```sh\n(.*?)^ *```", section)
+    return ["\n".join(line.removeprefix(indent) for line in text.splitlines()) + "\n" for indent, text in blocks]
+
+
+def check_package(summary: Summary, package: Path, folder: Path) -> None:
+    lintian = ["lintian", "--allow-root", "--fail-on", "error", str(package)]
+    summary.command("lintian finds no error", lintian, folder / "lintian.log")
+    mirror = subprocess.run(
+        ["packaging/mirror.sh"], check=True, cwd=ROOT, capture_output=True, text=True
+    ).stdout.strip()
+    piuparts = ["piuparts", "--basetgz", str(RUN / f"{summary.suite}.tar"), "--distribution", summary.suite]
+    piuparts += ["--mirror", f"{mirror} main", "--no-upgrade-test", str(package)]
+    summary.command("piuparts: install and purge", piuparts, folder / "piuparts.log")
+
+
+def make_repository(summary: Summary, package: Path, folder: Path) -> Path:
+    """Sign a repository with a new key, and leave nothing of the key but its public half."""
+    repository = folder / "repository"
+    shutil.rmtree(repository, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as keys:
+        os.environ["GNUPGHOME"] = keys
+        key = ["gpg", "--batch", "--quiet", "--passphrase", "", "--quick-generate-key", "test@company.example"]
+        subprocess.run([*key, "ed25519", "sign", "never"], check=True, capture_output=True)
+        command = ["packaging/repository.sh", str(repository), "test@company.example", str(package)]
+        summary.command("the repository is signed", command, folder / "repository.log")
+        subprocess.run(["gpgconf", "--kill", "gpg-agent"], check=False)
+    return repository
+
+
+def install(summary: Summary, root: Path, repository: Path, folder: Path) -> bool:
+    """Install by the documented commands of step 1, from the repository; a changed repository is refused before."""
+    shutil.copytree(repository, root / "srv/mailwarden")
+    (root / "test").mkdir()
+    release = root / f"srv/mailwarden/dists/{summary.suite}/InRelease"
+    signed = release.read_text()
+    step = documented("## Install the package")[0]
+    step = re.sub(r"(?m)^wget .*$", "cp /srv/mailwarden/mailwarden.gpg /usr/share/keyrings/", step)
+    step = step.replace(ADDRESS, "file:/srv/mailwarden")
+    (root / "test/step1.sh").write_text(step)
+    command = ["chroot", str(root), "env", "DEBIAN_FRONTEND=noninteractive", "sh", "-eu", "/test/step1.sh"]
+    release.write_text(signed.replace("Label: Mailwarden", "Label: Mailwardem"))
+    summary.command("a changed repository is refused", command, folder / "refused.log", fails=True)
+    release.write_text(signed)
+    return summary.command("the documented installation", command, folder / "install.log")
+
+
+def boot(summary: Summary, root: Path, folder: Path, began: float) -> None:
+    blocks = documented("## Install the package")
+    for number, text in enumerate(blocks[1:4], 2):
+        (root / f"test/step{number}.sh").write_text(text)
+    (root / "test/second-guard.sh").write_text(documented("### A second guard on the same host")[0])
+    (root / "test/socket.sh").write_text(documented("### Keep the port open during restarts")[0])
+    for name in ("inside.sh", "send.py", "internet.conf"):
+        shutil.copy(HERE / name, root / "test")
+    unit = "[Service]\nType=exec\nExecStart=/test/inside.sh\n[Install]\nWantedBy=multi-user.target\n"
+    (root / "etc/systemd/system/package-test.service").write_text(unit)
+    subprocess.run(["chroot", str(root), "systemctl", "--quiet", "enable", "package-test"], check=True)
+    (root / "usr/sbin/policy-rc.d").unlink()
+    nspawn = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--private-network", "--resolv-conf=off"]
+    with (folder / "boot.log").open("w") as log:
+        command = ["timeout", str(BOOT_SECONDS), *nspawn, "--directory", str(root), "--boot"]
+        subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    for path in (root / "test").iterdir():
+        shutil.copy(path, folder)
+    lines = (root / "test/result").read_text().splitlines() if (root / "test/result").exists() else []
+    for line in lines:
+        state, _, text = line.partition(" ")
+        if state in ("ok", "FAIL"):
+            summary.line(well=state == "ok", text=text)
+    summary.line(well=lines[-1:] == ["done"], text="the booted root ran every check")
+    if (root / "test/first-verdict").exists():
+        seconds = int((root / "test/first-verdict").read_text()) - began
+        text = f"first verdict over SMTP {seconds:.0f} s after the clean root (goal {GOAL} s)"
+        summary.line(well=seconds <= GOAL, text=text)
+
+
+def run_suite(suite: str, options: argparse.Namespace) -> int:
+    summary = Summary(suite)
+    folder = RUN / f"test-{suite}"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not options.skip_build and not summary.command(
+        "the package builds", ["packaging/build-deb.sh", suite], folder / "build.log"
+    ):
+        return summary.failures
+    (package,) = (ROOT / "dist" / suite).glob("*.deb")
+    if not options.skip_lintian:
+        check_package(summary, package, folder)
+    repository = make_repository(summary, package, folder)
+    root = RUN / f"root-{suite}"
+    clean = ["packaging/clean-root.sh", suite, str(root), "systemd", "systemd-sysv", "dbus"]
+    if not summary.command("a clean root", clean, folder / "root.log"):
+        return summary.failures
+    began = time.time()
+    if install(summary, root, repository, folder):
+        boot(summary, root, folder, began)
+    if not options.keep:
+        shutil.rmtree(root)
+    return summary.failures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help="bookworm, trixie (default: both)")
+    parser.add_argument("--skip-build", action="store_true", help="use the package in dist/SUITE")
+    parser.add_argument("--skip-lintian", action="store_true", help="without lintian and piuparts")
+    parser.add_argument("--keep", action="store_true", help="keep the root in run/packages")
+    options = parser.parse_args()
+    missing = [name for name in NEEDED if shutil.which(name) is None]
+    if missing or os.geteuid() != 0:
+        print(f"Run this as root, with: apt-get install {' '.join(NEEDED)}", file=sys.stderr)
+        return 2
+    failures = sum(run_suite(suite, options) for suite in options.suites or SUITES)
+    print(f"{failures} checks failed." if failures else "All checks passed.")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
