@@ -97,7 +97,7 @@ left=$(find / -xdev -iname '*mailwarden*' ! -path '/proc/*' ! -path '/sys/*' ! -
     ! -path '/var/lib/postgresql/*' ! -path '/etc/apt/*' ! -path '/usr/share/keyrings/*' ! -path '/var/lib/apt/*' ! -path '/var/cache/*')
 check "purge leaves no file" [ -z "$left" ]
 check "purge leaves no user" sh -c '! getent passwd mailwarden && ! getent group mailwarden'
-check "purge leaves no process" sh -c '! pgrep -f /usr/lib/mailwarden'
+check "purge leaves no process" sh -c '! grep -lq /usr/lib/mailw[a]rden /proc/[0-9]*/maps'
 for unit in mailwarden-guard mailwarden-abby rspamd clamav-daemon unbound postfix; do
     journalctl --no-pager -u $unit >"journal-$unit"
 done
