@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from rig.engines import Engines
+from rig.ports import free_port
 from rig.samples import plain_message
 from tests.acceptance.client import Client
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
@@ -49,9 +50,9 @@ def installed_restartable(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Deployment]:
     guard = {**PLACES, "engines": {"clamav": {"address": pausable_clamd.address, "maxConcurrency": 3}}}
-    with run_deployment(
-        engines, deployment_template, tmp_path_factory.mktemp("restartable"), guards=(guard, guard), start=False
-    ) as opened:
+    folder = tmp_path_factory.mktemp("restartable")
+    probed = {**guard, "health": {"host": "127.0.0.1", "port": free_port()}}
+    with run_deployment(engines, deployment_template, folder, guards=(guard, probed), start=False) as opened:
         yield opened
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -44,7 +44,7 @@ from mailwarden.lists.replica.matcher import Replica
 from mailwarden.policy.rules import load_policy
 from mailwarden.serving.certificate_metrics import CertificateMetrics
 from mailwarden.serving.http_app import Call, Handler, HttpApp, Route
-from mailwarden.serving.server import Limits, serve_until_stopped
+from mailwarden.serving.server import Limits, serve_until_stopped, serving
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import ClientNames, ServerTls, server_context
 from mailwarden.settings.effective import effective
@@ -59,6 +59,7 @@ from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, S
 
 # Longest wait for the first list replica; after that guard opens its port and reports that the lists are missing.
 LISTS_SECONDS = 10.0
+HEALTH_CONNECTIONS = 20  # of probes at once
 DISABLED_SECONDS = 300  # Retry-After: an operator must change the configuration first
 
 log = get_logger(__name__)
@@ -113,6 +114,22 @@ class Guard:
         )
         return web.Response(body=msgspec.json.encode(status), content_type="application/json")
 
+    async def show_ready(self, _: Call) -> web.StreamResponse:
+        """Answer 200 if this guard can decide about a message now, else 503 with the reasons."""
+        problems = list(self._not_ready())
+        if problems:
+            return web.Response(status=503, text=f"not ready: {', '.join(problems)}\n")
+        return web.Response(text="ok\n")
+
+    def _not_ready(self) -> Iterator[str]:
+        if self.stopping:
+            yield "guard is stopping"
+        if not self._lists.loaded:
+            yield "the lists are not loaded"
+        for engine in self._engines.states:
+            if engine.required and not engine.up:
+                yield f"{engine.name} is down"
+
     def stop(self) -> None:
         self.stopping = True
         for close in self.closers:
@@ -137,11 +154,31 @@ async def open_guard(config: GuardConfig, folder: Path, metrics: Metrics) -> Asy
             _tenants_updated(context),
             open_smtp(context, guard.name) as close_smtp,
             open_http_sources(context) as close_http,
+            _open_health(config, guard),
         ):
             guard.closers = (close_smtp, close_http)
             clients = ClientNames(config.tls.client_names, f"tls.clientNames in {PATH}")
             routes = _routes(context, guard, metrics, settings)
             yield guard, HttpApp(routes, metrics, clients=clients, max_head=MAX_HEAD)
+
+
+@asynccontextmanager
+async def _open_health(config: GuardConfig, guard: Guard) -> AsyncIterator[None]:
+    """Serve /healthz and /readyz on their own port, if configured; also while guard stops."""
+    if config.health is None:
+        yield
+        return
+    app = HttpApp(_health_routes(guard), Metrics())  # its requests are not counted: they are probes
+    limits = Limits(max_connections=HEALTH_CONNECTIONS, max_headers=MAX_HEADERS)
+    async with serving(app, config.health, None, limits, grace_ms=0, inherits=False):
+        yield
+
+
+def _health_routes(guard: Guard) -> list[Route]:
+    return [
+        Route("GET", "/healthz", answer_alive, quiet=True),
+        Route("GET", "/readyz", guard.show_ready, quiet=True),
+    ]
 
 
 @asynccontextmanager
@@ -353,8 +390,8 @@ def _routes(context: GuardContext, guard: Guard, metrics: Metrics, settings: byt
     routes = [
         Route("GET", GUARD_STATUS_PATH, guard.status, quiet=True),
         Route("GET", GUARD_CONFIGURATION_PATH, show_configuration, quiet=True),
-        Route("GET", "/healthz", answer_alive, quiet=True),
         Route("GET", "/metrics", show_metrics, quiet=True),
+        *_health_routes(guard),
     ]
     for key, path, source in SOURCES:
         enabled = getattr(context.config.scan_sources, key) is not None

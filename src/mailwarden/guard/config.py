@@ -393,6 +393,13 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     ] = 30_000
     name: Annotated[str, Meta(description="This guard's name in history and status; the host name if empty.")] = ""
     listen: Annotated[GuardListen, Meta(description="guard's listener for abby.")] = GuardListen()
+    health: Annotated[
+        Listen | None,
+        Meta(
+            description="A second listener, plain HTTP, with `/healthz` and `/readyz` alone: for probes without a "
+            "client certificate, such as those of Kubernetes. Without it nothing listens."
+        ),
+    ] = None
     tls: Annotated[
         GuardTls,
         Meta(description="guard's certificate, and the clients that may call guard with a certificate of `ca`."),
