@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 import structlog
 
-from mailwarden.database.pool import Connection, Database
+from mailwarden.database.pool import EVERYTHING, Connection, Database, scoped
 from mailwarden.database.pool_metrics import DatabaseMetrics
 from mailwarden.errors import StorageUnavailable
 from mailwarden.telemetry.metrics import Metrics
@@ -195,3 +195,31 @@ async def test_a_table_that_is_missing_is_logged_once_and_an_answer_after_an_out
         assert await database.probe()
     await database.close()
     assert [line["event"] for line in lines] == ["database_available"]
+
+
+async def test_a_cancelled_statement_leaves_no_transaction_to_the_next_caller(database_url: str) -> None:
+    """A statement that is cancelled between its preparation and its execution has begun a transaction silently."""
+    database = Database(database_url, pool_size=1)
+
+    async def read(number: int) -> None:
+        async with database.connection() as connection:
+            await connection.fetchval(f"SELECT {number} FROM pg_class LIMIT 1")  # another text is prepared again
+
+    for turn in range(400):
+        task = asyncio.create_task(read(turn))
+        await asyncio.sleep(turn * 0.00001)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        async with database.connection() as connection, scoped(connection, EVERYTHING, snapshot=True):
+            await connection.fetchval("SELECT 1")
+    await database.close()
+
+
+@pytest.mark.parametrize("begin", ["BEGIN", "BEGIN; CREATE TABLE half (number int)"])
+async def test_a_transaction_left_open_is_rolled_back(database_url: str, begin: str) -> None:
+    database = Database(database_url, pool_size=1)
+    async with database.connection() as connection:
+        await connection.execute(begin)
+    async with database.connection() as connection, scoped(connection, EVERYTHING, snapshot=True):
+        assert await connection.fetchval("SELECT to_regclass('half')") is None
+    await database.close()

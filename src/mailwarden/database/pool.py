@@ -150,6 +150,7 @@ class Database:
         Only SQL belongs in the block: an OSError raised there counts as a failure of the database.
         """
         held = None
+        cancelled = False
         pool = await self._opened()
         began = lent = time.perf_counter()
         try:
@@ -167,6 +168,9 @@ class Database:
             if is_outage(error, broken=broken) or lacks_tables(error):
                 self._log_outage(unavailable, error)
             raise unavailable from error
+        except asyncio.CancelledError:
+            cancelled = True
+            raise
         else:
             self._log_recovery()
             self.up = True
@@ -175,7 +179,7 @@ class Database:
                 self.meters.waited(lent - began)
                 self.meters.used(time.perf_counter() - lent)
                 with suppress(Exception):  # the pool closes a connection that cannot be released
-                    await pool.release(held, timeout=_RELEASE_TIMEOUT)
+                    await asyncio.shield(_give_back(pool, held, cancelled=cancelled))
 
     async def probe(self) -> bool:
         """Run a trivial query, and remember whether it succeeded."""
@@ -246,6 +250,21 @@ def _is_broken(held: asyncpg.Connection | None) -> bool:
         return held is None or bool(held.is_closed())
     except asyncpg.InterfaceError:
         return True
+
+
+async def _give_back(pool: asyncpg.Pool, held: asyncpg.Connection, *, cancelled: bool) -> None:
+    """Return a connection to the pool.
+
+    The driver prepares a statement and executes it in two messages. A caller that is cancelled between them leaves a
+    transaction of which the driver does not know; the next caller would work inside it.
+    """
+    if cancelled and not _is_broken(held):
+        try:
+            async with asyncio.timeout(_RELEASE_TIMEOUT):
+                await held.execute(";")  # an empty simple query ends it; the pool rolls back other transactions
+        except Exception:
+            held.terminate()
+    await pool.release(held, timeout=_RELEASE_TIMEOUT)
 
 
 async def _keep_session(_: object) -> None:
