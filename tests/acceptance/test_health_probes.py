@@ -5,9 +5,9 @@ import http.client
 import requests
 from ruamel.yaml import YAML
 
+from rig.engines import Engines
 from rig.product import CONFIGURATION_FILES
 from tests.acceptance.deployment import Deployment
-from tests.acceptance.pausable_clamd import PausableClamd
 from tests.waiting import wait_until
 
 
@@ -17,14 +17,14 @@ def ask(deployment: Deployment, path: str) -> requests.Response:
 
 
 def test_a_guard_without_a_required_engine_is_alive_but_not_ready(
-    restartable: Deployment, pausable_clamd: PausableClamd
+    restartable: Deployment, stoppable_engines: Engines
 ) -> None:
     assert ask(restartable, "/readyz").text == "ok\n"
-    pausable_clamd.pause()
+    stoppable_engines.clamd.stop()
     assert wait_until(lambda: ask(restartable, "/readyz").status_code == http.HTTPStatus.SERVICE_UNAVAILABLE)
     assert ask(restartable, "/readyz").text == "not ready: clamav is down\n"
     assert ask(restartable, "/healthz").text == "ok\n"
-    pausable_clamd.resume()
+    stoppable_engines.clamd.start()
     assert wait_until(lambda: ask(restartable, "/readyz").ok)
 
 
