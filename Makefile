@@ -22,7 +22,7 @@ packages:
 lock: ## Write requirements/*.txt again from pyproject.toml
 	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/run.txt
 	@echo hatchling | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/build.txt
-	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 --group develop pyproject.toml -o requirements/develop.txt
+	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 --group develop --extra tracing pyproject.toml -o requirements/develop.txt
 
 run: ## Start the rig's engines, abby and guard, and print a command to try
 	@$(BIN)/python -m rig run

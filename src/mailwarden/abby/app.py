@@ -83,6 +83,7 @@ from mailwarden.telemetry.logs import start_logging
 from mailwarden.telemetry.memory import tune_gc
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
 from mailwarden.telemetry.self_tests import BASIC, PASSWORDS, require_known_answers
+from mailwarden.telemetry.tracing import open_tracing
 
 SEARCHES = 4  # concurrent searches of history; others wait
 
@@ -194,7 +195,9 @@ async def _start_guards(
     status = Status(watch, lambda: database.up, ColourMemory())
     await watch.start(status.observe)
     stack.push_async_callback(watch.stop)
-    return watch, GuardClient(session, watch, metrics), status
+    tracing = open_tracing("abby", config.tracing.endpoint, config.tracing.sample_ratio)
+    stack.push_async_callback(asyncio.to_thread, tracing.close)
+    return watch, GuardClient(session, watch, metrics, tracing), status
 
 
 def _api_routes(context: AbbyContext) -> list[Route]:

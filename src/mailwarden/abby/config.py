@@ -8,7 +8,17 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
-from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Quarantine, Tls, network_mistakes
+from mailwarden.settings.shared import (
+    PORTS,
+    Contents,
+    Database,
+    Listen,
+    Log,
+    Quarantine,
+    Tls,
+    TracingSettings,
+    network_mistakes,
+)
 
 Seconds = Annotated[int, Meta(ge=1, le=2_592_000)]
 RoleName = Literal["deployment-administrator", "tenant-administrator", "analyst", "auditor"]
@@ -253,6 +263,7 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     database: Database = Database()
     spool: Annotated[str, Meta(description="Folder for uploads over 1 MiB in progress.")] = "spool"
     log: Log = Log()
+    tracing: TracingSettings = TracingSettings()
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
         names = [token.name for token in self.static_api_tokens]

@@ -37,6 +37,7 @@ from mailwarden.model.tenant import RecipientGroup
 from mailwarden.serving.uploads import Upload
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
+from mailwarden.telemetry.tracing import NO_TRACING, TRACEPARENT, Tracing
 from mailwarden.wire.guard import (
     DEADLINE_HEADER,
     GGRID_HEADER,
@@ -263,8 +264,11 @@ def open_session(tls: SSLContext) -> aiohttp.ClientSession:
 
 
 class GuardClient:
-    def __init__(self, session: aiohttp.ClientSession, watch: GuardWatch, metrics: Metrics) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, watch: GuardWatch, metrics: Metrics, tracing: Tracing = NO_TRACING
+    ) -> None:
         self._session = session
+        self._tracing = tracing
         self._watch = watch
         self._failures = metrics.counter("guard_failures", "Attempts that a guard did not answer.", "guard", "kind")
 
@@ -278,15 +282,17 @@ class GuardClient:
         headers = headers_for(upload, scan_request)
 
         async def send(guard: Guard) -> MessageAnalysisResult:
-            with guard_errors():
-                async with self._posted(guard, upload, headers, deadline) as response:
+            with self._tracing.span("guard request", guard=guard.name) as span, guard_errors():
+                traced = [*headers, (TRACEPARENT, span.traceparent)] if span.traceparent else headers
+                async with self._posted(guard, upload, traced, deadline) as response:
                     return result_in(
                         response.status, await read_answer(response), scan_request.ggrid, retry_after_in(response)
                     )
 
         try:
-            async with asyncio.timeout_at(deadline):
-                return await self._try_guards(send)
+            with self._tracing.span("submit", ggrid=str(scan_request.ggrid), bytes=upload.size):
+                async with asyncio.timeout_at(deadline):
+                    return await self._try_guards(send)
         except TimeoutError:
             raise _too_long() from None
 

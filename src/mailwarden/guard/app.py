@@ -55,6 +55,7 @@ from mailwarden.telemetry.memory import tune_gc
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics, Samples
 from mailwarden.telemetry.periodic_task import end_tasks
 from mailwarden.telemetry.self_tests import BASIC, require_known_answers
+from mailwarden.telemetry.tracing import open_tracing
 from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
 
 # Longest wait for the first list replica; after that guard opens its port and reports that the lists are missing.
@@ -67,7 +68,7 @@ log = get_logger(__name__)
 
 def _rest_api(context: GuardContext) -> Handler:
     timeout = context.config.analysis_timeout / 1000
-    return RestApi(context.admission, context.processing, context.spool, timeout).submit
+    return RestApi(context.admission, context.processing, context.spool, timeout, context.tracing).submit
 
 
 # The HTTP scan sources on guard's own port: the configuration key, the path and the handler.
@@ -187,6 +188,8 @@ async def open_context(
 ) -> AsyncIterator[tuple[Guard, GuardContext]]:
     """Start everything that the scan sources use; stop it in reverse order."""
     async with AsyncExitStack() as stack:
+        tracing = open_tracing("guard", config.tracing.endpoint, config.tracing.sample_ratio)
+        stack.push_async_callback(asyncio.to_thread, tracing.close)
         database = Database(config.database.url, config.database.pool_size, logs=True)
         stack.push_async_callback(database.close)
         pools = DatabaseMetrics(metrics, database)
@@ -210,7 +213,7 @@ async def open_context(
         guard = Guard(config, admission=admission, engines=watch, database=database, lists=lists, workers=workers)
         processing = Processing(
             guard=guard.name,
-            collector=Collector(workers, engines),
+            collector=Collector(workers, engines, tracing),
             sender_history=SenderHistoryReporter(senders),
             list_lookup=ListLookup(ActingLists(lists), AllowlistRescan(workers, engines)),
             learning=learning,
@@ -218,6 +221,7 @@ async def open_context(
             history=history,
             tempfail=config.on_engine_failure == "tempfail",
             metrics=metrics,
+            tracing=tracing,
         )
         yield (
             guard,
@@ -230,6 +234,7 @@ async def open_context(
                 database=database,
                 tenants=TenantDirectory(TenantStore(database)),
                 metrics=metrics,
+                tracing=tracing,
             ),
         )
 

@@ -16,7 +16,17 @@ from mailwarden.analysis.engines.engine import Count, EngineSettings, Millisecon
 from mailwarden.quarantine.model import RetentionDays
 from mailwarden.serving.tls import ABBY_NAME, name_mistakes
 from mailwarden.settings.reader import Mistake, Mistakes
-from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Quarantine, Tls, network_mistakes
+from mailwarden.settings.shared import (
+    PORTS,
+    Contents,
+    Database,
+    Listen,
+    Log,
+    Quarantine,
+    Tls,
+    TracingSettings,
+    network_mistakes,
+)
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 MIN_SECRET = 16
@@ -421,6 +431,7 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     database: Database = Database()
     spool: Annotated[str, Meta(description="Folder for messages over 1 MiB while they are analyzed.")] = "spool"
     log: Log = Log()
+    tracing: TracingSettings = TracingSettings()
 
     def __post_init__(self) -> None:
         force_setattr(self, "engines", table.complete(self.engines))

@@ -9,6 +9,7 @@ from mailwarden.guard.admission import Admission
 from mailwarden.guard.config import GuardConfig
 from mailwarden.guard.processing import Processing
 from mailwarden.telemetry.metrics import Metrics
+from mailwarden.telemetry.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +22,4 @@ class GuardContext:
     database: Database
     tenants: TenantDirectory  # for sources that assign tenants by recipient; loaded if one of them is enabled
     metrics: Metrics
+    tracing: Tracing

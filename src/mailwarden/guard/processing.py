@@ -28,6 +28,7 @@ from mailwarden.policy.rules import Policy, for_tenant
 from mailwarden.policy.shared_answer import answer_of, settle, undecided
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
+from mailwarden.telemetry.tracing import NO_TRACING, Tracing
 
 log = get_logger(__name__)
 
@@ -82,8 +83,10 @@ class Processing:
         history: HistoryWriter,
         tempfail: bool,
         metrics: Metrics,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         self._guard = guard
+        self._tracing = tracing
         self._collector = collector
         self._sender_history = sender_history
         self._list_lookup = list_lookup
@@ -104,6 +107,13 @@ class Processing:
 
     async def examine(self, request: GuardRequest, observe: Observer = ignore) -> list[Examined]:
         """Analyze once, then judge and decide for each tenant; the source calls `keep` after it acted."""
+        with self._tracing.span("scan", ggrid=str(request.ggrid), source=request.source) as span:
+            examined = await self._examine(request, observe)
+            first = examined[0].finished
+            span.set(verdict=first.judgement.verdict, decision=first.ruling.decision, tenants=len(examined))
+            return examined
+
+    async def _examine(self, request: GuardRequest, observe: Observer) -> list[Examined]:
         created = datetime.now(UTC)
         until = time.monotonic() + request.deadline
 

@@ -80,6 +80,24 @@ class Log(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     ] = "info"
 
 
+class TracingSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """OpenTelemetry traces; needs the extra `mailwarden[tracing]`."""
+
+    endpoint: Annotated[
+        str,
+        Meta(
+            description="Collector for traces, OTLP over HTTP: `https://host:4318/v1/traces`; no traces if empty.",
+        ),
+    ] = ""
+    sample_ratio: Annotated[
+        float, Meta(ge=0, le=1, description="Share of messages to trace; guard follows abby's choice.")
+    ] = 0.1
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if self.endpoint and not self.endpoint.startswith(("https://", "http://")):
+            yield "endpoint", "must start with https:// or http://"
+
+
 Address = IPv4Address | IPv6Address
 
 

@@ -19,6 +19,7 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Failure, FailureKind, Report, Status
 from mailwarden.model.observables import Observable, Observables
 from mailwarden.model.record import MessageSummary
+from mailwarden.telemetry.tracing import NO_TRACING, WORKER, Span, Tracing
 
 _WORKER_STEPS = (STRUCTURE, MESSAGE, *(analyzer.name for analyzer in LOCAL), COVERAGE)
 _CRASHES_ALLOWED = 1
@@ -129,8 +130,9 @@ class Examination:
 class Collector:
     """Asks every analyzer about a message: the worker and the engines side by side, the concluding ones at the end."""
 
-    def __init__(self, workers: WorkerPool, engines: Sequence[AnyEngine]) -> None:
+    def __init__(self, workers: WorkerPool, engines: Sequence[AnyEngine], tracing: Tracing = NO_TRACING) -> None:
         self._workers = workers
+        self._tracing = tracing
         self._engines = tuple(engine for engine in engines if isinstance(engine, ScanEngine))
         self._confirming = tuple(engine for engine in engines if isinstance(engine, ConfirmingEngine))
         self.engine_names = frozenset(engine.name for engine in engines)
@@ -171,7 +173,9 @@ class Collector:
 
         async def ask(engine: Scanning, learner: str) -> tuple[Report, EngineAnswer | None]:
             scan_input = _input_for(engine, learner, audiences, message)
-            report, answer = await _ask(engine, scan_input, examination, until, self._turns[engine.name])
+            with self._tracing.span(engine.name) as span:
+                report, answer = await _ask(engine, scan_input, examination, until, self._turns[engine.name])
+                span.set(status=report.status, seconds=report.milliseconds / 1000)
             if learner == _learner(engine, first):
                 observe(report)
             return report, answer
@@ -205,15 +209,16 @@ class Collector:
         raw, envelope = scan_input.raw, scan_input.envelope
         for _ in range(1 + _CRASHES_ALLOWED):
             try:
-                async with asyncio.timeout(until - time.monotonic()):
-                    await self._workers.examine(
-                        raw,
-                        examination.take,
-                        examination.wanted,
-                        envelope,
-                        flow=scan_input.flow,
-                        others=examination.others,
-                    )
+                with self._tracing.span("examine", process=WORKER) as span:
+                    async with asyncio.timeout(until - time.monotonic()):
+                        await self._workers.examine(
+                            raw,
+                            partial(_take, examination, span),
+                            examination.wanted,
+                            envelope,
+                            flow=scan_input.flow,
+                            others=examination.others,
+                        )
             except WorkerFailed as error:
                 failure = error
                 if error.kind is FailureKind.CRASHED:
@@ -227,6 +232,11 @@ class Collector:
             break
         examination.finish(failure)
         return refusal
+
+
+def _take(examination: Examination, span: Span, frame: Frame) -> None:
+    examination.take(frame)
+    span.add_step(frame.report.analyzer, frame.report.milliseconds / 1000)
 
 
 def _learner(engine: Scanning, audience: Audience) -> str:

@@ -29,6 +29,7 @@ from mailwarden.serving.http_app import Call, finish_headers
 from mailwarden.serving.uploads import MAX_BODY, Keep, receive_upload
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.periodic_task import end_tasks
+from mailwarden.telemetry.tracing import TRACEPARENT, Tracing
 from mailwarden.wire.guard import (
     DEADLINE_HEADER,
     GGRID_HEADER,
@@ -129,14 +130,22 @@ class AbbyHeaders(msgspec.Struct, frozen=True):
 class RestApi:
     name = "restApi"
 
-    def __init__(self, admission: Admission, processing: Processing, spool: Path, analysis_timeout: float) -> None:
+    def __init__(
+        self, admission: Admission, processing: Processing, spool: Path, analysis_timeout: float, tracing: Tracing
+    ) -> None:
         self._admission = admission
         self._processing = processing
         self._spool = spool
         self._analysis_timeout = analysis_timeout
+        self._tracing = tracing
 
     async def submit(self, call: Call) -> web.StreamResponse:
-        """Answer one submission; admission happens before the body is read."""
+        """Answer one submission, as a part of abby's trace if there is one."""
+        with self._tracing.span("receive", parent=call.request.headers.get(TRACEPARENT, "")):
+            return await self._submit(call)
+
+    async def _submit(self, call: Call) -> web.StreamResponse:
+        """Admission happens before the body is read."""
         request = call.request
         abby_headers = read_abby_headers(request.headers, request.headers.getall(GROUPS_HEADER, ()))
         structlog.contextvars.bind_contextvars(ggrid=str(abby_headers.ggrid))
