@@ -24,7 +24,8 @@ tar --extract --numeric-owner --file="$base" --directory="$folder"
 cp -L /etc/resolv.conf /etc/hosts "$folder/etc/"
 printf '#!/bin/sh\nexit 101\n' >"$folder/usr/sbin/policy-rc.d"
 chmod 755 "$folder/usr/sbin/policy-rc.d"
-[ $# = 0 ] || DEBIAN_FRONTEND=noninteractive chroot "$folder" sh -eu -c '
+[ $# = 0 ] || unshare --mount sh -eu -c 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"' "$folder" sh -eu -c '
+    export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq
     apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>/var/log/install.log || { cat /var/log/install.log; exit 1; }
     rm /var/log/install.log

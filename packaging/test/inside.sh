@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs inside the booted root: the documented commands, then the checks. Prints `ok NAME` or `FAIL NAME` for each.
 cd "$(dirname "$0")" || exit 1
+export PYTHONDONTWRITEBYTECODE=1
 trap 'systemctl poweroff' EXIT
 exec 3>>result 2>>log
 set -x
@@ -30,7 +31,8 @@ can_write() { nsenter --target "$(main_pid "$1")" --mount sh -c "touch $2 && rm 
 
 # The host as its operator has it: a domain with a mailbox, the internet of the test, signatures that are not fetched.
 useradd --create-home alice
-postconf -e 'mydestination = company.example, localhost' 'inet_interfaces = loopback-only' 'myhostname = mx.company.example'
+postconf -e 'mydestination = company.example, localhost' 'inet_interfaces = loopback-only' 'inet_protocols = ipv4' \
+    'myhostname = mx.company.example'
 cp internet.conf /etc/unbound/unbound.conf.d/
 python3 -c 'import send; print("Test.Eicar:0:0:" + send.EICAR.encode().hex())' >/var/lib/clamav/test.ndb
 mkdir -p /var/lib/clamav/main.inc /var/lib/clamav/daily.inc # clamd's unit waits for files of these names
