@@ -64,6 +64,12 @@ class Notifications:
                     raise TimeoutError(f"{name} was not {status} within {seconds:.0f} s; reported: {self._seen}")
                 self._changed.wait(left)
 
+    @property
+    def names(self) -> set[str]:
+        """Return the names of all alerts that were reported so far."""
+        with self._changed:
+            return {name for name, _, _ in self._seen}
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conventions.project_files import ROOT
-from tests.conventions.test_alerts import metrics_in, needs_promtool, promtool, series_names
+from tests.conventions.test_alerts import metrics_in, promtool, series_names
 from tests.conventions.test_metrics import made
 
 FILES = sorted((ROOT / "deploy" / "monitoring" / "dashboards").glob("*.json"))
@@ -74,14 +74,12 @@ def test_every_metric_is_in_a_dashboard() -> None:
     }
 
 
-@needs_promtool
 @pytest.mark.parametrize("file", FILES, ids=NAMES)
 def test_every_query_parses(file: Path, tmp_path: Path) -> None:
     """promtool parses the expressions of rules, so that each query becomes a recording rule."""
     assert _check(queries(file), tmp_path) == ""
 
 
-@needs_promtool
 def test_a_wrong_query_does_not_parse(tmp_path: Path) -> None:
     assert "parse error" in _check(["sum by (x (mailwarden_uploads)"], tmp_path)
 
