@@ -1,0 +1,28 @@
+#!/bin/sh
+# Build the image from the package of Debian 12, as localhost/mailwarden:VERSION and dist/mailwarden-VERSION.oci.tar.
+# Usage: packaging/image.sh
+# Needs root, buildah and what packaging/image-root.sh needs; builds dist/bookworm first if it is missing.
+set -eu
+cd "$(dirname "$0")/.."
+command -v buildah >/dev/null || {
+    echo "buildah is not installed. Run: apt-get install buildah" >&2
+    exit 1
+}
+version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/mailwarden/__init__.py)
+epoch=$(git log -1 --format=%ct)
+ls dist/bookworm/mailwarden_*.deb >/dev/null 2>&1 || packaging/build-deb.sh bookworm
+packaging/image-root.sh run/image/root
+container=$(buildah from scratch)
+trap 'buildah rm "$container" >/dev/null' EXIT
+buildah copy --quiet "$container" run/image/root / >/dev/null
+# No program in the image can search for libraries, so libarchive is named.
+library=$(cd run/image/root && ls -d usr/lib/*/libarchive.so.13)
+buildah config --user 65532:65532 --workingdir / --port 9081 --port 9785 --env "LIBARCHIVE=/$library" \
+    --env PYTHONDONTWRITEBYTECODE=1 --entrypoint '["/usr/bin/mailwarden"]' --cmd --help \
+    --label org.opencontainers.image.title=Mailwarden --label "org.opencontainers.image.version=$version" "$container"
+buildah commit --quiet --timestamp "$epoch" --format oci "$container" "localhost/mailwarden:$version" >/dev/null
+archive=dist/mailwarden-$version.oci.tar
+rm -f "$archive"
+buildah push --quiet "localhost/mailwarden:$version" "oci-archive:$archive:mailwarden:$version"
+echo "image: localhost/mailwarden:$version, $(du -sm run/image/root | cut -f1) MB; $archive, $(du -m "$archive" | cut -f1) MB"
+rm -rf run/image/root
