@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium prometheus
 
-.PHONY: help setup packages lock run test check check-acceptance check-integration check-evasion check-browser check-units check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox bench-fairness evaluate parity torture evasion evaluate-ham fuzz test-packages test-chart faults-lists test-alerts faults-smtp screens docs site structure style clean
+.PHONY: help setup packages lock run test check check-acceptance check-integration check-evasion check-browser check-units check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox bench-fairness evaluate parity torture evasion evaluate-ham fuzz test-packages image test-images test-chart faults-lists test-alerts faults-smtp screens docs site structure style clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -116,6 +116,12 @@ fuzz: ## Properties of everything that reads hostile bytes, with new examples ev
 
 test-packages: ## Build the Debian packages, run lintian and piuparts, boot them with real engines (SUITES="bookworm trixie")
 	@$(PYTHON) packaging/test/packages.py $(SUITES)
+
+image: ## Build the container image from the Debian 12 package
+	@packaging/image.sh
+
+test-images: ## Check the image from inside: size, user, capabilities, read-only root, sandbox
+	@$(BIN)/python packaging/test/image.py
 
 test-chart: ## Lint, render and validate the Helm chart with every values file, for two versions of Kubernetes
 	@$(BIN)/python packaging/test/chart.py

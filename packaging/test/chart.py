@@ -101,7 +101,9 @@ def check_pods(checks: Checks, name: str, documents: list[dict[str, dict[str, st
             and security["readOnlyRootFilesystem"]
             and not security["allowPrivilegeEscalation"]
             and security["capabilities"] == {"drop": ["ALL"]}
-            and (str(document["kind"]) == "Job" or {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container))
+            and (
+                str(document["kind"]) == "Job" or {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
+            )
         )
         checks.line(f"{name}: {container['name']} is unprivileged and probed", well=bool(well))
 

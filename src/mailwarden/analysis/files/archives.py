@@ -17,13 +17,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from ctypes import c_char_p, c_int, c_void_p, create_string_buffer
 
-from libarchive import ffi
-from libarchive.exception import ArchiveError
-
 from mailwarden.analysis.files.container import Entry, Opening, SeenFile
 from mailwarden.analysis.files.file_types import ARCHIVES, STREAMS, archive_kind, names_within, skip_front
 from mailwarden.message.limits import LIMITS
 from mailwarden.model.place import Place
+
+# Before the import, which would start programs to search for the library; an image has none.
+os.environ.setdefault("LIBARCHIVE", "libarchive.so.13")
+from libarchive import ffi
+from libarchive.exception import ArchiveError
 
 _MAX_NUMBER = 1 << 62  # not inspection: larger than any file
 _AES = bytes.fromhex("06f10701")
@@ -234,9 +236,6 @@ def _list_cab(content: bytes) -> Iterator[str]:
             break
         yield content[position + 16 : end].decode("utf-8", "replace")
         position = end + 1
-
-
-os.environ.setdefault("LIBARCHIVE", "libarchive.so.13")  # the search for the library would start programs
 
 
 _CHUNK = 262_144

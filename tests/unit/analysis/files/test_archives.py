@@ -3,6 +3,8 @@
 import bz2
 import gzip
 import lzma
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -180,3 +182,16 @@ def test_damaged_archives_raise_nothing(name, place, noise):
     content = ARCHIVES[name]
     for broken in (content[:place] + noise + content[place + len(noise) :], content[:place], content[:8] + noise):
         opened("a", broken)
+
+
+def test_libarchive_is_loaded_without_a_search_for_it():
+    """The search starts programs, which an image without a shell does not have."""
+    program = (
+        "import ctypes.util\n"
+        "ctypes.util.find_library = lambda name: print('searched', name)\n"
+        "import mailwarden.analysis.files.archives\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={"PATH": "/nonexistent"}
+    )
+    assert "searched archive" not in done.stdout
