@@ -85,3 +85,17 @@ def test_every_logger_has_one_of_the_names_that_are_checked() -> None:
         if name_of(file) != LIBRARIES:
             names = re.findall(r"^(\w+) = get_logger\(", file.read_text("utf-8"), re.MULTILINE)
             assert set(names) <= LOGGERS, name_of(file)
+
+
+_GREP = re.compile(r"journalctl -u mailwarden-\w+ -n \d+ \| grep (.+)")
+
+
+def test_every_search_of_a_runbook_finds_an_event() -> None:
+    searches = [
+        (page.name, word)
+        for page in sorted((ROOT / "docs" / "runbooks").glob("*.md"))
+        for words in _GREP.findall(page.read_text("utf-8"))
+        for word in words.replace("-e ", "").split()
+    ]
+    assert len(searches) > 15, "the pages are read"
+    assert [(page, word) for page, word in searches if not any(word in event for event in events())] == []
