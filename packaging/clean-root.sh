@@ -1,7 +1,7 @@
 #!/bin/sh
 # Create a clean root of a Debian release, from the mirror that this host's apt is configured for.
 # Usage: packaging/clean-root.sh SUITE FOLDER [PACKAGE...]
-# A root without packages is kept as run/packages/SUITE.tar for a day; it is the same for every test.
+# A root without packages is kept as run/packages/SUITE.tar.gz for a day; it is the same for every test.
 set -eu
 cd "$(dirname "$0")/.."
 suite=$1 folder=$2
@@ -11,11 +11,11 @@ command -v mmdebstrap >/dev/null || {
     exit 1
 }
 mirror=$(packaging/mirror.sh)
-base=run/packages/$suite.tar
+base=run/packages/$suite.tar.gz
 mkdir -p run/packages
 if [ -z "$(find "$base" -mtime -1 2>/dev/null)" ]; then
-    mmdebstrap --quiet --variant=minbase --components=main "$suite" "$base.new" "$mirror"
-    mv "$base.new" "$base"
+    mmdebstrap --quiet --variant=minbase --components=main "$suite" "${base%.tar.gz}.new.tar.gz" "$mirror"
+    mv "${base%.tar.gz}.new.tar.gz" "$base"
 fi
 rm -rf "$folder"
 mkdir -p "$folder"

@@ -58,7 +58,7 @@ def check_package(summary: Summary, package: Path, folder: Path) -> None:
     mirror = subprocess.run(
         ["packaging/mirror.sh"], check=True, cwd=ROOT, capture_output=True, text=True
     ).stdout.strip()
-    piuparts = ["piuparts", "--basetgz", str(RUN / f"{summary.suite}.tar"), "--distribution", summary.suite]
+    piuparts = ["piuparts", "--basetgz", str(RUN / f"{summary.suite}.tar.gz"), "--distribution", summary.suite]
     piuparts += ["--mirror", f"{mirror} main", "--no-upgrade-test", str(package)]
     summary.command("piuparts: install and purge", piuparts, folder / "piuparts.log")
 
