@@ -52,15 +52,20 @@ def documented(heading: str) -> list[str]:
     return ["\n".join(line.removeprefix(indent) for line in text.splitlines()) + "\n" for indent, text in blocks]
 
 
-def check_package(summary: Summary, package: Path, folder: Path) -> None:
+def check_package(summary: Summary, package: Path, root: Path, folder: Path) -> None:
+    """Run lintian, and piuparts in a copy of the clean root: what systemd itself leaves behind is not ours."""
     lintian = ["lintian", "--allow-root", "--fail-on", "error", str(package)]
     summary.command("lintian finds no error", lintian, folder / "lintian.log")
     mirror = subprocess.run(
         ["packaging/mirror.sh"], check=True, cwd=ROOT, capture_output=True, text=True
     ).stdout.strip()
-    piuparts = ["piuparts", "--basetgz", str(RUN / f"{summary.suite}.tar.gz"), "--distribution", summary.suite]
-    piuparts += ["--mirror", f"{mirror} main", "--no-upgrade-test", str(package)]
-    summary.command("piuparts: install and purge", piuparts, folder / "piuparts.log")
+    base = folder / "piuparts.tar.gz"
+    subprocess.run(["tar", "--create", "--gzip", f"--file={base}", f"--directory={root}", "."], check=True)
+    piuparts = ["piuparts", "--basetgz", str(base), "--distribution", summary.suite, "--mirror", f"{mirror} main"]
+    summary.command(
+        "piuparts: install and purge", [*piuparts, "--no-upgrade-test", str(package)], folder / "piuparts.log"
+    )
+    base.unlink()
 
 
 def make_repository(summary: Summary, package: Path, folder: Path) -> Path:
@@ -135,13 +140,13 @@ def run_suite(suite: str, options: argparse.Namespace) -> int:
     ):
         return summary.failures
     (package,) = (ROOT / "dist" / suite).glob("*.deb")
-    if not options.skip_lintian:
-        check_package(summary, package, folder)
-    repository = make_repository(summary, package, folder)
     root = RUN / f"root-{suite}"
     clean = ["packaging/clean-root.sh", suite, str(root), "systemd", "systemd-sysv", "dbus"]
     if not summary.command("a clean root", clean, folder / "root.log"):
         return summary.failures
+    if not options.skip_lintian:
+        check_package(summary, package, root, folder)
+    repository = make_repository(summary, package, folder)
     began = time.time()
     if install(summary, root, repository, folder):
         boot(summary, root, folder, began)
