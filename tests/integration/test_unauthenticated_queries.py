@@ -69,7 +69,7 @@ def folder(tmp_path: Path, database_url: str) -> Path:
 
 @pytest.fixture
 async def app(folder: Path, queries: Queries) -> AsyncIterator[HttpApp]:
-    async with open_abby(read(folder / PATH, AbbyConfig), folder, Metrics()) as app:
+    async with open_abby(read(folder / PATH, AbbyConfig), folder, Metrics()) as (app, _):
         yield app
 
 

@@ -62,6 +62,10 @@ class Access:
     """Authenticates callers by the digests of the tokens."""
 
     def __init__(self, tokens: Sequence[StaticApiToken]) -> None:
+        self.use(tokens)
+
+    def use(self, tokens: Sequence[StaticApiToken]) -> None:
+        """Accept these tokens from now on."""
         self._callers = tuple((_digest_of(token.token), _caller_of(token)) for token in tokens)
 
     def authenticate(self, authorization: Sequence[str]) -> Caller:

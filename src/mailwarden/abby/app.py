@@ -5,6 +5,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -32,6 +33,7 @@ from mailwarden.abby.lists import PREFIX as LISTS
 from mailwarden.abby.lists import ListApi
 from mailwarden.abby.openapi import describe
 from mailwarden.abby.quarantine import QuarantineApi
+from mailwarden.abby.reload import AbbyReload
 from mailwarden.abby.reports import ReportApi
 from mailwarden.abby.scanning import Messages, Scanning, WatchedAnalyses
 from mailwarden.abby.status import AbbyDeployment, ColourMemory, Health, Status
@@ -93,6 +95,7 @@ class AbbyContext:
     """The parts of abby that the APIs and the console share."""
 
     config: AbbyConfig
+    reload: AbbyReload
     folder: Path
     metrics: Metrics
     spool: Path
@@ -112,18 +115,22 @@ class AbbyContext:
 
 
 @asynccontextmanager
-async def open_abby(config: AbbyConfig, folder: Path, metrics: Metrics) -> AsyncIterator[HttpApp]:
+async def open_abby(config: AbbyConfig, folder: Path, metrics: Metrics) -> AsyncIterator[tuple[HttpApp, AbbyReload]]:
     """Start all parts of abby; stop them in reverse order."""
     async with AsyncExitStack() as stack:
         context = await _open_context(config, folder, metrics, stack)
         routes = [*_api_routes(context), *build_console(await _console_services(context, stack))]
-        yield HttpApp(
-            routes,
-            context.metrics,
-            proxies=Networks.of(config.trusted_proxies),
-            # RFC 6797. abby listens with TLS alone, so that the field is never sent in the clear (section 7.2).
-            headers={"Strict-Transport-Security": f"max-age={config.hsts_max_age}"},
-        )
+        app = HttpApp(routes, context.metrics)
+        use_in_responses(app, config)
+        context.reload.add(partial(use_in_responses, app))
+        yield app, context.reload
+
+
+def use_in_responses(app: HttpApp, config: AbbyConfig) -> None:
+    """Set the trusted proxies and the headers of every response."""
+    # RFC 6797. abby listens with TLS alone, so that the field is never sent in the clear (section 7.2).
+    headers = {"Strict-Transport-Security": f"max-age={config.hsts_max_age}"}
+    app.use(proxies=Networks.of(config.trusted_proxies), headers=headers)
 
 
 async def _open_context(config: AbbyConfig, folder: Path, metrics: Metrics, stack: AsyncExitStack) -> AbbyContext:
@@ -145,6 +152,7 @@ async def _open_context(config: AbbyConfig, folder: Path, metrics: Metrics, stac
     vault = open_vault(config.quarantine, folder, contents_key)
     return AbbyContext(
         config=config,
+        reload=AbbyReload(config, folder),
         folder=folder,
         metrics=metrics,
         spool=spool,
@@ -218,9 +226,17 @@ def _api_routes(context: AbbyContext) -> list[Route]:
         body_timeout_ms=config.body_timeout,
         max_streams=config.max_list_streams,
     )
+    access, rates = Access(config.static_api_tokens), SharedRateLimiter(config.lists_rate_limit, LeaseStore(database))
+
+    def use(changed: AbbyConfig) -> None:
+        access.use(changed.static_api_tokens)
+        rates.limit = changed.lists_rate_limit
+        scanning.max_uploads = changed.max_uploads
+
+    context.reload.add(use)
     return build_routes(
-        Access(config.static_api_tokens),
-        KeyAccess(context.keys, SharedRateLimiter(config.lists_rate_limit, LeaseStore(database))),
+        access,
+        KeyAccess(context.keys, rates),
         context.metrics,
         scanning=scanning,
         status=context.status,
@@ -255,7 +271,7 @@ async def _console_services(context: AbbyContext, stack: AsyncExitStack) -> Serv
         directory=context.directory,
         tenants=TenantStore(database),
         audit=AuditStore(database),
-        deployment=AbbyDeployment(config, context.folder, context.watch, context.status, database),
+        deployment=AbbyDeployment(context.reload, context.watch, context.status, database),
         analyses=WatchedAnalyses(context.guards, context.directory, long_request_timeout_ms=timeout_ms),
         history=history,
         policy=policy,
@@ -333,14 +349,14 @@ async def _serve(config: AbbyConfig, folder: Path) -> None:
     certificates.note(client=folder / config.tls.certificate, ca=folder / config.tls.ca)
     listener = folder / public.certificate
     tls = ServerTls(lambda: certificates.loaded(server_context(listener, folder / public.key), listener=listener))
-    async with open_abby(config, folder, metrics) as app:
+    async with open_abby(config, folder, metrics) as (app, reload):
         tune_gc()
         limits = Limits(
             header_timeout_ms=config.header_timeout,
             max_connections=config.max_connections,
             max_connections_per_address=config.max_connections_per_address,
         )
-        await serve_until_stopped(app, config.listen, tls, limits, grace_ms=config.shutdown_grace_period)
+        await serve_until_stopped(app, config.listen, tls, limits, grace_ms=config.shutdown_grace_period, reload=reload)
 
 
 def run_abby(folder: Path) -> int:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
+from mailwarden.settings.reload import Reloadable
 from mailwarden.settings.shared import (
     PORTS,
     Contents,
@@ -96,6 +97,7 @@ def is_site(text: str, *, path: bool = False) -> bool:
 
 
 PATH = "abby/abby/abby.yml"
+RELOADABLE = Reloadable(keys=("staticApiTokens", "listsRateLimit", "maxUploads", "trustedProxies", "hstsMaxAge"))
 
 PERMISSIONS = (
     "messageQueue.submit",

@@ -67,18 +67,20 @@ class Scanning:
         self._tenants = tenants
         self._first_answers = first_answers
         self._spool = spool
-        self._max_uploads = max_uploads
+        self.max_uploads = max_uploads
         self._body_timeout_ms = body_timeout_ms
         self._patience = long_request_timeout_ms / 1000
         self._uploads = 0
         metrics.gauge("uploads", "Uploads in progress.").set_function(lambda: self._uploads)
-        metrics.gauge("uploads_limit", "Uploads that may be in progress at once.").set(max_uploads)
+        metrics.gauge("uploads_limit", "Uploads that may be in progress at once.").set_function(
+            lambda: self.max_uploads
+        )
 
     async def submit_email(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Return the result of one submission; the specification sets the order of the checks."""
         check_upload_head(call.request)
         refuse_query(call.request.query)
-        if self._uploads >= self._max_uploads:
+        if self._uploads >= self.max_uploads:
             raise Overloaded("Too many uploads at once; try again.")
         self._guards.require_room()
         self._uploads += 1

@@ -4,18 +4,17 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from pathlib import Path
 
 import msgspec
 from aiohttp import web
 
 from mailwarden.abby.access import DEFAULT_PERMISSIONS, Caller
-from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.abby.guards import GuardWatch
+from mailwarden.abby.reload import AbbyReload
 from mailwarden.console.services import GuardView, TokenView
 from mailwarden.database.pool import Database
 from mailwarden.serving.http_app import Call
-from mailwarden.settings.effective import Setting, effective
+from mailwarden.settings.effective import Setting
 from mailwarden.wire.guard import GuardStatus
 from mailwarden.wire.scanning import SystemStatus
 
@@ -98,16 +97,11 @@ class Health:
 class AbbyDeployment:
     """Implements the console's `Deployment` with this abby's data."""
 
-    def __init__(self, config: AbbyConfig, folder: Path, watch: GuardWatch, status: Status, database: Database) -> None:
+    def __init__(self, reload: AbbyReload, watch: GuardWatch, status: Status, database: Database) -> None:
         self._watch = watch
         self._status = status
         self._database = database
-        # Read at the start: later changes of the file are not in force.
-        self._settings = effective(folder / PATH, config, PATH)
-        self._tokens = [
-            TokenView(token.name, token.permissions or tuple(sorted(DEFAULT_PERMISSIONS)))
-            for token in config.static_api_tokens
-        ]
+        self._reload = reload
 
     async def colour(self) -> str:
         await self._watch.look()
@@ -120,9 +114,15 @@ class AbbyDeployment:
         return self._database.up
 
     def tokens(self) -> Sequence[TokenView]:
-        return self._tokens
+        return [
+            TokenView(token.name, token.permissions or tuple(sorted(DEFAULT_PERMISSIONS)))
+            for token in self._reload.config.static_api_tokens
+        ]
 
     async def configurations(self) -> Sequence[tuple[str, Sequence[Setting]]]:
         guards = self._watch.guards
         settings = await asyncio.gather(*(self._watch.configuration_of(guard) for guard in guards))
-        return [("abby", self._settings), *((f"guard {g.name}", s) for g, s in zip(guards, settings, strict=True))]
+        return [
+            ("abby", self._reload.settings),
+            *((f"guard {g.name}", s) for g, s in zip(guards, settings, strict=True)),
+        ]

@@ -132,10 +132,10 @@ class _Window:
 
 
 class SharedRateLimiter:
-    """Counts calls in windows of one minute over all processes that share a database."""
+    """Counts calls in windows of one minute over all processes that share a database; `limit` may change."""
 
     def __init__(self, limit: int, store: LeaseStore, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit = limit
+        self.limit = limit
         self._store = store
         self._clock = clock
         self._windows: dict[str, _Window] = {}
@@ -152,10 +152,10 @@ class SharedRateLimiter:
                     await self._lease(subject, window)
         seconds = max(1, math.ceil(window.end - self._clock()))
         if not window.left:
-            return Quota(self._limit, -1, seconds)
+            return Quota(self.limit, -1, seconds)
         window.left -= 1
         window.used += 1
-        return Quota(self._limit, window.beyond + window.left, seconds)
+        return Quota(self.limit, window.beyond + window.left, seconds)
 
     def _settled(self, window: _Window) -> bool:
         """Return whether no lease is needed: calls are left, or none are until the window ends."""
@@ -164,18 +164,18 @@ class SharedRateLimiter:
     async def _lease(self, subject: str, window: _Window) -> None:
         try:
             async with asyncio.timeout(LEASE_SECONDS):
-                lease = await self._store.lease(subject, self._limit)
+                lease = await self._store.lease(subject, self.limit)
         except (StorageUnavailable, TimeoutError) as error:
             log.warning("rate_limit_counted_locally", reason=type(error).__name__)
             now = self._clock()
             if now >= window.end:
                 window.end, window.used = now + WINDOW_SECONDS, 0
-            window.left, window.beyond = max(0, self._limit - window.used), 0
+            window.left, window.beyond = max(0, self.limit - window.used), 0
             return
         end = self._clock() + lease.seconds
         if self._clock() >= window.end:
             window.used = 0
-        window.end, window.left, window.beyond = end, lease.granted, max(0, self._limit - lease.taken)
+        window.end, window.left, window.beyond = end, lease.granted, max(0, self.limit - lease.taken)
 
     def _forget_ended(self) -> None:
         if len(self._windows) >= MAX_WINDOWS:

@@ -9,6 +9,7 @@ from mailwarden.cli.command import Command, add_action, add_config_option
 from mailwarden.guard import config as guard
 from mailwarden.guard.config import rule_mistakes
 from mailwarden.settings.reader import Mistake, Mistakes, NotADocument, line_of, load, read
+from mailwarden.settings.reload import merge, sentences
 
 
 def check(folder: Path) -> list[Mistake]:
@@ -60,7 +61,26 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "report every error with file, line and key",
         "mailwarden config check --config /etc/mailwarden",
     )
+    action.add_argument(
+        "--since",
+        type=Path,
+        metavar="FOLDER",
+        help="an older copy of the configuration: show which changed keys need a restart",
+    )
     add_config_option(action)
+
+
+def changes_since(older: Path, folder: Path) -> list[str]:
+    """Return a line for each key that differs from an older copy of the configuration."""
+    lines: list[str] = []
+    for path, kind, reloadable in (
+        (guard.PATH, guard.GuardConfig, guard.RELOADABLE),
+        (abby.PATH, abby.AbbyConfig, abby.RELOADABLE),
+    ):
+        if (older / path).exists() and (folder / path).exists():
+            _, changes = merge(read(older / path, kind), read(folder / path, kind), reloadable)
+            lines += [f"{path}: {line}" for line in sentences(changes)]
+    return lines
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -72,6 +92,9 @@ def _run(arguments: argparse.Namespace) -> int:
         return 1
     for ignored in ignored_entries(arguments.config):
         print(f"warning: {ignored}")
+    if arguments.since is not None:
+        for line in changes_since(arguments.since, arguments.config):
+            print(line)
     print(f"{arguments.config}: no mistakes.")
     return 0
 

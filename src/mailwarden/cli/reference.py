@@ -15,6 +15,7 @@ from mailwarden.guard import config as guard
 from mailwarden.lists.reference import lists_page
 from mailwarden.policy.catalogue import verdicts_and_tags
 from mailwarden.settings.reader import by_type
+from mailwarden.settings.reload import Reloadable
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -49,10 +50,17 @@ def keys_of(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[Key]:
         yield from keys_of(inner, f"{path}[]." if listed else f"{path}.")
 
 
-def table_of(kind: type[msgspec.Struct]) -> str:
+def table_of(kind: type[msgspec.Struct], reloadable: Reloadable) -> str:
     """Return the keys as a Markdown table."""
-    rows = [f"| `{key.path}` | {key.kind} | {key.default} | {key.meaning} |" for key in keys_of(kind)]
-    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows])
+    rows = [
+        f"| `{key.path}` | {key.kind} | {key.default} | {'yes' if _reloads(key, reloadable) else ''} | {key.meaning} |"
+        for key in keys_of(kind)
+    ]
+    return "\n".join(["| key | type | default | reload | meaning |", "|---|---|---|---|---|", *rows])
+
+
+def _reloads(key: Key, reloadable: Reloadable) -> bool:
+    return reloadable.covers(key.path.replace("[]", ""))
 
 
 def _unwrap(kind: object) -> tuple[object, list[msgspec.Meta]]:
@@ -131,10 +139,12 @@ def _configuration() -> str:
         f"{_MADE}# Configuration\n\n"
         "For operators. The configuration is two YAML files in one folder (`--config`, `$MAILWARDEN_CONFIG`, or "
         "`/etc/mailwarden`). Relative paths start at that folder. Unknown keys are errors. "
-        "`mailwarden config check` reports every error with file, line and key. Restart the process after a change. "
+        "`mailwarden config check` reports every error with file, line and key. "
+        "A process reads a change of the keys marked *reload* on SIGHUP (`systemctl reload`); other keys need a "
+        "restart. See [Reload settings](operating.md#reload-settings). "
         "`deploy/config` contains both files as shipped.\n\n"
-        f"## guard: `{guard.PATH}`\n\n{table_of(guard.GuardConfig)}\n\n"
-        f"## abby: `{abby.PATH}`\n\n{table_of(abby.AbbyConfig)}\n\n"
+        f"## guard: `{guard.PATH}`\n\n{table_of(guard.GuardConfig, guard.RELOADABLE)}\n\n"
+        f"## abby: `{abby.PATH}`\n\n{table_of(abby.AbbyConfig, abby.RELOADABLE)}\n\n"
         "### Permissions of a static token\n\n"
         "| permission | allows a token to |\n|---|---|\n"
         "| `messageQueue.submit` | submit messages |\n"

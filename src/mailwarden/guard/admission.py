@@ -12,16 +12,20 @@ class Admission:
     """Counts the requests in processing of all scan sources, and enforces the limits on new ones."""
 
     def __init__(self, *, maximum: int, threshold: int, max_delay: float, max_bytes: int) -> None:
+        self.in_processing = 0
+        self.bytes_in_flight = 0
+        self.waiting = 0
+        self.rejected = 0
+        self.use(maximum=maximum, threshold=threshold, max_delay=max_delay, max_bytes=max_bytes)
+
+    def use(self, *, maximum: int, threshold: int, max_delay: float, max_bytes: int) -> None:
+        """Set the limits; requests in processing stay, also beyond a lower limit."""
         if not 1 <= threshold <= maximum:
             raise ValueError(f"the throttle threshold {threshold} must be between 1 and the maximum {maximum}")
         self.maximum = maximum
-        self.in_processing = 0
-        self.bytes_in_flight = 0
+        self.max_bytes = max_bytes
         self._threshold = threshold
         self._max_delay = max_delay
-        self.max_bytes = max_bytes
-        self.waiting = 0
-        self.rejected = 0
 
     @asynccontextmanager
     async def admitted(self, size: int) -> AsyncIterator[None]:

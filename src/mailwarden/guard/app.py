@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,9 +15,8 @@ from mailwarden import __version__
 from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.analysis.engines.engine import AnyEngine
 from mailwarden.analysis.engines.table import open_engines
-from mailwarden.analysis.pipeline.collector import Collector
 from mailwarden.analysis.pipeline.sandbox import REQUIRED, check_out_of_reach
-from mailwarden.analysis.pipeline.worker_pool import Lane, Timeouts, WorkerPool
+from mailwarden.analysis.pipeline.worker_pool import Lane, WorkerPool
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
@@ -27,8 +27,8 @@ from mailwarden.guard.config import PATH, GuardConfig, check_rules, rules_folder
 from mailwarden.guard.context import GuardContext
 from mailwarden.guard.jobs.engine_watch import EngineWatch
 from mailwarden.guard.jobs.learning import Learning
-from mailwarden.guard.list_lookup import AllowlistRescan, ListLookup
 from mailwarden.guard.processing import Processing
+from mailwarden.guard.reload import GuardReload, heavy_places, scan_parts, worker_timeouts
 from mailwarden.guard.smtp.source import open_smtp
 from mailwarden.guard.sources.http_listeners import open_http_sources
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
@@ -47,7 +47,6 @@ from mailwarden.serving.http_app import Call, Handler, HttpApp, Route
 from mailwarden.serving.server import Limits, serve_until_stopped, serving
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import ClientNames, ServerTls, server_context
-from mailwarden.settings.effective import effective
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.disks import DiskMetrics
 from mailwarden.telemetry.logs import get_logger, start_logging
@@ -96,6 +95,7 @@ class Guard:
         self._workers = workers
         self.name = config.name or socket.gethostname()
         self.stopping = False
+        self.reload: GuardReload | None = None
         self.closers: tuple[Callable[[], None], ...] = ()  # of the sources with a listener of their own
 
     async def status(self, _: Call) -> web.StreamResponse:
@@ -149,18 +149,17 @@ async def answer_alive(_: Call) -> web.StreamResponse:
 @asynccontextmanager
 async def open_guard(config: GuardConfig, folder: Path, metrics: Metrics) -> AsyncIterator[tuple[Guard, HttpApp]]:
     """Start guard with all its scan sources."""
-    async with open_context(config, folder, metrics) as (guard, context):
-        settings = msgspec.json.encode(effective(folder / PATH, config, PATH))
-        async with (
-            _tenants_updated(context),
-            open_smtp(context, guard.name) as close_smtp,
-            open_http_sources(context) as close_http,
-            _open_health(config, guard),
-        ):
-            guard.closers = (close_smtp, close_http)
-            clients = ClientNames(config.tls.client_names, f"tls.clientNames in {PATH}")
-            routes = _routes(context, guard, metrics, settings)
-            yield guard, HttpApp(routes, metrics, clients=clients, max_head=MAX_HEAD)
+    async with (
+        open_context(config, folder, metrics) as (guard, context),
+        _tenants_updated(context),
+        open_smtp(context, guard.name) as close_smtp,
+        open_http_sources(context) as close_http,
+        _open_health(config, guard),
+    ):
+        guard.closers = (close_smtp, close_http)
+        clients = ClientNames(config.tls.client_names, f"tls.clientNames in {PATH}")
+        routes = _routes(context, guard, metrics)
+        yield guard, HttpApp(routes, metrics, clients=clients, max_head=MAX_HEAD)
 
 
 @asynccontextmanager
@@ -211,16 +210,25 @@ async def open_context(
             learning.start()
             stack.push_async_callback(learning.stop)
         guard = Guard(config, admission=admission, engines=watch, database=database, lists=lists, workers=workers)
+        acting = ActingLists(lists)
         processing = Processing(
             guard=guard.name,
-            collector=Collector(workers, engines, tracing),
+            parts=scan_parts(config, workers, watch, acting, tracing),
             sender_history=SenderHistoryReporter(senders),
-            list_lookup=ListLookup(ActingLists(lists), AllowlistRescan(workers, engines)),
             learning=learning,
             policy=load_policy(),
             history=history,
-            tempfail=config.on_engine_failure == "tempfail",
             metrics=metrics,
+            tracing=tracing,
+        )
+        guard.reload = GuardReload(
+            config,
+            folder,
+            admission=admission,
+            workers=workers,
+            engines=watch,
+            lists=acting,
+            processing=processing,
             tracing=tracing,
         )
         yield (
@@ -288,11 +296,11 @@ async def _start_workers(config: GuardConfig, folder: Path, metrics: Metrics, st
     workers = WorkerPool(
         wanted.effective_count,
         wanted.memory,
-        _timeouts(config),
+        worker_timeouts(config),
         rules,
         wanted.sandbox,
         heavy=wanted.effective_heavy_count,
-        heavy_places=max(1, config.max_in_processing // 2),
+        heavy_places=heavy_places(config),
     )
     stack.push_async_callback(workers.stop)
     try:
@@ -309,14 +317,18 @@ def _show_admission(admission: Admission, metrics: Metrics) -> None:
     metrics.gauge("guard_requests_in_processing", "Guard requests in processing.").set_function(
         lambda: admission.in_processing
     )
-    metrics.gauge("guard_requests_limit", "Guard requests in processing at most.").set(admission.maximum)
+    metrics.gauge("guard_requests_limit", "Guard requests in processing at most.").set_function(
+        lambda: admission.maximum
+    )
     metrics.gauge("guard_requests_waiting", "Guard requests that wait for admission.").set_function(
         lambda: admission.waiting
     )
     metrics.gauge("guard_bytes_in_processing", "Bytes of the messages in processing.").set_function(
         lambda: admission.bytes_in_flight
     )
-    metrics.gauge("guard_bytes_limit", "Bytes of the messages in processing at most.").set(admission.max_bytes)
+    metrics.gauge("guard_bytes_limit", "Bytes of the messages in processing at most.").set_function(
+        lambda: admission.max_bytes
+    )
     metrics.read_counter(
         "guard_requests_rejected", "Guard requests rejected because guard is full.", lambda: admission.rejected
     )
@@ -385,9 +397,10 @@ async def _start_lists(
     return replica
 
 
-def _routes(context: GuardContext, guard: Guard, metrics: Metrics, settings: bytes) -> list[Route]:
+def _routes(context: GuardContext, guard: Guard, metrics: Metrics) -> list[Route]:
     async def show_configuration(_: Call) -> web.StreamResponse:
-        return web.Response(body=settings, content_type="application/json")
+        assert guard.reload is not None
+        return web.Response(body=guard.reload.settings, content_type="application/json")
 
     async def show_metrics(_: Call) -> web.StreamResponse:
         return web.Response(body=metrics.page(), headers={"Content-Type": CONTENT_TYPE})
@@ -404,11 +417,6 @@ def _routes(context: GuardContext, guard: Guard, metrics: Metrics, settings: byt
     return routes
 
 
-def _timeouts(config: GuardConfig) -> Timeouts:
-    workers = config.workers
-    return Timeouts(workers.structure_timeout / 1000, workers.parse_timeout / 1000, workers.analyzer_timeout / 1000)
-
-
 async def _serve(config: GuardConfig, folder: Path) -> None:
     files = (folder / config.tls.certificate, folder / config.tls.key, folder / config.tls.ca)
     metrics = Metrics()
@@ -416,12 +424,14 @@ async def _serve(config: GuardConfig, folder: Path) -> None:
     tls = ServerTls(lambda: certificates.loaded(server_context(*files), listener=files[0], ca=files[2]))
     async with open_guard(config, folder, metrics) as (guard, app):
         tune_gc()
+        assert guard.reload is not None
         await serve_until_stopped(
             app,
             config.listen,
             tls,
             Limits(max_headers=MAX_HEADERS),
             grace_ms=config.shutdown_grace_period,
+            reload=partial(guard.reload, app),
             on_stop=guard.stop,
         )
 

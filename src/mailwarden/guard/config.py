@@ -16,6 +16,7 @@ from mailwarden.analysis.engines.engine import Count, EngineSettings, Millisecon
 from mailwarden.quarantine.model import RetentionDays
 from mailwarden.serving.tls import ABBY_NAME, name_mistakes
 from mailwarden.settings.reader import Mistake, Mistakes
+from mailwarden.settings.reload import Reloadable
 from mailwarden.settings.shared import (
     PORTS,
     Contents,
@@ -53,6 +54,25 @@ BodyTimeout = Annotated[
 _SENDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 _LINK = re.compile(r"https://[A-Za-z0-9.\[\]:-]+/?")
 PATH = "guard/core/guard.yml"
+# Training has its own connections and job, so it needs a restart.
+RELOADABLE = Reloadable(
+    keys=(
+        "mainWorkerCount",
+        "maxGuardRequestsInProcessing",
+        "guardRequestThrottleThreshold",
+        "maxThrottleDelay",
+        "maxBytesInFlight",
+        "onEngineFailure",
+        "engines",
+        "workers.memory",
+        "workers.structureTimeout",
+        "workers.parseTimeout",
+        "workers.analyzerTimeout",
+        "yara.rules",
+        "tls.clientNames",
+    ),
+    except_last=("training",),
+)
 
 
 class SmtpListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -59,9 +59,18 @@ class Examined(Struct, frozen=True):
     stored: bool
 
 
+class ScanParts(Struct, frozen=True):
+    """The parts of a scan that depend on settings; a reload replaces them together."""
+
+    collector: Collector
+    list_lookup: ListLookup
+    tempfail: bool
+
+
 class Case(Struct, frozen=True):
     """One tenant's part of a guard request, with the analysis for its recipients."""
 
+    parts: ScanParts
     request: GuardRequest
     group: RecipientGroup
     collected: Collected
@@ -75,28 +84,28 @@ class Processing:
         self,
         *,
         guard: str,
-        collector: Collector,
+        parts: ScanParts,
         sender_history: SenderHistoryReporter,
-        list_lookup: ListLookup,
         learning: Learning | None,
         policy: Policy,
         history: HistoryWriter,
-        tempfail: bool,
         metrics: Metrics,
         tracing: Tracing = NO_TRACING,
     ) -> None:
         self._guard = guard
         self._tracing = tracing
-        self._collector = collector
+        self.parts = parts
         self._sender_history = sender_history
-        self._list_lookup = list_lookup
         self._learning = learning
         self._policy = policy
         self._history = history
-        self._tempfail = tempfail
         self._finished = metrics.counter("guard_requests", "Finished guard requests.", "verdict", "decision")
         self._engine_seconds = metrics.histogram("engine_scan_seconds", "Seconds an engine took for a scan.", "engine")
         self._failures = metrics.counter("analyzer_failures", "Analyzers that could not finish.", "analyzer", "kind")
+
+    def use(self, parts: ScanParts) -> None:
+        """Use other parts for the requests that begin from now on."""
+        self.parts = parts
 
     async def process(self, request: GuardRequest, observe: Observer = ignore) -> FinishedRequest:
         """Return the answer for all recipients; `observe` is called with each report as it arrives."""
@@ -116,10 +125,11 @@ class Processing:
     async def _examine(self, request: GuardRequest, observe: Observer) -> list[Examined]:
         created = datetime.now(UTC)
         until = time.monotonic() + request.deadline
+        parts = self.parts
 
         # Collect: every analyzer reports its findings, or that it could not finish.
-        wanted = await self._list_lookup.prepare([group.tenant for group in request.groups])
-        collected = await self._collector.collect_for(
+        wanted = await parts.list_lookup.prepare([group.tenant for group in request.groups])
+        collected = await parts.collector.collect_for(
             [Audience(group.recipients, self._learner(group.tenant)) for group in request.groups],
             ScanInput(request.raw, request.envelope, flow=request.flow),
             request.deadline,
@@ -127,14 +137,14 @@ class Processing:
             observe,
         )
 
-        self._measure(collected[0])
+        self._measure(collected[0], parts.collector.engine_names)
 
         examined: list[Examined] = []
         for group, found in zip(request.groups, collected, strict=True):
             await asyncio.sleep(0)  # there may be a thousand tenants: let other messages run
-            case = Case(request, group, found, wanted, created, until)
+            case = Case(parts, request, group, found, wanted, created, until)
             examined.append(await self._conclude(case, ignore if examined else observe))
-        if self._tempfail and (unfinished := undecided([each.finished for each in examined])):
+        if parts.tempfail and (unfinished := undecided([each.finished for each in examined])):
             raise EngineUnavailable(unfinished.judgement.summary)
         return examined
 
@@ -150,7 +160,7 @@ class Processing:
         observe(report)
 
         # Look up: which list entries match the message. Of conflicting entries only the winner takes effect.
-        compared = self._list_lookup.compare(tenant, envelope, collected, case.wanted)
+        compared = case.parts.list_lookup.compare(tenant, envelope, collected, case.wanted)
         evidence = compared.evidence
         observe(evidence.reports[-1])
 
@@ -160,7 +170,7 @@ class Processing:
 
         # Decide: the action for this tenant. Allowlists take effect here, and never on the verdict.
         remaining = case.until - time.monotonic()
-        rest = await self._list_lookup.without_allowed_files(request.raw, compared, remaining)
+        rest = await case.parts.list_lookup.without_allowed_files(request.raw, compared, remaining)
         rest_judgement = judge(rest.evidence, policy) if rest else None
         ruling = decide(
             judgement,
@@ -199,12 +209,12 @@ class Processing:
         """Store it in history through a queue, so that a slow or absent database delays no scan."""
         if examined.stored:
             self._history.save(examined.finished)
-            self._list_lookup.count(examined.compared)
+            self.parts.list_lookup.count(examined.compared)
         self._count(examined.finished)
 
-    def _measure(self, collected: Collected) -> None:
+    def _measure(self, collected: Collected, engines: frozenset[str]) -> None:
         for report in collected.evidence.reports:
-            if report.analyzer in self._collector.engine_names and report.status is not Status.SKIPPED:
+            if report.analyzer in engines and report.status is not Status.SKIPPED:
                 self._engine_seconds.labels(report.analyzer).observe(report.milliseconds / 1000)
 
     def _count(self, finished: FinishedRequest) -> None:

@@ -173,6 +173,18 @@ class HttpApp:
         for route in self.routes:
             self._add(route)
 
+    def use(
+        self,
+        *,
+        clients: ClientNames | None = None,
+        proxies: Networks | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Use these settings for the requests from now on; None leaves a setting as it is."""
+        self._clients = self._clients if clients is None else clients
+        self._proxies = self._proxies if proxies is None else proxies
+        self.headers = self.headers if headers is None else headers
+
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Handle one request and return a response in every case."""
         began = time.perf_counter()

@@ -12,7 +12,7 @@ import signal
 import socket
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import cast
@@ -32,8 +32,10 @@ from mailwarden.errors import (
 from mailwarden.serving import systemd
 from mailwarden.serving.http_app import HeadWriter, HttpApp, HttpRequest, finish_headers
 from mailwarden.serving.tls import ServerTls
+from mailwarden.settings.reload import Changes
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.periodic_task import end_tasks
 
 BACKLOG = 1_024
 EVERY_ADDRESS = "::"  # every address of this host, IPv4 and IPv6 on one socket (RFC 3493, section 5.3)
@@ -325,17 +327,20 @@ async def serve_until_stopped(
     limits: Limits,
     *,
     grace_ms: int,
+    reload: Callable[[], Awaitable[Changes]],
     on_stop: Callable[[], None] | None = None,
 ) -> None:
     """Listen until SIGTERM or SIGINT, then stop in order; `on_stop` is called when the stop begins.
 
-    SIGHUP reads the listener's certificate again, as renewal tools expect; no other setting is read again.
+    SIGHUP reads the listener's certificate and the settings again. One reload runs at a time; a signal during a reload
+    starts another one.
     """
     loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
+    asked, changed = asyncio.Event(), asyncio.Event()
+    reloading = asyncio.create_task(_reload_on(changed, tls, reload))
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, asked.set)
-    loop.add_signal_handler(signal.SIGHUP, _reload, tls)
+    loop.add_signal_handler(signal.SIGHUP, changed.set)
     try:
         async with serving(app, listen, tls.context, limits, grace_ms=grace_ms):
             async with systemd.running():
@@ -346,15 +351,35 @@ async def serve_until_stopped(
     finally:
         for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.remove_signal_handler(name)
+        await end_tasks(reloading)
 
 
-def _reload(tls: ServerTls) -> None:
-    systemd.notify_reloading()
+async def _reload_on(changed: asyncio.Event, tls: ServerTls, reload: Callable[[], Awaitable[Changes]]) -> None:
+    while True:
+        await changed.wait()
+        changed.clear()
+        systemd.notify_reloading()
+        _reload_certificate(tls)
+        await _reload_settings(reload)
+        systemd.notify("READY=1")
+
+
+async def _reload_settings(reload: Callable[[], Awaitable[Changes]]) -> None:
+    """Use the changed settings; an invalid file changes nothing."""
+    try:
+        changes = await reload()
+    except MailwardenError as error:
+        log.warning("settings_not_reloaded", reason=error.message, advice="The old settings stay in use.")
+    except Exception:
+        log.exception("settings_not_reloaded", advice="The old settings stay in use.")
+    else:
+        log.info("settings_reloaded", changed=changes.reloaded, restart_needed=changes.restart)
+
+
+def _reload_certificate(tls: ServerTls) -> None:
     try:
         tls.reload()
     except ConfigurationError as error:
         log.warning("certificate_not_reloaded", reason=error.message, advice="The old one stays in use.")
     else:
-        log.info("certificate_reloaded", advice="A change of any other setting needs a restart.")
-    finally:
-        systemd.notify("READY=1")
+        log.info("certificate_reloaded")

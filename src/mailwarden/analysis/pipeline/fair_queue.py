@@ -100,6 +100,13 @@ class FairQueue(Generic[W]):
                 self.give(turn.result())  # it was this request's turn just when its time was over
             raise
 
+    def remove(self, worker: W) -> bool:
+        """Remove an idle worker; return whether it was idle."""
+        if worker not in self._idle:
+            return False
+        self._idle.remove(worker)
+        return True
+
     def give(self, worker: W) -> None:
         """Hand a worker to the next request that still waits, or keep it."""
         while self._waiting:

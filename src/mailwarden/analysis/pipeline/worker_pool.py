@@ -7,7 +7,7 @@ import random
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -99,6 +99,7 @@ class Worker(asyncio.Protocol):
 
     def __init__(self, settings: WorkerSettings, files: socket.socket) -> None:
         self.killed = False
+        self.retired = False  # it finishes its message, and takes no other
         self.layers: tuple[str, ...] = ()  # of its sandbox
         self._files = files  # the same socket as the transport's: only this one can send a file descriptor
         self._timeouts = settings.timeouts
@@ -148,7 +149,7 @@ class Worker(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        return not self.killed and self._process is not None and self._process.returncode is None
+        return not self.killed and not self.retired and self._process is not None and self._process.returncode is None
 
     async def examine(self, raw: RawMessage, on_frame: OnFrame, job: Job) -> bool:
         """Pass each step of one message to `on_frame`; return True if it was finished, False if it was handed over.
@@ -291,6 +292,10 @@ def _lower_priority(pid: int) -> None:
         Path(f"/proc/{pid}/autogroup").write_text(str(SESSION_NICE), "ascii")
 
 
+def _absolute(rules: str) -> str:
+    return str(Path(rules).resolve()) if rules else ""
+
+
 class Lane:
     """The workers for one kind of message, and the requests that wait for them."""
 
@@ -319,6 +324,16 @@ class Task(msgspec.Struct, frozen=True):
     flow: Flow
 
 
+class Renewal(msgspec.Struct, frozen=True):
+    """New settings of workers, with which one worker has started."""
+
+    pool: "WorkerPool"
+    settings: WorkerSettings
+
+    async def run(self) -> None:
+        await self.pool.renew_all(self.settings)
+
+
 class WorkerPool:
     """A fixed number of workers, some of them for heavy messages alone; one that ends is replaced in the background.
 
@@ -342,16 +357,16 @@ class WorkerPool:
 
         Without workers for heavy messages every worker takes every message.
         """
-        settings = WorkerSettings(memory, timeouts, str(Path(rules).resolve()) if rules else "", sandbox)
+        settings = WorkerSettings(memory, timeouts, _absolute(rules), sandbox)
         self._light = Lane("light", count + 1 if heavy else count, settings)
         self._heavy = Lane("heavy", heavy, settings.for_heavy()) if heavy else self._light
         self._light_turns = FairQueue([Turn() for _ in range(count)])
-        self._heavy_places = heavy_places
+        self.heavy_places = heavy_places
         self.heavy_in_hand = 0
         self.heavy_refused = 0
         self.replaced = 0  # workers that ended or were killed
         self._replacing: set[asyncio.Task[None]] = set()
-        self._all: set[Worker] = set()
+        self._all: dict[Worker, Lane] = {}
         self._stopped = False
 
     @property
@@ -417,7 +432,7 @@ class WorkerPool:
             self._light_turns.give(turn)
 
     def _require_heavy_place(self) -> None:
-        if self.heavy_in_hand >= self._heavy_places:
+        if self.heavy_in_hand >= self.heavy_places:
             self.heavy_refused += 1
             sentence = f"{self.heavy_in_hand} heavy messages are in processing, as many as may be; try again shortly."
             raise Overloaded(sentence, retry_after=random.randint(2, 10))  # noqa: S311 - jitter, not a secret
@@ -440,17 +455,50 @@ class WorkerPool:
             self._replace(worker, lane)
 
     def _replace(self, worker: Worker, lane: Lane) -> None:
-        self._all.discard(worker)
+        if self._all.pop(worker, None) is None:
+            return
         lane.running -= 1
         if self._stopped:
             return
+        if worker.retired:
+            self._in_background(worker.end())
+            return
         self.replaced += 1
-        task = asyncio.create_task(self._renew(worker, lane))
+        self._in_background(self._renew(worker, lane))
+
+    def _in_background(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work)
         self._replacing.add(task)
         task.add_done_callback(self._replacing.discard)
 
+    async def prepare_renewal(self, memory: int, timeouts: Timeouts, rules: str) -> "Renewal":
+        """Start one worker with other settings, as a test; raise OSError or ConfigurationError if it does not start."""
+        settings = replace(self._light.settings, memory=memory, timeouts=timeouts, rules=_absolute(rules))
+        await (await Worker.start(settings)).end()
+        return Renewal(self, settings)
+
+    async def renew_all(self, settings: WorkerSettings) -> None:
+        """Replace the workers one by one, so that messages do not wait; each finishes its message first."""
+        self._light.settings = settings
+        if self._heavy is not self._light:
+            self._heavy.settings = settings.for_heavy()
+        for worker, lane in [*self._all.items()]:
+            if worker not in self._all or self._stopped:
+                continue  # it ended, and its successor has the new settings
+            try:
+                await self._add(lane)
+            except (OSError, ConfigurationError) as error:
+                log.warning("worker_cannot_start", error=str(error))
+                self._in_background(self._start_again(lane))
+            worker.retired = True
+            if lane.queue.remove(worker):
+                self._replace(worker, lane)
+
     async def _renew(self, worker: Worker, lane: Lane) -> None:
         await worker.end()
+        await self._start_again(lane)
+
+    async def _start_again(self, lane: Lane) -> None:
         while not self._stopped:
             try:
                 await self._add(lane)
@@ -465,6 +513,6 @@ class WorkerPool:
         if self._stopped:
             await worker.end()
             return
-        self._all.add(worker)
+        self._all[worker] = lane
         lane.running += 1
         lane.queue.give(worker)

@@ -21,7 +21,7 @@ class EngineWatch:
     """Keeps the last known state of each engine."""
 
     def __init__(self, engines: Sequence[AnyEngine], metrics: Metrics) -> None:
-        self._engines = tuple(engines)
+        self.engines = tuple(engines)
         self._states = {engine.name: _down(engine, "not checked yet") for engine in engines}
         self._logged: dict[str, bool] = {}  # the last logged state of each engine
         self._seconds = metrics.histogram("engine_check_seconds", "Seconds an engine took to answer a check.", "engine")
@@ -37,9 +37,16 @@ class EngineWatch:
     def states(self) -> tuple[EngineState, ...]:
         return tuple(self._states.values())
 
+    def use(self, engines: Sequence[AnyEngine]) -> None:
+        """Watch other engines; one with a known name has its last state until the next check."""
+        self.engines = tuple(engines)
+        self._states = {
+            engine.name: self._states.get(engine.name, _down(engine, "not checked yet")) for engine in engines
+        }
+
     async def check(self) -> None:
         """Check every engine once."""
-        await asyncio.gather(*(self._check_engine(engine) for engine in self._engines))
+        await asyncio.gather(*(self._check_engine(engine) for engine in self.engines))
 
     async def run(self) -> None:
         """Check the engines until cancelled."""
@@ -61,7 +68,8 @@ class EngineWatch:
             self._logged[engine.name] = state.up
             write = log.info if state.up else log.warning
             write("engine_changed", engine=engine.name, up=state.up, detail=state.detail)
-        self._states[engine.name] = state
+        if engine in self.engines:  # a reload may have replaced it meanwhile
+            self._states[engine.name] = state
 
     def _each(self, read: Callable[[EngineState], float | None]) -> Callable[[], Samples]:
         return lambda: [((state.name,), value) for state in self.states if (value := read(state)) is not None]
