@@ -10,7 +10,8 @@ from mailwarden import __version__
 from mailwarden.cli.command import Command
 from mailwarden.errors import MailwardenError
 
-# Each command is the module of its name in this folder, imported only when it is used, so that every start is quick.
+# Each command is the module of its name in this folder, with `_` for `-`. It is imported only when it is used, so that
+# every start is quick.
 COMMANDS: Mapping[str, str] = {
     "init": "Create certificates, configuration, a first token and the database schema.",
     "serve": "Run abby or guard in the foreground until SIGTERM.",
@@ -27,6 +28,7 @@ COMMANDS: Mapping[str, str] = {
     "doctor": "Test every dependency of this host's processes, one line each.",
     "config": "Check the configuration.",
     "database": "Update the database schema.",
+    "support-bundle": "Write facts for a support request, without secrets and addresses.",
     "compile": "Compile the shipped rules and phrases, so that processes start faster.",
     "backup": "Write database, held messages, secrets and configuration into one archive, or verify it.",
     "restore": "Restore an archive of `backup` into an empty database and empty folders.",
@@ -51,7 +53,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def load_command(name: str) -> Command:
-    module = importlib.import_module(f"mailwarden.cli.{name}")
+    module = importlib.import_module(f"mailwarden.cli.{name.replace('-', '_')}")
     command: Command = module.COMMAND
     return command
 
