@@ -20,6 +20,7 @@ import aiohttp
 
 from mailwarden import __version__
 from mailwarden.abby.config import PATH as ABBY_PATH
+from mailwarden.analysis.engines.table import ENGINES
 from mailwarden.cli.command import Command, add_config_option
 from mailwarden.cli.doctor import examine
 from mailwarden.cli.installation import Installation, read_installation
@@ -38,7 +39,8 @@ _SHOWN_SETTINGS = re.compile(
     r"(onEngineFailure|workers\.sandbox|console\.previewSandbox|log\.level|scanSources\.(restApi|smtp\.mode)"
     r"|scanSources\.[A-Za-z]+\.quarantineAs|engines\.[a-z]+\.type)$"
 )
-_OTHER_ENGINE = re.compile(r"engines\.(?!(?:rspamd|clamav|dns)\.).*\.([A-Za-z]+)$")  # the operator chose its name
+_TYPES = "|".join(engine.type_name for engine in ENGINES)
+_OTHER_ENGINE = re.compile(rf"engines\.(?!(?:{_TYPES})\.).*\.([A-Za-z]+)$")  # the operator chose its name
 _NUMBER_OR_SWITCH = re.compile(r"(-?[0-9]{1,10}(\.[0-9]{1,6})?|true|false|on|)$")
 # Words of our own sentences: letters with a hyphen or an apostrophe, and short numbers with a unit.
 _PLAIN_WORD = re.compile(r"[(`]?[A-Za-z]+(?:['-][A-Za-z]+)*[`)]?[.,;:]?$")
@@ -239,7 +241,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    example="mailwarden support-bundle /root/mailwarden-support.tar.gz --log /tmp/guard.log",
+    example="mailwarden support-bundle mailwarden-support.tar.gz --log guard.log",
     arguments=_arguments,
     run=lambda options: asyncio.run(_write(options)),
 )
