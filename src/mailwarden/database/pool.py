@@ -179,7 +179,10 @@ class Database:
                 self.meters.waited(lent - began)
                 self.meters.used(time.perf_counter() - lent)
                 with suppress(Exception):  # the pool closes a connection that cannot be released
-                    await asyncio.shield(_give_back(pool, held, cancelled=cancelled))
+                    if cancelled:
+                        await asyncio.shield(_release_cancelled(pool, held))
+                    else:
+                        await pool.release(held, timeout=_RELEASE_TIMEOUT)
 
     async def probe(self) -> bool:
         """Run a trivial query, and remember whether it succeeded."""
@@ -252,13 +255,13 @@ def _is_broken(held: asyncpg.Connection | None) -> bool:
         return True
 
 
-async def _give_back(pool: asyncpg.Pool, held: asyncpg.Connection, *, cancelled: bool) -> None:
-    """Return a connection to the pool.
+async def _release_cancelled(pool: asyncpg.Pool, held: asyncpg.Connection) -> None:
+    """Return the connection of a cancelled caller to the pool.
 
     The driver prepares a statement and executes it in two messages. A caller that is cancelled between them leaves a
     transaction of which the driver does not know; the next caller would work inside it.
     """
-    if cancelled and not _is_broken(held):
+    if not _is_broken(held):
         try:
             async with asyncio.timeout(_RELEASE_TIMEOUT):
                 await held.execute(";")  # an empty simple query ends it; the pool rolls back other transactions

@@ -488,7 +488,7 @@ class WorkerPool:
             try:
                 await self._add(lane)
             except (OSError, ConfigurationError) as error:
-                log.warning("worker_cannot_start", error=str(error))
+                log.warning("worker_cannot_start", reason=str(error))
                 self._in_background(self._start_again(lane))
             worker.retired = True
             if lane.queue.remove(worker):
