@@ -16,8 +16,8 @@ def _run(_: argparse.Namespace) -> int:
     policy = rules.read_policy(rules.FOLDER)
     books = phrases.read_books()
     try:
-        rules.write_compiled(policy.rules, policy.tags, policy.verdicts)
-        phrases.write_compiled(books)
+        rules.COMPILED.write(rules.Pieces(policy.rules, policy.tags, policy.verdicts))
+        phrases.COMPILED.write(books)
     except OSError as error:
         raise CommandError(f"Cannot write {error.filename}: {error.strerror}. Run this as the owner of it.") from None
     print(f"compiled: {len(policy.rules)} rules, {len(books)} phrases")

@@ -8,7 +8,6 @@ gives such a rule the weight of a conviction, the message is quarantined.
 
 import difflib
 import functools
-import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -23,6 +22,7 @@ from msgspec.structs import replace
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.tenant import Profile
 from mailwarden.policy.explain import template_problems
+from mailwarden.settings.compiled import CompiledFile
 from mailwarden.settings.reader import Mistake, Mistakes, read
 
 FOLDER = Path(__file__).parent
@@ -177,49 +177,21 @@ def verdict_mistakes(rule: Rule) -> Iterator[tuple[str, str]]:
         yield "counts", "easing evidence counts once"
 
 
-COMPILED_FILE = FOLDER / "__pycache__" / "policy.json"
-
-
 class Pieces(msgspec.Struct, frozen=True):
-    """The checked contents of a policy, as they were compiled."""
+    """The checked contents of a policy, as they are compiled."""
 
-    digest: str
     rules: tuple[Rule, ...]
     tags: Mapping[str, str]
     verdicts: Mapping[Verdict, VerdictRow]
-
-
-def read_compiled(file: Path = COMPILED_FILE) -> Pieces | None:
-    """Return the compiled policy if it was made from the current files, else None."""
-    try:
-        pieces = msgspec.json.decode(file.read_bytes(), type=Pieces)
-    except (OSError, msgspec.DecodeError):
-        return None
-    return pieces if pieces.digest == digest() else None
-
-
-def write_compiled(
-    rules: tuple[Rule, ...], tags: Mapping[str, str], verdicts: Mapping[Verdict, VerdictRow], file: Path = COMPILED_FILE
-) -> None:
-    file.parent.mkdir(exist_ok=True)
-    part = file.with_suffix(".part")
-    part.write_bytes(msgspec.json.encode(Pieces(digest(), rules, tags, verdicts)))
-    part.replace(file)
-
-
-def digest() -> str:
-    """Return the digest of the rules and of the code that reads them."""
-    made = hashlib.sha256()
-    for path in _sources():
-        raw = path.read_bytes()
-        made.update(f"{path.name} {len(raw)}\n".encode() + raw)
-    return made.hexdigest()
 
 
 def _sources() -> Iterator[Path]:
     yield from sorted((FOLDER / "rules").glob("*.yml"))
     for name in ("tags.yml", "profiles.yml", "rules.py"):
         yield FOLDER / name
+
+
+COMPILED = CompiledFile(FOLDER / "__pycache__" / "policy.msgpack", Pieces, _sources)
 
 
 class Policy(Struct, frozen=True):
@@ -245,7 +217,7 @@ def load_policy(folder: Path = FOLDER) -> Policy:
 
 @functools.cache
 def _shipped() -> Policy:
-    pieces = read_compiled()
+    pieces = COMPILED.read()
     return make_policy(pieces.rules, pieces.tags, pieces.verdicts) if pieces else read_policy(FOLDER)
 
 

@@ -6,7 +6,6 @@ A phrase is written in lower case; `..` stands for up to 40 characters of the sa
 Security: the text is hostile, the phrases are ours; RE2 is linear, reported words are cut.
 """
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -15,7 +14,6 @@ from string import ascii_letters, digits
 from typing import Protocol, cast
 
 import ahocorasick
-import msgspec
 import re2
 from msgspec import Struct, convert
 from ruamel.yaml import YAML
@@ -25,6 +23,7 @@ from mailwarden.analysis.text.literals import SENTENCE_ENDS, Shape, commonness, 
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.evidence import Fact, Finding
+from mailwarden.settings.compiled import CompiledFile
 
 PHRASE_MEMORY = 512 * 1024  # RE2 drops its states beyond this size and rebuilds them
 SELDOM = 0.004
@@ -34,7 +33,6 @@ _ANY_GAP = f"[^{SENTENCE_ENDS}]*"
 _SENTENCE_END = re.compile(f"[{SENTENCE_ENDS}]")
 _BOOK = "_phrases.yml"
 _FOLDER = Path(__file__).parent
-COMPILED_FILE = _FOLDER / "__pycache__" / "phrases.msgpack"
 _LATIN = re.compile(r"[a-z0-9]|\\d")
 _WORD_BEGINS = r"\b"
 _WORD_CHARACTERS = frozenset(f"{ascii_letters}{digits}_")  # the word characters of RE2
@@ -212,7 +210,7 @@ def _compile(pattern: str) -> _Pattern:
 @cache
 def load_books() -> PhraseBook:
     """Return all books in one, from the compiled file if it was made from the current books."""
-    return PhraseBook(read_compiled() or read_books())
+    return PhraseBook(COMPILED.read() or read_books())
 
 
 def read_books() -> tuple[Phrase, ...]:
@@ -227,37 +225,6 @@ def read_books() -> tuple[Phrase, ...]:
     return tuple(phrases)
 
 
-class _Compiled(Struct, frozen=True):
-    digest: str
-    phrases: tuple[Phrase, ...]
-
-
-def read_compiled(file: Path = COMPILED_FILE) -> tuple[Phrase, ...] | None:
-    """Return the compiled phrases if they were made from the current books, else None."""
-    try:
-        compiled = msgspec.msgpack.decode(file.read_bytes(), type=_Compiled)
-    except (OSError, msgspec.DecodeError):
-        return None
-    return compiled.phrases if compiled.digest == digest() else None
-
-
-def write_compiled(phrases: tuple[Phrase, ...], file: Path = COMPILED_FILE) -> None:
-    """Store the phrases, because reading the books takes a process two seconds."""
-    file.parent.mkdir(exist_ok=True)
-    part = file.with_suffix(".part")
-    part.write_bytes(msgspec.msgpack.encode(_Compiled(digest(), phrases)))
-    part.replace(file)
-
-
-def digest() -> str:
-    """Return the digest of the books and of the code that reads them."""
-    made = hashlib.sha256()
-    for path in _sources():
-        raw = path.read_bytes()
-        made.update(f"{path.name} {len(raw)}\n".encode() + raw)
-    return made.hexdigest()
-
-
 def _sources() -> Iterator[Path]:
     yield from _books()
     for name in ("phrases.py", "literals.py", "folding.py"):
@@ -266,6 +233,10 @@ def _sources() -> Iterator[Path]:
 
 def _books() -> list[Path]:
     return sorted((_FOLDER.parent / "analyzers").glob(f"*{_BOOK}"))
+
+
+# Reading the books takes a process two seconds.
+COMPILED = CompiledFile(_FOLDER / "__pycache__" / "phrases.msgpack", tuple[Phrase, ...], _sources)
 
 
 @lru_cache(maxsize=128)  # every analyzer of phrases matches the same texts, one after the other

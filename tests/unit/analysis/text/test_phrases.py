@@ -9,17 +9,17 @@ from mailwarden.analysis.text.extraction import find_bitcoin_address
 from mailwarden.analysis.text.folding import fold
 from mailwarden.analysis.text.phrases import (
     PORTION,
+    Phrase,
     PhraseBook,
     load_books,
     match_by_density,
     read_books,
-    read_compiled,
     read_phrase,
     unseen,
-    write_compiled,
 )
 from mailwarden.analysis.view import View
 from mailwarden.message.parser import parse_message
+from mailwarden.settings.compiled import CompiledFile
 
 OFTEN = {"casino": 2}
 PADDING = "the path goes around the pear trees and ends at the well "
@@ -72,33 +72,13 @@ def test_every_shipped_book_loads_and_re2_accepts_every_phrase():
 @pytest.mark.slow
 def test_compiled_phrases_are_the_books(tmp_path):
     books = read_books()
-    write_compiled(books, tmp_path / "phrases.msgpack")
-    assert read_compiled(tmp_path / "phrases.msgpack") == books == tuple(load_books().phrases)
+    made = CompiledFile(tmp_path / "phrases.msgpack", tuple[Phrase, ...], phrases._sources)
+    made.write(books)
+    assert made.read() == books == tuple(load_books().phrases)
 
 
-def test_outdated_or_damaged_compiled_phrases_are_ignored(tmp_path, monkeypatch):
-    file = tmp_path / "phrases.msgpack"
-    assert read_compiled(file) is None
-    file.write_bytes(b"damaged")
-    assert read_compiled(file) is None
-    write_compiled((), file)
-    assert read_compiled(file) == ()
-    monkeypatch.setattr(phrases, "digest", lambda: "another")
-    assert read_compiled(file) is None
-
-
-def test_the_digest_changes_with_every_book_and_reader(tmp_path, monkeypatch):
-    sources = list(phrases._sources())
-    assert len(sources) == 3 + 3
-    copies = [tmp_path / path.name for path in sources]
-    for path, copy in zip(sources, copies, strict=True):
-        copy.write_bytes(path.read_bytes())
-    monkeypatch.setattr(phrases, "_sources", lambda: copies)
-    seen = {phrases.digest()}
-    for copy in copies:
-        copy.write_bytes(copy.read_bytes() + b"\n")
-        seen.add(phrases.digest())
-    assert len(seen) == len(copies) + 1
+def test_the_digest_has_every_book_and_reader():
+    assert len(list(phrases._sources())) == 3 + 3
 
 
 @pytest.mark.parametrize(
