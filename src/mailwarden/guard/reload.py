@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from mailwarden.analysis.analyzers.yara import rule_files
 from mailwarden.analysis.engines.table import open_engines
 from mailwarden.analysis.pipeline.collector import Collector
 from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
@@ -129,7 +130,7 @@ def rules_digest(config: GuardConfig, folder: Path) -> str:
     """Return a digest of the YARA rules, which change without a change of their folder's name."""
     digest = hashlib.sha256()
     rules = rules_folder(config, folder)
-    for path in sorted(Path(rules).rglob("*.yar")) if rules else ():
+    for path in rule_files(Path(rules)) if rules else ():
         digest.update(str(path).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest() if rules else ""
 
