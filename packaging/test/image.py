@@ -11,11 +11,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from summary import Summary
+
 from mailwarden import __version__
 
 ROOT = Path(__file__).parents[2]
 IMAGE = f"localhost/mailwarden:{__version__}"
 GOAL_MB = 260
+ENVIRONMENT = {"STORAGE_DRIVER": "overlay", **os.environ}
 PYTHON = "/usr/lib/mailwarden/bin/python"
 LOCKED = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none")
 PROBE = """
@@ -62,51 +65,44 @@ def run(*words: str, entrypoint: str = "") -> subprocess.CompletedProcess[str]:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        env={**os.environ, "STORAGE_DRIVER": os.environ.get("STORAGE_DRIVER", "overlay")},
+        env=ENVIRONMENT,
     )
 
 
 def main() -> int:
-    failures = 0
-
-    def line(text: str, *, well: bool, output: str = "") -> None:
-        nonlocal failures
-        failures += not well
-        print(f"{'ok  ' if well else 'FAIL'} {text}", flush=True)
-        if not well and output:
-            print(output.rstrip())
-
+    checks = Summary("image")
     shown = subprocess.run(
         ["podman", "image", "inspect", IMAGE, "--format", "{{.Size}}"],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "STORAGE_DRIVER": os.environ.get("STORAGE_DRIVER", "overlay")},
+        env=ENVIRONMENT,
     )
     if shown.returncode:
         print(f"There is no {IMAGE}: run `make image` first.", file=sys.stderr)
         return 2
     size = int(shown.stdout) / 1_000_000
-    line(f"{size:.0f} MB, goal {GOAL_MB} MB", well=size < GOAL_MB)
+    checks.line(f"{size:.0f} MB, goal {GOAL_MB} MB", well=size < GOAL_MB)
     version = run("--version")
-    line(version.stdout.strip(), well=version.stdout == f"mailwarden {__version__}\n", output=version.stdout)
+    checks.line(version.stdout.strip(), well=version.stdout == f"mailwarden {__version__}\n", output=version.stdout)
     probe = run("-c", PROBE, entrypoint=PYTHON)
     try:
         seen = json.loads(probe.stdout)
     except ValueError:
-        line("a probe inside", well=False, output=probe.stdout)
-        return 1
-    line(f"runs as user {seen['user']}", well=seen["user"] == 65532)
-    line("the capability sets are empty", well=seen["capabilities"])
+        checks.line("a probe inside", well=False, output=probe.stdout)
+        return checks.end()
+    checks.line(f"runs as user {seen['user']}", well=seen["user"] == 65532)
+    checks.line("the capability sets are empty", well=seen["capabilities"])
     refused = all(answer == "Read-only file system" for answer in seen["writes"].values())
-    line(f"the root is read-only: {', '.join(seen['writes'])}", well=refused, output=str(seen["writes"]))
-    line(f"programs: {', '.join(seen['programs'])}", well=seen["programs"] == ["mailwarden", "python3.11"])
+    checks.line(f"the root is read-only: {', '.join(seen['writes'])}", well=refused, output=str(seen["writes"]))
+    checks.line(f"programs: {', '.join(seen['programs'])}", well=seen["programs"] == ["mailwarden", "python3.11"])
     shell = run("-c", "true", entrypoint="/bin/sh")
-    line("there is no shell", well=shell.returncode != 0 and "no such file" in shell.stdout, output=shell.stdout)
+    checks.line("there is no shell", well=shell.returncode != 0 and "no such file" in shell.stdout, output=shell.stdout)
     tested = run("-c", SELF_TESTS, entrypoint=PYTHON)
-    line(f"self-tests pass; a worker starts in its sandbox: {tested.stdout.strip()}", well=tested.returncode == 0)
-    print(f"image: {failures} checks failed" if failures else "image: all checks passed")
-    return 1 if failures else 0
+    checks.line(
+        f"self-tests pass; a worker starts in its sandbox: {tested.stdout.strip()}", well=tested.returncode == 0
+    )
+    return checks.end()
 
 
 if __name__ == "__main__":

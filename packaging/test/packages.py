@@ -14,6 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from summary import Summary
+
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 RUN = ROOT / "run" / "packages"
@@ -24,16 +26,12 @@ ADDRESS = "https://packages.company.example/mailwarden"
 NEEDED = ("mmdebstrap", "lintian", "piuparts", "reprepro", "gpg", "systemd-nspawn")
 
 
-class Summary:
-    """One line per check, and the number of failures."""
+class SuiteSummary(Summary):
+    """The checks of one release of Debian."""
 
     def __init__(self, suite: str) -> None:
+        super().__init__("packages", f"{suite}: ")
         self.suite = suite
-        self.failures = 0
-
-    def line(self, *, well: bool, text: str) -> None:
-        self.failures += not well
-        print(f"{'ok  ' if well else 'FAIL'} {self.suite}: {text}", flush=True)
 
     def command(self, text: str, command: list[str], log: Path, *, fails: bool = False) -> bool:
         """Run a command with its output in a file; the line is well if it succeeds, or if it fails as expected."""
@@ -52,7 +50,7 @@ def documented(heading: str) -> list[str]:
     return ["\n".join(line.removeprefix(indent) for line in text.splitlines()) + "\n" for indent, text in blocks]
 
 
-def check_package(summary: Summary, package: Path, root: Path, folder: Path) -> None:
+def check_package(summary: SuiteSummary, package: Path, root: Path, folder: Path) -> None:
     """Run lintian, and piuparts in a copy of the clean root: what systemd itself leaves behind is not ours."""
     lintian = ["lintian", "--allow-root", "--fail-on", "error", str(package)]
     summary.command("lintian finds no error", lintian, folder / "lintian.log")
@@ -68,7 +66,7 @@ def check_package(summary: Summary, package: Path, root: Path, folder: Path) -> 
     base.unlink()
 
 
-def make_repository(summary: Summary, package: Path, folder: Path) -> Path:
+def make_repository(summary: SuiteSummary, package: Path, folder: Path) -> Path:
     """Sign a repository with a new key, and leave nothing of the key but its public half."""
     repository = folder / "repository"
     shutil.rmtree(repository, ignore_errors=True)
@@ -82,7 +80,7 @@ def make_repository(summary: Summary, package: Path, folder: Path) -> Path:
     return repository
 
 
-def install(summary: Summary, root: Path, repository: Path, folder: Path) -> bool:
+def install(summary: SuiteSummary, root: Path, repository: Path, folder: Path) -> bool:
     """Install by the documented commands of step 1, from the repository; a changed repository is refused before."""
     shutil.copytree(repository, root / "srv/mailwarden")
     (root / "test").mkdir()
@@ -100,7 +98,7 @@ def install(summary: Summary, root: Path, repository: Path, folder: Path) -> boo
     return summary.command("the documented installation", command, folder / "install.log")
 
 
-def boot(summary: Summary, root: Path, folder: Path, began: float) -> None:
+def boot(summary: SuiteSummary, root: Path, folder: Path, began: float) -> None:
     blocks = documented("## Install the package")
     for number, text in enumerate(blocks[1:4], 2):
         (root / f"test/step{number}.sh").write_text(text)
@@ -132,7 +130,7 @@ def boot(summary: Summary, root: Path, folder: Path, began: float) -> None:
 
 
 def run_suite(suite: str, options: argparse.Namespace) -> int:
-    summary = Summary(suite)
+    summary = SuiteSummary(suite)
     folder = RUN / f"test-{suite}"
     folder.mkdir(parents=True, exist_ok=True)
     if not options.skip_build and not summary.command(

@@ -2,11 +2,13 @@
 
 import importlib.util
 import subprocess
+import sys
 
 import pytest
 
 from tests.conventions.project_files import ROOT
 
+sys.path.insert(0, str(ROOT / "packaging/test"))  # as for a program that is started from there
 SPEC = importlib.util.spec_from_file_location("packages", ROOT / "packaging/test/packages.py")
 assert SPEC is not None
 assert SPEC.loader is not None
