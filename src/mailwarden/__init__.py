@@ -1,3 +1,3 @@
 """Mailwarden: email security over HTTPS and SMTP."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
