@@ -15,7 +15,7 @@ HOST = "127.0.0.1"
 TIMEOUT_SECONDS = 2.0
 SLOW_SECONDS = 4.0
 
-ResolverState = Literal["steady", "silent", "servfail", "slow", "nxdomain"]
+ResolverState = Literal["steady", "silent", "servfail", "slow", "nxdomain", "lossy"]
 
 
 class FailingResolver:
@@ -24,6 +24,7 @@ class FailingResolver:
     def __init__(self, upstream: str) -> None:
         host, _, port = upstream.rpartition(":")
         self.state: ResolverState = "steady"
+        self._lost: set[bytes] = set()
         self._upstream = (host, int(port))
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
@@ -49,7 +50,7 @@ class FailingResolver:
             threading.Thread(target=self._answer, args=(query, caller, self.state), daemon=True).start()
 
     def _answer(self, query: bytes, caller: tuple[str, int], state: ResolverState) -> None:
-        if state == "silent":
+        if state == "silent" or (state == "lossy" and self._loses(query)):
             return
         if state == "slow":
             time.sleep(SLOW_SECONDS)
@@ -58,6 +59,13 @@ class FailingResolver:
             self._socket.sendto(reply, caller)
         except (OSError, dns.exception.DNSException):
             return  # the client retries or gives up
+
+    def _loses(self, query: bytes) -> bool:
+        """Return whether the first packet of this question is lost; the id in front of it may change."""
+        question = query[2:]
+        first = question not in self._lost
+        self._lost.add(question)
+        return first
 
     def _ask(self, query: bytes) -> bytes:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:

@@ -9,6 +9,7 @@ import pytest
 from rig.engines import Engines
 from rig.failing_resolver import FailingResolver, ResolverState
 from rig.rspamd import Rspamd
+from rig.samples import plain_message
 from tests.faults.conftest import Note, Start
 from tests.faults.invariants import RECOVERY_SECONDS, check_deliveries
 from tests.faults.load import FORGED, PATIENCE, PLAIN, Load, kill, start, submitting, summary, wait_for_colour
@@ -130,3 +131,17 @@ async def test_where_rspamd_alone_has_no_resolver_no_forged_message_is_delivered
     assert any(outcome.decision == "undecided" for outcome in load.since(gone) if outcome.kind == FORGED)
     forged = sum(outcome.kind == FORGED for outcome in load.outcomes)
     note(f"Rspamd's resolver {state}: 0 of {forged} forged delivered; good mail again after {recovery:.2f} s")
+
+
+@pytest.mark.contract("8 dns")
+def test_a_lost_packet_does_not_hide_the_records_of_a_sender(rspamd: Rspamd, failing_resolver: FailingResolver) -> None:
+    envelope = {"From": "alice@quarantine.example", "IP": "192.0.2.20", "Helo": "mail.quarantine.example"}
+    failing_resolver.state = "lossy"
+    try:
+        answer = rspamd.scan(plain_message("alice@quarantine.example"), envelope)
+    finally:
+        failing_resolver.state = "steady"
+    symbols = answer["symbols"]
+    assert isinstance(symbols, dict)
+    assert symbols.keys().isdisjoint({"DMARC_DNSFAIL", "R_SPF_DNSFAIL"}), sorted(symbols)
+    assert "R_SPF_ALLOW" in symbols, sorted(symbols)
