@@ -100,12 +100,13 @@ def check_release(source: Source) -> Iterator[Check]:
     yield Check(not changed, f"the checkout has no changes: {', '.join(line[3:] for line in changed[:5]) or 'none'}")
     yield from check_version(source.read)
     for target in dict.fromkeys(TARGETS.findall(source.read("Makefile"))):
-        yield Check(record(source, target).exists(), f"make {target} passed for this commit")
+        well = record(source, target).exists()
+        instead = "" if well else f"; run: packaging/release.py test {target}"
+        yield Check(well, f"make {target} passed for this commit{instead}")
     tag = f"v{version_in(source.read)}"
-    tagged = git("tag", "--list", tag, "--format=%(objectname) %(*objectname)").split()
-    yield Check(
-        source.commit in tagged, f"the tag {tag} is this commit; to set it: git tag --sign {tag} {source.commit}"
-    )
+    well = source.commit in git("tag", "--list", tag, "--format=%(objectname) %(*objectname)").split()
+    instead = "" if well else f"; run: git tag --sign {tag} {source.commit}"
+    yield Check(well, f"the tag {tag} is this commit{instead}")
 
 
 def record(source: Source, target: str) -> Path:
@@ -295,7 +296,12 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     check = commands.add_parser("check", help="print the checklist, with everything that is missing")
     test = commands.add_parser("test", help="run the tests of the checklist, and record the ones that pass")
     test.add_argument("targets", nargs="*", metavar="TARGET", help="make targets (default: all of the checklist)")
-    make = commands.add_parser("build", help="build and sign the artifacts into dist/VERSION")
+    make = commands.add_parser(
+        "build",
+        help="build and sign the artifacts into dist/VERSION",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     make.add_argument("--key", required=True, help="id of a secret key of gpg, which signs the checksums")
     make.add_argument("--image", action="store_true", help="build the archive of the image too")
     make.add_argument(

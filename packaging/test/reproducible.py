@@ -34,7 +34,8 @@ OTHER_HOST = 'hostname another; umask 077; exec taskset --cpu-list 0 "$@"'
 def build(name: str, options: argparse.Namespace, *, other: bool) -> tuple[Path, float, int]:
     """Build into run/release/NAME, and return the folder, the seconds and the exit code."""
     output = RUN / name
-    command = ["packaging/release.py", "build", "--candidate", "--key", KEY, "--output", str(output)]
+    command = ["packaging/release.py", "build", "--candidate", "--commit", options.commit, "--key", KEY]
+    command += ["--output", str(output)]
     command += ["--work", str(RUN / f"build-{name}"), "--suites", *options.suites]
     command += ["--image"] if options.image else []
     command = ["unshare", "--uts", "sh", "-c", OTHER_HOST, "sh", *command] if other else command
@@ -162,6 +163,9 @@ def main() -> int:
     parser.add_argument("--suites", nargs="*", default=["bookworm", "trixie"], help="default: bookworm trixie")
     parser.add_argument("--image", action="store_true", help="compare the archive of the image too")
     options = parser.parse_args()
+    # A commit during the first build must not change the second.
+    head = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    options.commit = subprocess.run(head, check=True, capture_output=True, text=True).stdout.strip()
     RUN.mkdir(parents=True, exist_ok=True)
     checks = Summary("release")
     with tempfile.TemporaryDirectory() as keys:
