@@ -9,10 +9,12 @@ from rig.process import RigError
 FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 
 
-def find_program(name: str) -> str:
-    found = shutil.which(name) or next((path for folder in FOLDERS if (path := shutil.which(name, path=folder))), None)
+def find_program(*names: str) -> str:
+    """Find the first of these programs that is installed: a successor may have another name."""
+    places = [None, *FOLDERS]
+    found = next((path for name in names for place in places if (path := shutil.which(name, path=place))), None)
     if found is None:
-        raise RigError(f"{name} is not installed: `make setup` installs it")
+        raise RigError(f"{' or '.join(names)} is not installed: `make setup` installs it")
     return found
 
 
