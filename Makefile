@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium prometheus
 
-.PHONY: help setup packages lock run test check check-acceptance check-integration check-evasion check-browser check-units check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox bench-fairness evaluate parity torture evasion evaluate-ham fuzz test-packages release test-release image test-images test-chart faults-lists test-alerts faults-smtp screens docs site structure style clean
+.PHONY: $(shell grep -oE '^[a-z-]+:' Makefile | tr -d :)
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -129,6 +129,9 @@ image: ## Build the container image from the Debian 12 package
 
 test-images: ## Check the image from inside: size, user, capabilities, read-only root, sandbox
 	@$(BIN)/python packaging/test/image.py
+
+compatibility: ## Run the tests with every supported Debian, Python and engine in clean roots (ROWS="bookworm trixie rspamd4")
+	@$(PYTHON) packaging/test/compatibility.py $(ROWS)
 
 test-chart: ## Lint, render and validate the Helm chart with every values file, for two versions of Kubernetes
 	@$(BIN)/python packaging/test/chart.py

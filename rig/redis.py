@@ -18,7 +18,9 @@ class Redis(ServerProcess):
         self.address = f"{HOST}:{self.port}"
         self.url = f"redis://{self.address}/0"
         options = ["--bind", HOST, "--port", str(self.port), "--dir", str(folder), "--save", "", "--appendonly", "no"]
-        super().__init__("redis", [find_program("redis-server", "valkey-server"), *options], folder / "redis.log", self.ping)
+        super().__init__(
+            "redis", [find_program("redis-server", "valkey-server"), *options], folder / "redis.log", self.ping
+        )
 
     def ping(self) -> bool:
         with socket.create_connection((HOST, self.port), timeout=1.0) as connection:

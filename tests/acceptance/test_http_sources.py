@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from backports import zstd
 
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.guard.result_headers import ResultSeal
@@ -35,6 +36,7 @@ SAMPLES = {
     "newsletter": lambda: b"Precedence: bulk\r\nList-Unsubscribe: <https://pass.example/u>\r\n" + plain_message(),
 }
 MANY_FIELDS = {**hook_call(b"A: b\r\n\r\n"), "message": {"headers": [["a", "b"]] * 300_000, "contents": ""}}
+ZSTD = [("Compression", "zstd")]
 ALIKE = ("verdict", "decision", "tags")
 
 
@@ -193,8 +195,14 @@ def test_when_full_each_protocol_returns_its_temporary_failure(
         ([("X-Long", "x" * 8_000)] * 40, b"x", 400),
         ([("File", "/etc/passwd")], b"x", 400),
         ([("Shm", "/rspamd"), ("Shm-Length", "10")], b"", 400),
-        ([("Compression", "zstd")], b"x", 415),
         ([("Content-Encoding", "gzip")], b"x", 415),
+        ([("Compression", "zstd"), ("Content-Encoding", "gzip")], zstd.compress(b"x"), 415),
+        (ZSTD, b"x", 400),
+        (ZSTD, b"", 400),
+        (ZSTD, zstd.compress(plain_message())[:-5], 400),
+        (ZSTD, zstd.compress(plain_message()) + b"x", 400),
+        (ZSTD, zstd.compress(bytes(52_428_801)), 413),
+        (ZSTD, zstd.compress(bytes(20_000_000), options={zstd.CompressionParameter.window_log: 24}), 400),
         ([], b"", 400),
     ],
 )
@@ -202,6 +210,17 @@ def test_hostile_checks_are_rejected_and_never_clean(http_sources: HttpSources, 
     reply = http_sources.check(message, headers=headers)
     assert reply.status == status
     assert reply.json["action"] == "soft reject"
+
+
+@pytest.mark.parametrize("name", [("Compression",), ("Content-Encoding",), ("Compression", "Content-Encoding")])
+def test_a_compressed_message_is_judged_like_the_message_itself(http_sources: HttpSources, engines, name):
+    message = engines.dns.sign(malware_message(), "pass.example") + bytes(3_000_000)
+    plain, packed = (
+        http_sources.explain(ggrid_of_check(http_sources.check(body, headers=headers).json))
+        for body, headers in ((message, []), (zstd.compress(message), [(each, "zstd") for each in name]))
+    )
+    assert {field: packed[field] for field in ALIKE} == {field: plain[field] for field in ALIKE}
+    assert http_sources.check(message).json["action"] == "reject"
 
 
 @pytest.mark.parametrize("given", ["192.0.2.10:50150", "[2001:db8::1]:25", "[2001:db8::1]", "2001:db8::1"])

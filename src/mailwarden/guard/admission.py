@@ -8,6 +8,21 @@ from contextlib import asynccontextmanager
 from mailwarden.errors import Overloaded
 
 
+class Reservation:
+    """The capacity of one admitted request; it can grow while a body turns out to be larger than its transfer."""
+
+    def __init__(self, admission: "Admission", size: int) -> None:
+        self._admission = admission
+        self.size = size
+
+    def extend(self, size: int) -> None:
+        """Reserve `size` bytes in total; raise Overloaded if there is no capacity."""
+        more = max(size - self.size, 0)
+        self._admission.require_bytes(more)
+        self._admission.bytes_in_flight += more
+        self.size += more
+
+
 class Admission:
     """Counts the requests in processing of all scan sources, and enforces the limits on new ones."""
 
@@ -28,18 +43,19 @@ class Admission:
         self._max_delay = max_delay
 
     @asynccontextmanager
-    async def admitted(self, size: int) -> AsyncIterator[None]:
+    async def admitted(self, size: int) -> AsyncIterator[Reservation]:
         """Reserve capacity for a message of `size` bytes; raise Overloaded if there is none."""
         if self.in_processing >= self._threshold:
             await self._throttle()
         self._require_capacity(size)
         self.in_processing += 1
         self.bytes_in_flight += size
+        reservation = Reservation(self, size)
         try:
-            yield
+            yield reservation
         finally:
             self.in_processing -= 1
-            self.bytes_in_flight -= size
+            self.bytes_in_flight -= reservation.size
 
     async def _throttle(self) -> None:
         """Wait outside the count, longer as load grows; waiting requests hold no capacity, or goodput collapses."""
@@ -67,7 +83,13 @@ class Admission:
         return self._max_delay * (n - threshold + 1) / (maximum - threshold)
 
     def _require_capacity(self, size: int) -> None:
-        if self.in_processing >= self.maximum or self.bytes_in_flight + size > self.max_bytes:
+        if self.in_processing >= self.maximum:
+            raise self._rejection()
+        self.require_bytes(size)
+
+    def require_bytes(self, size: int) -> None:
+        """Raise Overloaded if `size` more bytes do not fit."""
+        if self.bytes_in_flight + size > self.max_bytes:
             raise self._rejection()
 
     def _rejection(self) -> Overloaded:

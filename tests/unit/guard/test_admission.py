@@ -98,3 +98,15 @@ def test_a_threshold_outside_of_one_to_the_maximum_stops_the_start(threshold, ma
 @pytest.mark.parametrize(("threshold", "waiting"), [(4, 0), (3, 4)])
 def test_only_a_delay_band_lets_guard_requests_wait(threshold, waiting):
     assert make_admission(maximum=4, threshold=threshold).max_waiting == waiting
+
+
+async def test_a_reservation_grows_up_to_the_bytes_that_fit_and_is_given_back_whole():
+    admission = make_admission(max_bytes=1_000)
+    async with admission.admitted(100) as reservation:
+        reservation.extend(900)
+        reservation.extend(50)
+        assert admission.bytes_in_flight == 900
+        with pytest.raises(Overloaded):
+            reservation.extend(1_001)
+        assert (admission.bytes_in_flight, reservation.size) == (900, 900)
+    assert admission.bytes_in_flight == 0

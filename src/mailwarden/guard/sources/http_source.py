@@ -7,7 +7,8 @@ Security: reads hostile bytes. Size and duration of a body are limited, and enve
 API.
 """
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -17,10 +18,15 @@ from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import replace
 
+if sys.version_info >= (3, 14):
+    from compression.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
+else:
+    from backports.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
+
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.crypto.mac import equal
 from mailwarden.errors import BadRequest, EmptyEmail, InvalidCredentials, Unauthenticated, UnsupportedMediaType
-from mailwarden.guard.admission import Admission
+from mailwarden.guard.admission import Admission, Reservation
 from mailwarden.guard.processing import GuardRequest, Processing, settle_together
 from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.model.envelope import Envelope
@@ -35,6 +41,8 @@ from mailwarden.wire.scanning import envelope_of, read_record
 
 MAX_HEAD = 262_144  # 1,000 recipients have a header each
 MAX_HEADERS = 1_100
+WINDOW_LOG_MAX = 23  # 8 MiB, which every decoder supports (RFC 8878); a larger window is memory for an attacker
+PIECE = 262_144
 NO_RECIPIENT = "nobody"  # satisfies the checks, and is removed again
 
 
@@ -154,23 +162,66 @@ def check_secret(wanted: str, given: str | None, scheme: str) -> None:
         raise InvalidCredentials("The secret is wrong.", scheme=scheme)
 
 
-def check_body_head(request: web.BaseRequest) -> None:
-    """Check size and encoding of the body before any byte of it is read."""
+def check_body_head(request: web.BaseRequest, compressions: Set[str] = frozenset()) -> str:
+    """Check size and encoding of the body before any byte of it is read; return its compression, or an empty string.
+
+    Clients of Rspamd name the compression twice.
+    """
     if (request.content_length or 0) > MAX_BODY:
         raise too_large(MAX_BODY)
-    encodings = (request.headers.get(name, "identity") for name in ("Content-Encoding", "Compression"))
-    if any(encoding.strip().lower() not in ("identity", "") for encoding in encodings):
-        raise UnsupportedMediaType("The body must not be compressed.")
+    named = (request.headers.get(name, "").strip().lower() for name in ("Content-Encoding", "Compression"))
+    found = {name for name in named if name not in ("identity", "")}
+    if not found:
+        return ""
+    if len(found) > 1 or not found <= compressions:
+        raise UnsupportedMediaType(f"The body must not be compressed by {', '.join(sorted(found))}.")
+    return found.pop()
 
 
-async def receive_body(request: web.BaseRequest, spool: Path, body_timeout_ms: int) -> Spooled:
-    """Return the whole body; the caller closes it."""
+class ZstdBody:
+    """Decompresses one zstd frame piece by piece; a damaged or incomplete frame is a bad request."""
+
+    def __init__(self) -> None:
+        self._frame = ZstdDecompressor(options={DecompressionParameter.window_log_max: WINDOW_LOG_MAX})
+
+    def pieces(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield the content of a chunk, at most PIECE bytes at once: a small chunk can have much content."""
+        try:
+            while chunk or not (self._frame.needs_input or self._frame.eof):
+                if self._frame.eof:
+                    raise BadRequest("Bytes follow the compressed body.")
+                yield self._frame.decompress(chunk, PIECE)
+                chunk = self._frame.unused_data
+        except ZstdError as error:
+            raise BadRequest("The body is not a zstd frame, or needs a dictionary or a large window.") from error
+
+    def check_complete(self) -> None:
+        if not self._frame.eof:
+            raise BadRequest("The compressed body is incomplete.")
+
+
+async def receive_body(
+    request: web.BaseRequest, spool: Path, body_timeout_ms: int, *, zstd: Reservation | None = None
+) -> Spooled:
+    """Return the whole body; the caller closes it. `zstd` reserves memory for the content of a compressed body."""
     await send_continue(request)
     writer = SpoolWriter(spool)
+    frame = ZstdBody()
+    size = 0
     try:
         async with BodyClock(body_timeout_ms) as clock:
             while chunk := await clock.next_chunk(request):
-                await writer.write(chunk)
+                if zstd is None:
+                    await writer.write(chunk)
+                    continue
+                for piece in frame.pieces(chunk):
+                    size += len(piece)
+                    if size > MAX_BODY:
+                        raise too_large(MAX_BODY)
+                    zstd.extend(size)
+                    await writer.write(piece)
+        if zstd is not None:
+            frame.check_complete()
         received = await writer.finish()
     finally:
         writer.discard()

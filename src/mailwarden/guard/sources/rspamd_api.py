@@ -53,6 +53,7 @@ ACTIONS: Mapping[Answer, str] = {
     Answer.REJECT: "reject",
     Answer.RETRY: "soft reject",
 }
+COMPRESSIONS = frozenset({"zstd"})  # rspamc 4 compresses every message
 ELSEWHERE = ("File", "Path", "Shm", "Key")
 _WITH_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([0-9.]{7,15}))(?::[0-9]{1,5})?")
 LATER = "The message could not be scanned now; try again later"
@@ -193,10 +194,12 @@ class RspamdApi:
         """Answer one message; admission happens before the body is read."""
         request = call.request
         check_secret(self._settings.password, request.headers.get("Password"), "Password")
-        check_body_head(request)
+        compressed = check_body_head(request, COMPRESSIONS)
         envelope = read_envelope(request)
-        async with self._context.admission.admitted(request.content_length or MAX_BODY):
-            raw = await receive_body(request, self._context.spool, self._settings.body_timeout)
+        async with self._context.admission.admitted(request.content_length or MAX_BODY) as reservation:
+            raw = await receive_body(
+                request, self._context.spool, self._settings.body_timeout, zstd=reservation if compressed else None
+            )
             if "milter" in request.headers.get("Flags", "").split(","):
                 raw = await repair_folds(raw, self._context.spool)
             try:
