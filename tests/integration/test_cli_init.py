@@ -117,6 +117,23 @@ def test_secrets_and_certificates_that_are_there_are_kept(folder: Path, capsys: 
     assert capsys.readouterr().out.count("is there and is kept") == 3
 
 
+def test_keep_leaves_a_configuration_and_applies_migrations(
+    folder: Path, database_url: str, capsys: pytest.CaptureFixture[str]
+):
+    assert init(folder, "--keep", "--database-url", NOBODY) == 2
+    assert "Everything else is made" in capsys.readouterr().err
+    for path in (ABBY_PATH, GUARD_PATH):
+        text = (folder / path).read_text()
+        (folder / path).write_text(text.replace(NOBODY, database_url))
+    kept = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for _ in range(2):
+        assert init(folder, "--keep", "--database-url", NOBODY) == 0
+        shown = capsys.readouterr().out
+        assert f"{folder} is there and is kept" in shown
+        assert "migrations applied" in shown
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == kept
+
+
 def test_certificates_are_renewed_by_the_same_authority(folder: Path):
     assert init(folder, "--no-database", "--name", "mail.example") == 0
     before = {program: names(folder, program) for program in ("abby", "guard")}

@@ -32,6 +32,7 @@ from mailwarden.errors import CommandError, StorageUnavailable
 from mailwarden.guard import config as guard
 from mailwarden.model.scope import Scope
 from mailwarden.serving.tls import ABBY_NAME
+from mailwarden.settings.reader import read
 
 STATE = Path("/var/lib/mailwarden")
 SPOOL = Path("/var/spool/mailwarden")
@@ -101,6 +102,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", action="append", default=[], help="further host name for the certificates")
     parser.add_argument("--no-database", action="store_true", help="do not touch the database")
     parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep a configuration that exists and only apply missing migrations; without it an error",
+    )
+    parser.add_argument(
         "--renew",
         action="store_true",
         help="only renew the certificates of abby and guard",
@@ -157,15 +163,22 @@ def _run(arguments: argparse.Namespace) -> int:
             renew_certificates(folder / "tls", arguments.name, ca_folder)
             print(f"certificates   {folder}/tls (abby, guard); restart both")
             return 0
-        places = _places(folder, arguments)
-        _make(places, ca_folder, arguments)
-        if places.owner is not None:
-            _give_to_services(places, places.owner)
+        if arguments.keep and _holds_configuration(folder):
+            print(f"configuration  {folder} is there and is kept")
+        else:
+            places = _places(folder, arguments)
+            _make(places, ca_folder, arguments)
+            if places.owner is not None:
+                _give_to_services(places, places.owner)
     except OSError as error:
         raise CommandError(f"Cannot write {error.filename or folder}: {error.strerror}.") from None
     if not arguments.no_database:
         _prepare_database(folder, arguments)
     return 0
+
+
+def _holds_configuration(folder: Path) -> bool:
+    return (folder / abby.PATH).exists() or (folder / guard.PATH).exists()
 
 
 def _places(folder: Path, arguments: argparse.Namespace) -> Places:
@@ -201,10 +214,10 @@ def _give_to_services(places: Places, owner: pwd.struct_passwd) -> None:
 
 def _make(places: Places, ca_folder: Path | None, arguments: argparse.Namespace) -> None:
     folder = places.configuration
-    if (folder / abby.PATH).exists() or (folder / guard.PATH).exists():
+    if _holds_configuration(folder):
         raise CommandError(
             f"{folder} already holds a configuration; choose another folder. "
-            "New certificates are made by --renew, new tables by `mailwarden database migrate`."
+            "New certificates are made by --renew, new tables by --keep or `mailwarden database migrate`."
         )
     folder.mkdir(parents=True, exist_ok=True)
     places.state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -252,10 +265,11 @@ def _keep_or_make(path: Path) -> str:
 
 
 def _prepare_database(folder: Path, arguments: argparse.Namespace) -> None:
+    url = read(folder / abby.PATH, abby.AbbyConfig).database.url
     try:
-        applied = asyncio.run(migrate(arguments.database_url))
+        applied = asyncio.run(migrate(url))
         print(f"database       {len(applied)} migrations applied")
-        _print_setup_link(folder, arguments)
+        _print_setup_link(folder, url, arguments)
     except StorageUnavailable as error:
         raise CommandError(
             f"{with_driver_error(error)} Everything else is made. Correct database.url in both files, then run "
@@ -264,12 +278,12 @@ def _prepare_database(folder: Path, arguments: argparse.Namespace) -> None:
         ) from None
 
 
-def _print_setup_link(folder: Path, arguments: argparse.Namespace) -> None:
+def _print_setup_link(folder: Path, url: str, arguments: argparse.Namespace) -> None:
     """Print the setup link of the first user, if there is no user yet."""
     pepper = read_ring(folder / PEPPER, "apiKeyPepper")
 
     async def make() -> str | None:
-        database = Database(arguments.database_url, pool_size=1)
+        database = Database(url, pool_size=1)
         try:
             if not await UserStore(database).is_empty(Scope.deployment()):
                 return None
