@@ -50,7 +50,6 @@ find "$folder/usr" -name '*.so*' -type f -exec strip --strip-unneeded {} + 2>/de
 printf 'root:x:0:0:root:/root:/sbin/nologin\nmailwarden:x:65532:65532::/var/lib/mailwarden:/sbin/nologin\n' >"$folder/etc/passwd"
 printf 'root:x:0:\nmailwarden:x:65532:\n' >"$folder/etc/group"
 mkdir -p "$folder"/tmp "$folder"/proc "$folder"/sys "$folder"/dev "$folder"/etc/mailwarden "$folder"/run \
-    "$folder"/var/lib/mailwarden "$folder"/var/spool/mailwarden
+    "$folder"/var/lib/mailwarden "$folder"/var/lib/mailwarden-ca "$folder"/var/spool/mailwarden
 chmod 1777 "$folder/tmp"
-chown 65532:65532 "$folder/var/lib/mailwarden" "$folder/var/spool/mailwarden"
 rm -rf "$work"

@@ -15,12 +15,19 @@ packaging/image-root.sh run/image/root
 container=$(buildah from scratch)
 trap 'buildah rm "$container" >/dev/null' EXIT
 buildah copy --quiet "$container" run/image/root / >/dev/null
+# `copy` gives all files to root. A new volume gets the owner of the folder that it is mounted at.
+mounted=$(buildah mount "$container")
+for folder in etc/mailwarden var/lib/mailwarden var/lib/mailwarden-ca var/spool/mailwarden; do
+    chown 65532:65532 "$mounted/$folder"
+done
+buildah umount "$container" >/dev/null
 # No program in the image can search for libraries, so libarchive is named.
 library=$(cd run/image/root && ls -d usr/lib/*/libarchive.so.13)
 buildah config --user 65532:65532 --workingdir / --port 9081 --port 9785 --env "LIBARCHIVE=/$library" \
     --env PYTHONDONTWRITEBYTECODE=1 --entrypoint '["/usr/bin/mailwarden"]' --cmd --help \
     --label org.opencontainers.image.title=Mailwarden --label "org.opencontainers.image.version=$version" "$container"
 buildah commit --quiet --timestamp "$epoch" --format oci "$container" "localhost/mailwarden:$version" >/dev/null
+buildah tag "localhost/mailwarden:$version" localhost/mailwarden:latest
 archive=dist/mailwarden-$version.oci.tar
 rm -f "$archive"
 buildah push --quiet "localhost/mailwarden:$version" "oci-archive:$archive:mailwarden:$version"

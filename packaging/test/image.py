@@ -29,10 +29,11 @@ def write(path):
     except OSError as error:
         return error.strerror
     return "written"
-status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+status = dict(line.split(":", 1) for line in open("/proc/1/status"))
 print(json.dumps({
     "user": os.getuid(),
     "capabilities": {status[name].strip() for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb", "CapInh")} == {"0" * 16},
+    "noNewPrivileges": status["NoNewPrivs"].strip() == "1",
     "programs": sorted(os.listdir("/usr/bin")),
     "writes": {path: write(path) for path in ("/x", "/usr/x", "/etc/mailwarden/x", "/var/lib/mailwarden/x")},
 }))
@@ -93,6 +94,7 @@ def main() -> int:
         return checks.end()
     checks.line(f"runs as user {seen['user']}", well=seen["user"] == 65532)
     checks.line("the capability sets are empty", well=seen["capabilities"])
+    checks.line("it gains no privileges", well=seen["noNewPrivileges"])
     refused = all(answer == "Read-only file system" for answer in seen["writes"].values())
     checks.line(f"the root is read-only: {', '.join(seen['writes'])}", well=refused, output=str(seen["writes"]))
     checks.line(f"programs: {', '.join(seen['programs'])}", well=seen["programs"] == ["mailwarden", "python3.11"])
