@@ -49,7 +49,7 @@ class Stack:
         self._holder = holder
 
     def run(self, *words: str, given: str | None = None, seconds: int = 300) -> subprocess.CompletedProcess[str]:
-        enter = ["nsenter", f"--target={self._holder}", "--mount", "--net"]
+        enter = ["nsenter", f"--target={self._holder}", "--mount", "--net", f"--wd={COMPOSE}"]
         return command(*enter, *words, given=given, seconds=seconds)
 
     def execute(self, service: str, *words: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -198,6 +198,8 @@ def check_stack(checks: Summary) -> None:
             began = time.monotonic()
             up = start(stack)
             checks.line("podman-compose up -d", well=up.returncode == 0, output=up.stdout)
+            if up.returncode:
+                return
             stack.execute("clamav", "sh", "-c", SIGNATURES, given=f"Test.Eicar:0:0:{send.EICAR.encode().hex()}\n")
             check_mail(checks, stack, began)
             check_inside(checks, stack)
