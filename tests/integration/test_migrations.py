@@ -1,12 +1,14 @@
 """Migrations against a real PostgreSQL."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-from mailwarden.database.migrations import known_migrations, migrate, pending
+from mailwarden.database import migrations
+from mailwarden.database.migrations import FOLDER, known_migrations, migrate, pending
 from mailwarden.errors import CommandError, StorageUnavailable
 
 ALL_NAMES = [migration.name for migration in known_migrations()]
@@ -71,3 +73,47 @@ async def test_a_database_that_is_down_is_storage_unavailable() -> None:
 async def test_there_is_one_default_tenant_and_never_two(database_url: str) -> None:
     with pytest.raises(asyncpg.UniqueViolationError):
         await run(database_url, "INSERT INTO tenants (name, is_default) VALUES ('second', true)")
+
+
+@pytest.fixture
+def with_next(tmp_path: Path) -> Path:
+    """Return a folder with the migrations of this version and one more, which changes `tenants`."""
+    shutil.copytree(FOLDER, tmp_path / "migrations")
+    (tmp_path / "migrations" / f"{len(ALL_NAMES) + 1:04d}_next.sql").write_text("ALTER TABLE tenants ADD added text;")
+    return tmp_path / "migrations"
+
+
+async def test_queries_run_while_a_migration_waits_for_a_lock(
+    database_url: str, with_next: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrations, "LOCK_SECONDS", 0.2)
+    backup = await asyncpg.connect(database_url)
+    reader = await asyncpg.connect(database_url, command_timeout=5.0)
+    try:
+        async with backup.transaction():
+            await backup.execute("LOCK TABLE tenants IN ACCESS SHARE MODE")
+            migrating = asyncio.create_task(migrate(database_url, with_next))
+            for _ in range(20):  # four seconds, in which the migration tries twice
+                await reader.fetchval("SELECT count(*) FROM tenants")
+                await asyncio.sleep(0.2)
+            assert not migrating.done()
+        assert len(await migrating) == 1
+    finally:
+        await backup.close()
+        await reader.close()
+
+
+async def test_a_migration_gives_up_behind_a_lock_and_changes_nothing(
+    database_url: str, with_next: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrations, "LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(migrations, "LOCK_PATIENCE", 0.0)
+    backup = await asyncpg.connect(database_url)
+    try:
+        async with backup.transaction():
+            await backup.execute("LOCK TABLE tenants IN ACCESS SHARE MODE")
+            with pytest.raises(CommandError, match="holds the lock of a table"):
+                await migrate(database_url, with_next)
+    finally:
+        await backup.close()
+    assert len(await pending(database_url, with_next)) == 1

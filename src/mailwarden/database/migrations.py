@@ -1,7 +1,9 @@
 """Brings a database to the schema of this version: numbered SQL files, each applied once, in one transaction."""
 
+import asyncio
 import hashlib
 import re
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +16,10 @@ from mailwarden.errors import CommandError
 
 FOLDER = Path(__file__).parent / "migrations"
 STATEMENT_TIMEOUT = 600.0
+# A statement that waits for a table's lock also makes later queries of running processes wait.
+LOCK_SECONDS = 2.0
+LOCK_PAUSE = 3.0  # seconds between two attempts, for the queries that waited
+LOCK_PATIENCE = 300.0
 _FILE_NAME = re.compile(r"^[0-9]{4}_[a-z0-9_]+$")
 _LOCK = 0x6D61696C77617264  # any number, the same in every version
 
@@ -54,7 +60,18 @@ async def migrate(url: str, folder: Path = FOLDER) -> list[str]:
         await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)  # released when the connection closes
         await connection.execute(_TABLE)
         for migration in _missing(known, await _checksums(connection)):
+            await _apply(connection, migration)
+            applied.append(migration.name)
+    return applied
+
+
+async def _apply(connection: Connection, migration: Migration) -> None:
+    """Apply one migration; try again while another session, such as a backup, holds the lock of a table."""
+    end = time.monotonic() + LOCK_PATIENCE
+    while True:
+        try:
             async with connection.transaction():
+                await connection.execute(f"SET LOCAL lock_timeout = {LOCK_SECONDS * 1000:.0f}")
                 # The driver rejects a text without a statement, such as a reserved number.
                 await connection.execute(f"{migration.sql}\n; SELECT 1")
                 await connection.execute(
@@ -62,8 +79,14 @@ async def migrate(url: str, folder: Path = FOLDER) -> list[str]:
                     migration.name,
                     migration.checksum,
                 )
-            applied.append(migration.name)
-    return applied
+                return
+        except asyncpg.LockNotAvailableError:
+            if time.monotonic() > end:
+                raise CommandError(
+                    f"Migration {migration.name} was not applied: another session, such as a backup, holds the lock "
+                    "of a table. Run `mailwarden database migrate` again when that session has ended."
+                ) from None
+        await asyncio.sleep(LOCK_PAUSE)
 
 
 async def pending(url: str, folder: Path = FOLDER) -> list[str]:
