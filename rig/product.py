@@ -36,19 +36,23 @@ Overrides = Mapping[str, object]
 class Service(ServerProcess):
     """abby or a guard with its own configuration folder, which may be changed between two starts."""
 
-    def __init__(self, name: str, kind: str, folder: Path, port: int) -> None:
+    def __init__(self, name: str, kind: str, folder: Path, port: int, python: str = sys.executable) -> None:
         self.folder = folder
         self.port = port
         self.url = self.address = f"https://{HOST}:{port}"
         self._kind = kind
         super().__init__(
             name,
-            [sys.executable, "-m", "mailwarden", "serve", kind, "--config", str(folder)],
+            [python, "-m", "mailwarden", "serve", kind, "--config", str(folder)],
             folder.parent / f"{name}.log",
             self.is_healthy,
             deadline=READY_SECONDS,
             grace=GRACE_SECONDS,
         )
+
+    def upgrade(self, python: str = sys.executable) -> None:
+        """Run the version of this interpreter at the next start."""
+        self.command[0] = python
 
     def configure(self, overrides: Overrides) -> None:
         """Merge these keys into the configuration file; a running process reads them at its restart."""
@@ -134,10 +138,12 @@ def install_product(
     abby: Overrides | None = None,
     abby_port: int | None = None,
     guard_port: int | None = None,
+    python: str = sys.executable,
 ) -> Product:
     """Set the product up without starting it, in FOLDER/config and FOLDER/config-N for the guards after the first.
 
-    `guards` has one mapping per guard, merged into its guard.yml; `abby` is merged into abby.yml.
+    `guards` has one mapping per guard, merged into its guard.yml; `abby` is merged into abby.yml. `python` is the
+    interpreter of another version of the product.
     """
     folder = folder.absolute()
     for stale in (*folder.glob("config"), *folder.glob("config-*")):
@@ -147,14 +153,14 @@ def install_product(
     folder.mkdir(parents=True, exist_ok=True)
     first = folder / "config"
     ports = [free_port(guard_port), *(free_port() for _ in guards[1:])]
-    product = Product(folder, Service("abby", "abby", first, free_port(abby_port)))
-    printed = _initialise(first, engines, database_url, abby_port=product.abby.port, guard_port=ports[0])
+    product = Product(folder, Service("abby", "abby", first, free_port(abby_port), python))
+    printed = _initialise(python, first, engines, database_url, abby_port=product.abby.port, guard_port=ports[0])
     product.setup_link = next((line.split()[1] for line in printed.splitlines() if line.startswith("console ")), "")
     for number, (port, overrides) in enumerate(zip(ports, guards, strict=True), 1):
         place = first if number == 1 else first.with_name(f"config-{number}")
         if number > 1:
             shutil.copytree(first, place)
-        guard = Service(f"guard-{number}", "guard", place, port)
+        guard = Service(f"guard-{number}", "guard", place, port, python)
         guard.configure({"listen": {"host": HOST, "port": port}, "name": guard.name})
         guard.configure({"engines": {"rspamd": {"training": training_of(engines)}, "dns": dns_of(engines)}})
         guard.configure(overrides)
@@ -192,7 +198,9 @@ def start_product(
     return product
 
 
-def _initialise(folder: Path, engines: Engines, database_url: str, *, abby_port: int, guard_port: int) -> str:
+def _initialise(
+    python: str, folder: Path, engines: Engines, database_url: str, *, abby_port: int, guard_port: int
+) -> str:
     """Run `mailwarden init` and return its output."""
     options = {
         "--database-url": database_url,
@@ -203,7 +211,7 @@ def _initialise(folder: Path, engines: Engines, database_url: str, *, abby_port:
         "--guard-port": str(guard_port),
     }
     done = subprocess.run(
-        [sys.executable, "-m", "mailwarden", "init", str(folder), *(word for pair in options.items() for word in pair)],
+        [python, "-m", "mailwarden", "init", str(folder), *(word for pair in options.items() for word in pair)],
         check=False,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
