@@ -29,7 +29,11 @@ buildah config --user 65532:65532 --workingdir / --port 9081 --port 9785 --env "
 buildah commit --quiet --timestamp "$epoch" --format oci "$container" "localhost/mailwarden:$version" >/dev/null
 buildah tag "localhost/mailwarden:$version" localhost/mailwarden:latest
 archive=dist/mailwarden-$version.oci.tar
-rm -f "$archive"
-buildah push --quiet "localhost/mailwarden:$version" "oci-archive:$archive:mailwarden:$version"
+rm -rf run/image/layout
+buildah push --quiet "localhost/mailwarden:$version" "oci:run/image/layout:mailwarden:$version"
+# An archive by buildah has the time of its writing.
+tar --create --file="$archive" --directory=run/image/layout --sort=name --mtime="@$epoch" --owner=0 --group=0 \
+    --numeric-owner --mode=u=rwX,go=rX --format=ustar blobs index.json oci-layout
+rm -rf run/image/layout
 echo "image: localhost/mailwarden:$version, $(du -sm run/image/root | cut -f1) MB; $archive, $(du -m "$archive" | cut -f1) MB"
 rm -rf run/image/root

@@ -249,6 +249,12 @@ def build(source: Source, folder: Path, output: Path, suites: list[str], *, imag
         shutil.copy(package, output)
         write_sbom(package, output / f"{package.stem}.cdx.json", folder, tools, environment)
     if image:
+        storage = folder / "run/storage.conf"
+        storage.parent.mkdir(exist_ok=True)
+        storage.write_text(
+            f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/run/graph"\nrunroot = "{folder}/run/run"\n'
+        )
+        environment["CONTAINERS_STORAGE_CONF"] = str(storage)  # the images of this host stay as they are
         run("packaging/image.sh")
         shutil.copy(folder / f"dist/mailwarden-{version}.oci.tar", output)
     shutil.rmtree(folder)
