@@ -16,7 +16,7 @@ from summary import Summary
 from mailwarden import __version__
 
 ROOT = Path(__file__).parents[2]
-IMAGE = f"localhost/mailwarden:{__version__}"
+IMAGE = os.environ.get("MAILWARDEN_IMAGE", f"localhost/mailwarden:{__version__}")
 GOAL_MB = 260
 ENVIRONMENT = {"STORAGE_DRIVER": "overlay", **os.environ}
 PYTHON = "/usr/lib/mailwarden/bin/python"
