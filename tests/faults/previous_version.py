@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.metadata import files
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ def is_known() -> bool:
 def install(folder: Path, *, own_packages: bool) -> str:
     """Install the previous version and return its interpreter; an installation of the same commit is used again.
 
-    Without `own_packages` the packages are copied from this version, if both have the same locked requirements.
+    Without `own_packages` it gets copies of the packages that this version has in the same release.
     """
     name = _git("rev-parse", "--short=12", COMMIT).stdout.decode("ascii").strip()
     target = folder.absolute() / name
@@ -35,29 +35,31 @@ def install(folder: Path, *, own_packages: bool) -> str:
     source.mkdir(parents=True)
     subprocess.run(["tar", "--extract"], check=True, cwd=source, input=_git("archive", COMMIT).stdout)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(target / "venv")], check=True)
-    if own_packages or (source / _LOCK).read_bytes() != (ROOT / _LOCK).read_bytes():
-        locked = ["install", "--require-hashes", "--no-deps", "-r", str(source / _LOCK)]
-        subprocess.run([*_PIP, "--python", str(python), *locked], check=True)
-    else:
-        (libraries,) = target.glob("venv/lib/python*/site-packages")
-        _copy_packages(libraries)
+    if not own_packages:
+        _copy_packages(source / _LOCK, next(target.glob("venv/lib/python*/site-packages")))
+    locked = ["install", "--require-hashes", "--no-deps", "-r", str(source / _LOCK)]
+    subprocess.run([*_PIP, "--python", str(python), *locked], check=True)
     wheels = target / "wheels"
     subprocess.run([*_PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", str(wheels), str(source)], check=True)
     (wheel,) = wheels.glob("*.whl")
     subprocess.run([*_PIP, "--python", str(python), "install", "--no-deps", str(wheel)], check=True)
+    if subprocess.run([python, "-m", "mailwarden", "compile"], check=False, capture_output=True).returncode != 0:
+        subprocess.run([python, "-m", "mailwarden.policy.rules"], check=True)  # the command before `compile`
     (target / "complete").touch()
     return str(python)
 
 
-def _copy_packages(libraries: Path) -> None:
-    """Copy the locked packages of this version; the sandbox lets workers read only their own environment."""
-    names = re.findall(r"(?m)^([A-Za-z0-9._-]+)==", (ROOT / _LOCK).read_text("utf-8"))
-    for name in names:
-        for file in files(name) or ():
-            target = libraries / file
+def _copy_packages(lock: Path, libraries: Path) -> None:
+    """Copy the packages that this version has in the same release; pip then installs only the others."""
+    for name, release in re.findall(r"(?m)^([A-Za-z0-9._-]+)==([^ ;\\]+)", lock.read_text("utf-8")):
+        try:
+            found = distribution(name)
+        except PackageNotFoundError:
+            continue
+        for file in (found.files or ()) if found.version == release else ():
             if ".." not in file.parts and Path(file.locate()).is_file():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(file.locate(), target)
+                (libraries / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(file.locate(), libraries / file)
 
 
 def _git(*words: str) -> subprocess.CompletedProcess[bytes]:
