@@ -138,8 +138,9 @@ compatibility: ## Run the tests with every supported Debian, Python and engine i
 test-chart: ## Lint, render and validate the Helm chart with every values file, for two versions of Kubernetes
 	@$(BIN)/python packaging/test/chart.py
 
-test-upgrade: ## Upgrade the previous version in place under load, restore its backup (PREVIOUS=commit)
+test-upgrade: ## Upgrade the previous version in place under load, restore its backup on a clean Debian (PREVIOUS=commit)
 	@MAILWARDEN_FULL=1 $(if $(PREVIOUS),MAILWARDEN_PREVIOUS=$(PREVIOUS)) $(BIN)/pytest -q tests/faults/test_upgrade.py
+	@$(BIN)/python packaging/test/restored.py
 
 faults-lists: ## The lists under 64 callers for 60 s, twenty kills of PostgreSQL, 10,000 calls of two tenants
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/faults -k lists

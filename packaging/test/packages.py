@@ -98,15 +98,9 @@ def install(summary: SuiteSummary, root: Path, repository: Path, folder: Path) -
     return summary.command("the documented installation", command, folder / "install.log")
 
 
-def boot(summary: SuiteSummary, root: Path, folder: Path, began: float) -> None:
-    blocks = documented("## Install the package")
-    for number, text in enumerate(blocks[1:4], 2):
-        (root / f"test/step{number}.sh").write_text(text)
-    (root / "test/second-guard.sh").write_text(documented("### A second guard on the same host")[0])
-    (root / "test/socket.sh").write_text(documented("### Keep the port open during restarts")[0])
-    for name in ("inside.sh", "send.py", "internet.conf"):
-        shutil.copy(HERE / name, root / "test")
-    unit = "[Service]\nType=exec\nExecStart=/test/inside.sh\n[Install]\nWantedBy=multi-user.target\n"
+def boot_root(summary: SuiteSummary, root: Path, folder: Path, script: str) -> None:
+    """Boot systemd in the root, run /test/SCRIPT there, and report each line that it wrote to /test/result."""
+    unit = f"[Service]\nType=exec\nExecStart=/test/{script}\n[Install]\nWantedBy=multi-user.target\n"
     (root / "etc/systemd/system/package-test.service").write_text(unit)
     subprocess.run(["chroot", str(root), "systemctl", "--quiet", "enable", "package-test"], check=True)
     (root / "usr/sbin/policy-rc.d").unlink()
@@ -123,6 +117,17 @@ def boot(summary: SuiteSummary, root: Path, folder: Path, began: float) -> None:
         if state in ("ok", "FAIL"):
             summary.line(well=state == "ok", text=text)
     summary.line(well=lines[-1:] == ["done"], text="the booted root ran every check")
+
+
+def boot(summary: SuiteSummary, root: Path, folder: Path, began: float) -> None:
+    blocks = documented("## Install the package")
+    for number, text in enumerate(blocks[1:4], 2):
+        (root / f"test/step{number}.sh").write_text(text)
+    (root / "test/second-guard.sh").write_text(documented("### A second guard on the same host")[0])
+    (root / "test/socket.sh").write_text(documented("### Keep the port open during restarts")[0])
+    for name in ("inside.sh", "send.py", "internet.conf"):
+        shutil.copy(HERE / name, root / "test")
+    boot_root(summary, root, folder, "inside.sh")
     if (root / "test/first-verdict").exists():
         seconds = int((root / "test/first-verdict").read_text()) - began
         text = f"first verdict over SMTP {seconds:.0f} s after the clean root (goal {GOAL} s)"

@@ -1,0 +1,59 @@
+#!/bin/bash
+# Runs inside the booted root: restores each backup and uses it. Writes `ok NAME` or `FAIL NAME` for each check.
+cd "$(dirname "$0")" || exit 1
+export PYTHONDONTWRITEBYTECODE=1
+trap 'systemctl poweroff' EXIT
+exec 3>>result 2>>log
+set -x
+
+check() { # NAME COMMAND...: one line in the summary
+    local name=$1
+    shift
+    if "$@" >>log; then echo "ok $name" >&3; else echo "FAIL $name" >&3; fi
+}
+eventually() { # SECONDS COMMAND...: repeat until it succeeds
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep 1
+    done
+}
+as_service() { runuser -u mailwarden -- "$@"; }
+
+# The new host: the recipient's mailbox, the internet of the test, engines with the shipped settings.
+useradd --create-home bob
+postconf -e 'mydestination = company.example, localhost' 'inet_interfaces = loopback-only' 'inet_protocols = ipv4' \
+    'myhostname = mx.company.example'
+cp internet.conf /etc/unbound/unbound.conf.d/
+python3 -c 'import send; print("Test.Eicar:0:0:" + send.EICAR.encode().hex())' >/var/lib/clamav/test.ndb
+mkdir -p /var/lib/clamav/main.inc /var/lib/clamav/daily.inc # clamd's unit waits for files of these names
+sh -eux ./engines.sh >>log || echo "FAIL the settings of the engines" >&3
+systemctl restart postfix
+
+mailwarden init "$PWD/fresh" --no-database >>log # for the addresses of engines with the shipped settings
+password=$(openssl rand -hex 16)
+runuser -u postgres -- psql --quiet --command="CREATE ROLE mailwarden LOGIN PASSWORD '$password'"
+for archive in previous upgraded; do
+    chown mailwarden $archive.tar
+    systemctl stop mailwarden-abby mailwarden-guard
+    rm -rf /etc/mailwarden /var/lib/mailwarden/* /var/spool/mailwarden/* /var/mail/bob
+    runuser -u postgres -- dropdb --if-exists mailwarden
+    runuser -u postgres -- createdb --owner=mailwarden mailwarden
+    install --directory --owner=mailwarden --group=mailwarden --mode=0750 /etc/mailwarden
+    check "$archive.tar: restore" as_service mailwarden restore "$PWD/$archive.tar" --config /etc/mailwarden \
+        --database-url "postgresql://mailwarden:$password@127.0.0.1/mailwarden" \
+        --state /var/lib/mailwarden --spool /var/spool/mailwarden
+    check "$archive.tar: addresses of this host" /usr/lib/mailwarden/bin/python restored_client.py addresses
+    check "$archive.tar: config check" as_service mailwarden config check
+    systemctl start mailwarden-guard mailwarden-abby
+    check "$archive.tar: the API key works" eventually 60 python3 restored_client.py key
+    check "$archive.tar: the list entry acts on a scan" eventually 120 python3 restored_client.py entry
+    check "$archive.tar: the held message is released" python3 restored_client.py release
+    check "$archive.tar: the released message is in the mailbox, unchanged" eventually 60 python3 restored_client.py mailbox
+done
+check "doctor: all well" eventually 180 as_service mailwarden doctor
+for unit in mailwarden-guard mailwarden-abby rspamd clamav-daemon unbound postfix; do
+    journalctl --no-pager -u $unit >"journal-$unit"
+done
+echo done >&3
