@@ -2,7 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.load import Ask, Load, run_load
@@ -10,48 +12,76 @@ from bench.load import Ask, Load, run_load
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def cpu_seconds(roots: Mapping[str, int]) -> dict[str, float]:
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """The processes to count: their names, and the names for the descendants of some of them."""
+
+    roots: Mapping[str, int]
+    children: Mapping[str, str]  # by the name of the parent: workers come and go
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        named = [(name, self.children.get(name)) for name in self.roots]
+        return tuple(name for pair in named for name in pair if name is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The result of one round, with the processor time of each process in milliseconds a message."""
+
+    load: Load
+    cpu: Mapping[str, float]
+
+
+def cpu_seconds(processes: Processes) -> dict[str, float]:
     """Return the seconds that each named process has used, with its descendants that have no name here."""
-    named = {pid: name for name, pid in roots.items()}
-    parents: dict[int, int] = {}
-    used: dict[int, float] = {}
+    named = {pid: name for name, pid in processes.roots.items()}
+    stats = dict(_read_stats())
+    total = dict.fromkeys(processes.names, 0.0)
+    for pid, fields in stats.items():
+        owner = pid
+        while owner > 1 and owner not in named:
+            owner = int(stats[owner][1]) if owner in stats else 0
+        if owner in named:
+            name = named[owner]
+            below = processes.children.get(name, name)
+            total[name if pid == owner else below] += (int(fields[11]) + int(fields[12])) / _TICKS
+            total[below] += (int(fields[13]) + int(fields[14])) / _TICKS  # of children that have ended
+    return total
+
+
+def _read_stats() -> Iterator[tuple[int, list[str]]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            parents[int(entry.name)] = int(fields[1])
-            used[int(entry.name)] = (int(fields[11]) + int(fields[12])) / _TICKS
-    total = dict.fromkeys(roots, 0.0)
-    for pid, seconds in used.items():
-        owner = pid
-        while owner > 1 and owner not in named:
-            owner = parents.get(owner, 0)
-        if owner in named:
-            total[named[owner]] += seconds
-    return total
+            yield int(entry.name), fields
 
 
-def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-async def run_counted(
-    askers: Sequence[Ask], messages: Sequence[bytes], count: int, roots: Mapping[str, int], cpu: dict[str, float]
-) -> Load:
-    """Run a round as `run_load` does, and add its processor time per process to `cpu`."""
-    before = cpu_seconds(roots)
-    load = await run_load(askers, messages, count)
-    for name, seconds in cpu_seconds(roots).items():
-        cpu[name] = cpu.get(name, 0.0) + seconds - before[name]
+async def run_counted(askers: Sequence[Ask], messages: Sequence[bytes], processes: Processes) -> Round:
+    """Run a round as `run_load` does, and count the processor time of each process."""
+    before = cpu_seconds(processes)
+    load = await run_load(askers, messages)
+    used = {name: seconds - before[name] for name, seconds in cpu_seconds(processes).items()}
     await asyncio.sleep(0.2)
-    return load
+    return Round(load, {name: seconds * 1000 / len(messages) for name, seconds in used.items()})
 
 
-def show_cpu(columns: Mapping[str, Mapping[str, float]], total: int) -> None:
-    """Print the processor time per message and process, a column for each kind of round of `total` messages."""
-    print(f"\n{'CPU milliseconds a message':<28}" + "".join(f"{name:>13}" for name in columns))
-    for name in next(iter(columns.values())):
-        print(f"{name:<28}" + "".join(f"{cpu[name] / total * 1000:13.2f}" for cpu in columns.values()))
-    print(f"{'all':<28}" + "".join(f"{sum(cpu.values()) / total * 1000:13.2f}" for cpu in columns.values()))
+def show_cpu(columns: Mapping[str, Sequence[Round]], sums: Mapping[str, Sequence[str]]) -> None:
+    """Print the processor time per message: the median of the rounds, and the lowest and the highest.
+
+    A line of `sums` adds up the named processes; the last line adds up all of them.
+    """
+    names = tuple(next(iter(columns.values()))[0].cpu)
+    print(f"\n{'CPU milliseconds a message':<28}" + "".join(f"{column:>22}" for column in columns))
+    for line, parts in ({name: (name,) for name in names} | dict(sums) | {"all": names}).items():
+        each = [[sum(one.cpu[part] for part in parts) for one in rounds] for rounds in columns.values()]
+        print(f"{line:<28}" + "".join(f"{show_spread(values, 2):>22}" for values in each))
+
+
+def show_spread(values: Sequence[float], digits: int) -> str:
+    """Return the median, and the lowest and the highest value."""
+    low, high = min(values), max(values)
+    return f"{statistics.median(values):.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"

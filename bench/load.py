@@ -29,15 +29,15 @@ class Load:
         return statistics.quantiles(self.latencies, n=100)[98] * 1000
 
 
-async def run_load(askers: Sequence[Ask], messages: Sequence[bytes], count: int) -> Load:
-    """Make `count` requests; each client has one in flight at any time."""
+async def run_load(askers: Sequence[Ask], messages: Sequence[bytes]) -> Load:
+    """Send each message once; each client has one request in flight at any time."""
     latencies: list[float] = []
-    turns = iter(range(count))
+    waiting = iter(messages)
 
     async def keep_asking(ask: Ask) -> None:
-        for turn in turns:
+        for message in waiting:
             started = time.perf_counter()
-            await ask(messages[turn % len(messages)])
+            await ask(message)
             latencies.append(time.perf_counter() - started)
 
     started = time.perf_counter()

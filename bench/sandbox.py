@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench.cpu import children_of, cpu_seconds
+from bench.cpu import Processes, cpu_seconds
 from mailwarden.analysis.pipeline.sandbox import DISABLED, REQUIRED, SandboxMode
 from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
 from mailwarden.serving.spool import Spooled
@@ -44,10 +44,15 @@ async def time_start(mode: SandboxMode) -> float:
 
 async def measure_cpu(pool: WorkerPool, pid: int, messages: list[bytes]) -> float:
     """Return the processor milliseconds of the worker for each message."""
-    before = cpu_seconds({"worker": pid})["worker"]
+    worker = Processes({"worker": pid}, {})
+    before = cpu_seconds(worker)["worker"]
     for raw in messages:
         await pool.examine(Spooled.of(raw), lambda _: None)
-    return (cpu_seconds({"worker": pid})["worker"] - before) / len(messages) * 1000
+    return (cpu_seconds(worker)["worker"] - before) / len(messages) * 1000
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 async def measure(messages: list[bytes], starts: int, rounds: int) -> None:

@@ -11,33 +11,37 @@ from pathlib import Path
 import uvloop
 
 from bench.clients import DirectClient, ScanClient
-from bench.cpu import children_of, run_counted, show_cpu
-from bench.load import Load, run_load
+from bench.cpu import Processes, Round, run_counted, show_cpu, show_spread
+from bench.load import run_load
 from bench.messages import read_messages
+from bench.variation import Variation
 from mailwarden.serving.tls import client_context
 from rig.engines import Engines, start_engines
 from rig.product import Product, start_product
 
 CONCURRENCY = 20
+OURS = ("abby", "guard", "workers")
 
 
 @dataclass(slots=True)
 class Series:
     """The rounds of one message size."""
 
-    bare: list[Load] = field(default_factory=list)
-    scan: list[Load] = field(default_factory=list)
-    bare_cpu: dict[str, float] = field(default_factory=dict)
-    scan_cpu: dict[str, float] = field(default_factory=dict)
+    bare: list[Round] = field(default_factory=list)
+    scan: list[Round] = field(default_factory=list)
+
+    @property
+    def each(self) -> list[float]:
+        """Compare adjacent rounds, so that other load of the machine affects both."""
+        return [scan.load.rate / bare.load.rate for bare, scan in zip(self.bare, self.scan, strict=True)]
 
     @property
     def ratio(self) -> float:
-        """Compare adjacent rounds, so that other load of the machine affects both."""
-        return statistics.median(scan.rate / bare.rate for bare, scan in zip(self.bare, self.scan, strict=True))
+        return statistics.median(self.each)
 
     @property
     def added(self) -> float:
-        return statistics.median(scan.p50 - bare.p50 for bare, scan in zip(self.bare, self.scan, strict=True))
+        return statistics.median(s.load.p50 - b.load.p50 for b, s in zip(self.bare, self.scan, strict=True))
 
 
 def main() -> None:
@@ -61,50 +65,49 @@ def main() -> None:
 async def measure(
     engines: Engines, product: Product, messages: Mapping[str, Sequence[bytes]], rounds: int, count: int
 ) -> None:
-    bare = [DirectClient(engines.rspamd.address, engines.clamd.address) for _ in range(CONCURRENCY)]
+    direct = [DirectClient(engines.rspamd.address, engines.clamd.address) for _ in range(CONCURRENCY)]
     context = client_context(product.ca)
-    scan = [ScanClient("127.0.0.1", product.abby.port, context, product.token) for _ in range(CONCURRENCY)]
-    roots = {
-        "client": os.getpid(),
-        "abby": product.abby.pid,
-        "guard": product.guards[0].pid,
-        **{f"worker {n}": pid for n, pid in enumerate(children_of(product.guards[0].pid), 1)},
-        "rspamd": engines.rspamd.pid,
-        "clamd": engines.clamd.pid,
-        "postgresql": engines.postgresql.pid,
-    }
-    print(f"{CONCURRENCY} at once, {rounds} rounds of {count} messages each, {os.cpu_count()} cores")
+    clients = [ScanClient("127.0.0.1", product.abby.port, context, product.token) for _ in range(CONCURRENCY)]
+    bare, scan = [client.ask for client in direct], [client.ask for client in clients]
+    processes = count_processes(engines, product)
+    print(f"{CONCURRENCY} at once, {rounds} rounds of {count} messages each, all different, {os.cpu_count()} cores")
     series = {name: Series() for name in messages}
-    for kind in messages.values():
-        for askers in ([client.ask for client in bare], [client.ask for client in scan]):
-            await run_load(askers, kind, count // 4)  # warm up
+    varied = {name: Variation(kind) for name, kind in messages.items()}
+    for kind in varied.values():
+        for askers in (bare, scan):
+            await run_load(askers, kind.take(count // 4))  # warm up
     for turn in range(rounds):
-        for name, kind in messages.items():
-            one = series[name]
-            one.bare.append(await run_counted([c.ask for c in bare], kind, count, roots, one.bare_cpu))
-            one.scan.append(await run_counted([c.ask for c in scan], kind, count, roots, one.scan_cpu))
-            print(f"round {turn + 1} {name:>4}: bare {one.bare[-1].rate:6.1f}/s  scan {one.scan[-1].rate:6.1f}/s")
-    for client in scan:
+        for name, one in series.items():
+            one.bare.append(await run_counted(bare, varied[name].take(count), processes))
+            one.scan.append(await run_counted(scan, varied[name].take(count), processes))
+            rates = f"bare {one.bare[-1].load.rate:6.1f}/s  scan {one.scan[-1].load.rate:6.1f}/s"
+            print(f"round {turn + 1} {name:>4}: {rates}")
+    for client in clients:
         client.close()
-    report(series, rounds * count)
+    report(series)
 
 
-def report(series: Mapping[str, Series], total: int) -> None:
-    columns = {f"{name} bare": one.bare_cpu for name, one in series.items()}
-    columns |= {f"{name} scan": one.scan_cpu for name, one in series.items()}
-    show_cpu(columns, total)
-    print("\n      bare p50/p99 ms     scan p50/p99 ms     ratio (each round)")
+def count_processes(engines: Engines, product: Product) -> Processes:
+    """Name all servers, so that none of them counts as the client that started it."""
+    servers = {server.name: server.pid for server in engines.servers}
+    ours = {"abby": product.abby.pid, "guard": product.guards[0].pid}
+    return Processes({"client": os.getpid(), **ours, **servers}, {"guard": "workers"})
+
+
+def report(series: Mapping[str, Series]) -> None:
+    columns = {f"{name} bare": one.bare for name, one in series.items()}
+    columns |= {f"{name} scan": one.scan for name, one in series.items()}
+    show_cpu(columns, {"abby, guard and workers": OURS})
+    print("\nMedian of the rounds (lowest-highest)")
     for name, one in series.items():
-        bare50, bare99 = _median(one.bare, "p50"), _median(one.bare, "p99")
-        scan50, scan99 = _median(one.scan, "p50"), _median(one.scan, "p99")
-        each = " ".join(f"{s.rate / b.rate:.2f}" for b, s in zip(one.bare, one.scan, strict=True))
-        print(f"{name:>4}  {bare50:7.1f} {bare99:7.1f}     {scan50:7.1f} {scan99:7.1f}     {one.ratio:.2f} ({each})")
+        for side, rounds in (("bare", one.bare), ("scan", one.scan)):
+            loads = [each.load for each in rounds]
+            p50, p99 = show_spread([load.p50 for load in loads], 1), show_spread([load.p99 for load in loads], 1)
+            rate = show_spread([load.rate for load in loads], 1)
+            print(f"{name:>4} {side}: {rate} messages/s, p50 {p50} ms, p99 {p99} ms")
+        print(f"{name:>4} ratio: {show_spread(one.each, 2)}, each: {' '.join(f'{each:.2f}' for each in one.each)}")
     added = max(one.added for one in series.values())
     print(f"\nscan ratio 5k {series['5k'].ratio:.2f} 50k {series['50k'].ratio:.2f} added p50 {added:.1f} ms")
-
-
-def _median(loads: Sequence[Load], name: str) -> float:
-    return statistics.median(float(getattr(load, name)) for load in loads)
 
 
 if __name__ == "__main__":

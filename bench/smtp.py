@@ -13,9 +13,10 @@ from pathlib import Path
 import uvloop
 
 from bench.clients import ENVELOPE
-from bench.cpu import children_of, run_counted, show_cpu
-from bench.load import Load, run_load
+from bench.cpu import Processes, Round, run_counted, show_cpu
+from bench.load import run_load
 from bench.messages import read_messages
+from bench.variation import Variation
 from rig.engines import start_engines
 from rig.folders import remove_folder, temporary_folder
 from rig.postfix import Postfix
@@ -66,10 +67,8 @@ async def _reply(reader: asyncio.StreamReader) -> str:
 class Series:
     """The rounds of one message size, both ways."""
 
-    milter: list[Load] = field(default_factory=list)
-    guard: list[Load] = field(default_factory=list)
-    milter_cpu: dict[str, float] = field(default_factory=dict)
-    guard_cpu: dict[str, float] = field(default_factory=dict)
+    milter: list[Round] = field(default_factory=list)
+    guard: list[Round] = field(default_factory=list)
 
     @property
     def ratio(self) -> float:
@@ -78,7 +77,7 @@ class Series:
 
     @property
     def each(self) -> list[float]:
-        return [guard.rate / milter.rate for milter, guard in zip(self.milter, self.guard, strict=True)]
+        return [guard.load.rate / milter.load.rate for milter, guard in zip(self.milter, self.guard, strict=True)]
 
 
 def main() -> None:
@@ -87,9 +86,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each kind (default: %(default)s)")
     parser.add_argument("--count", type=int, default=400, help="messages a round (default: %(default)s)")
     arguments = parser.parse_args()
-    messages = {
-        name: [_stuffed(message) for message in kind] for name, kind in read_messages(arguments.messages).items()
-    }
+    messages = read_messages(arguments.messages)
     place = temporary_folder()
     with tempfile.TemporaryDirectory() as folder, start_engines() as engines:
         rspamd = Rspamd(place / "rspamd", redis=engines.redis.address, dns=engines.dns.address, milter=True)
@@ -107,11 +104,12 @@ def main() -> None:
             with start_product(Path(folder), engines, url, guards=[overrides]) as product:
                 for server in (rspamd, plain, ours):
                     server.start()
-                guard = product.guards[0].pid
                 roots = {
                     "client": os.getpid(),
-                    "guard": guard,
-                    **{f"worker {number}": pid for number, pid in enumerate(children_of(guard), 1)},
+                    "guard": product.guards[0].pid,
+                    "abby": product.abby.pid,
+                    "redis": engines.redis.pid,
+                    "dns": engines.dns.pid,
                     "rspamd of guard": engines.rspamd.pid,
                     "clamd": engines.clamd.pid,
                     "postgresql": engines.postgresql.pid,
@@ -119,7 +117,8 @@ def main() -> None:
                     "rspamd milter": rspamd.pid,
                     "postfix with milter": plain.pid,
                 }
-                uvloop.run(measure(plain.port, ours.port, messages, arguments.rounds, arguments.count, roots))
+                processes = Processes(roots, {"guard": "workers"})
+                uvloop.run(measure(plain.port, ours.port, messages, arguments.rounds, arguments.count, processes))
         finally:
             for server in (ours, plain, rspamd):
                 server.stop()
@@ -132,23 +131,25 @@ async def measure(
     messages: Mapping[str, Sequence[bytes]],
     rounds: int,
     count: int,
-    roots: Mapping[str, int],
+    processes: Processes,
 ) -> None:
     milter, guard = SmtpClient(milter_port), SmtpClient(guard_port)
-    print(f"{CONCURRENCY} at once, {rounds} rounds of {count} messages each, {os.cpu_count()} cores")
+    print(f"{CONCURRENCY} at once, {rounds} rounds of {count} messages each, all different, {os.cpu_count()} cores")
     series = {name: Series() for name in messages}
-    for kind in messages.values():
-        for client in (milter, guard):
-            await run_load([client.ask] * CONCURRENCY, kind, count // 4)  # warm up
+    varied = {name: Variation(kind) for name, kind in messages.items()}
+    askers = [[milter.ask] * CONCURRENCY, [guard.ask] * CONCURRENCY]
+    for kind in varied.values():
+        for side in askers:
+            await run_load(side, _stuff(kind.take(count // 4)))  # warm up
     for turn in range(rounds):
-        for name, kind in messages.items():
-            one = series[name]
-            one.milter.append(await run_counted([milter.ask] * CONCURRENCY, kind, count, roots, one.milter_cpu))
-            one.guard.append(await run_counted([guard.ask] * CONCURRENCY, kind, count, roots, one.guard_cpu))
-            print(f"round {turn + 1} {name:>4}: milter {one.milter[-1].rate:6.1f}/s  guard {one.guard[-1].rate:6.1f}/s")
-    columns = {f"{name} milter": one.milter_cpu for name, one in series.items()}
-    columns |= {f"{name} guard": one.guard_cpu for name, one in series.items()}
-    show_cpu(columns, rounds * count)
+        for name, one in series.items():
+            for side, results in zip(askers, (one.milter, one.guard), strict=True):
+                results.append(await run_counted(side, _stuff(varied[name].take(count)), processes))
+            rates = f"milter {one.milter[-1].load.rate:6.1f}/s  guard {one.guard[-1].load.rate:6.1f}/s"
+            print(f"round {turn + 1} {name:>4}: {rates}")
+    columns = {f"{name} milter": one.milter for name, one in series.items()}
+    columns |= {f"{name} guard": one.guard for name, one in series.items()}
+    show_cpu(columns, {"guard and workers": ("guard", "workers")})
     print(f"\nanswers: milter {dict(milter.answers)}, guard {dict(guard.answers)}\n")
     for name, one in series.items():
         waits = f"milter {_p50(one.milter):.0f} ms, guard {_p50(one.guard):.0f} ms"
@@ -156,8 +157,12 @@ async def measure(
     print("\nsmtp ratio " + " ".join(f"{name} {one.ratio:.2f}" for name, one in series.items()))
 
 
-def _p50(loads: Sequence[Load]) -> float:
-    return statistics.median(load.p50 for load in loads)
+def _p50(rounds: Sequence[Round]) -> float:
+    return statistics.median(each.load.p50 for each in rounds)
+
+
+def _stuff(messages: Sequence[bytes]) -> list[bytes]:
+    return [_stuffed(message) for message in messages]
 
 
 def _stuffed(message: bytes) -> bytes:
