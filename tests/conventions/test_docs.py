@@ -22,7 +22,10 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"),
 ROOTS = (ROOT, ROOT / "src" / "mailwarden", ROOT / "deploy" / "config", ROOT / "tests")
 LABELS = {"result fields 1"}  # the label of a derived key
 MEDIA_TYPES = {"message/rfc822"}
-TOPS = {path.name for root in ROOTS for path in root.iterdir() if path.is_dir() and path.name[0] not in "._"} - {"run", "dist"}
+TOPS = {path.name for root in ROOTS for path in root.iterdir() if path.is_dir() and path.name[0] not in "._"} - {
+    "run",
+    "dist",
+}
 
 _FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
