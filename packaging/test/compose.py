@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import venv
 from collections.abc import Callable, Iterator
@@ -129,6 +130,10 @@ def delivered(stack: Stack) -> int:
     return stack.execute("postfix", "sh", "-c", "cat /var/mail/inbox/new/*").stdout.count("X-Mailwarden-Verdict: clean")
 
 
+def held(stack: Stack) -> str:
+    return stack.execute("guard", "mailwarden", "quarantine", "list").stdout
+
+
 def send_message(stack: Stack, kind: str) -> subprocess.CompletedProcess[str]:
     return stack.run(sys.executable, str(Path(send.__file__)), kind)
 
@@ -141,9 +146,9 @@ def check_mail(checks: Summary, stack: Stack, began: float) -> None:
     checks.line(text, well=arrived, output=stack.run("podman-compose", "logs", "--tail=5").stdout)
     eicar = send_message(stack, "eicar")
     checks.line("EICAR is accepted by Postfix", well=eicar.returncode == 0, output=eicar.stdout)
-    held = stack.execute("guard", "mailwarden", "quarantine", "list")
-    well = "malware" in held.stdout and "Package test eicar" in held.stdout
-    checks.line("mailwarden quarantine list: EICAR is held", well=well, output=held.stdout)
+    listed = held(stack)
+    well = "malware" in listed and "Package test eicar" in listed
+    checks.line("mailwarden quarantine list: EICAR is held", well=well, output=listed)
     checks.line("and not delivered", well=delivered(stack) == 1)
 
 
@@ -187,6 +192,19 @@ def check_operation(checks: Summary, stack: Stack) -> None:
     checks.line("the same command again keeps configuration and secrets", well=kept and same)
 
 
+def check_restore(checks: Summary, stack: Stack, folder: str) -> None:
+    """Back up, remove everything, restore: a held message is there, and mail is delivered again."""
+    lines = [line.replace("/root/", f"{folder}/") for line in documented("## Back up and restore")]
+    backup, restore = lines[:3], lines[3:]
+    for line in (*backup, *documented("## Remove"), *restore):
+        done = stack.run("sh", "-c", line)
+        checks.line(line.replace(folder, "/root"), well=done.returncode == 0, output=done.stdout)
+    checks.line("EICAR is still held", well=eventually(lambda: "Package test eicar" in held(stack)), output=held(stack))
+    before = delivered(stack)
+    again = send_message(stack, "plain")
+    checks.line("mail is delivered again", well=eventually(lambda: delivered(stack) == before + 1), output=again.stdout)
+
+
 def start(stack: Stack) -> subprocess.CompletedProcess[str]:
     (up,) = (line for line in documented("## Start") if line.endswith(" up -d"))
     return stack.run("sh", "-c", up)
@@ -204,6 +222,8 @@ def check_stack(checks: Summary) -> None:
             check_mail(checks, stack, began)
             check_inside(checks, stack)
             check_operation(checks, stack)
+            with tempfile.TemporaryDirectory() as folder:
+                check_restore(checks, stack, folder)
         finally:
             for line in documented("## Remove"):
                 stack.run("sh", "-c", line)
