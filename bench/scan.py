@@ -18,6 +18,7 @@ from bench.variation import Variation
 from mailwarden.serving.tls import client_context
 from rig.engines import Engines, start_engines
 from rig.product import Product, start_product
+from rig.signatures import REALISTIC
 
 CONCURRENCY = 20
 OURS = ("abby", "guard", "workers")
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=500, help="messages a round (default: %(default)s)")
     arguments = parser.parse_args()
     messages = read_messages(arguments.messages)
-    with tempfile.TemporaryDirectory() as folder, start_engines() as engines:
+    with tempfile.TemporaryDirectory() as folder, start_engines(signature_set=REALISTIC) as engines:
         url = engines.postgresql.create_database("bench")
         overrides = {
             "maxGuardRequestsInProcessing": 64,

@@ -22,6 +22,7 @@ from rig.folders import remove_folder, temporary_folder
 from rig.postfix import Postfix
 from rig.product import start_product
 from rig.rspamd import Rspamd
+from rig.signatures import REALISTIC
 
 CONCURRENCY = 20
 DOMAINS = ("corp.example",)
@@ -88,7 +89,7 @@ def main() -> None:
     arguments = parser.parse_args()
     messages = read_messages(arguments.messages)
     place = temporary_folder()
-    with tempfile.TemporaryDirectory() as folder, start_engines() as engines:
+    with tempfile.TemporaryDirectory() as folder, start_engines(signature_set=REALISTIC) as engines:
         rspamd = Rspamd(place / "rspamd", redis=engines.redis.address, dns=engines.dns.address, milter=True)
         plain = Postfix(place / "milter", "milter", DOMAINS, None, milter_port=rspamd.milter_port)
         ours = Postfix(place / "guard", "before-queue", DOMAINS, None)

@@ -17,6 +17,7 @@ from rig.postgresql import Postgresql
 from rig.process import ServerProcess
 from rig.redis import Redis
 from rig.rspamd import Rspamd
+from rig.signatures import SignatureSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,11 @@ class Engines:
 
 
 def start_engines(
-    folder: Path | None = None, *, rspamd_workers: int = 2, progress: Callable[[str], None] = lambda _: None
+    folder: Path | None = None,
+    *,
+    rspamd_workers: int = 2,
+    signature_set: SignatureSet | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Engines:
     """Start all servers and return when every one of them answers.
 
@@ -69,7 +74,7 @@ def start_engines(
         Postgresql(place / "postgresql"),
         redis,
         dns,
-        Clamd(place / "clamd"),
+        Clamd(place / "clamd", signature_set=signature_set),
         Rspamd(place / "rspamd", redis=redis.address, dns=dns.address, workers=rspamd_workers),
     )
     began = time.monotonic()
