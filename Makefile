@@ -35,7 +35,7 @@ test: ## The fast tests: no servers, seconds
 
 check: format lint contracts ## Everything: format, lint, import contracts, types, all tests
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going \
-		check-acceptance check-integration check-evasion check-browser check-units types; \
+		check-acceptance check-integration check-browser check-outages check-units check-evasion types test-chart; \
 	beside=$$?; $(MAKE) --no-print-directory check-faults && exit $$beside
 
 # Two rigs beside each other, the longest first: a test mostly waits for a server. Tests that measure or kill run alone
@@ -64,9 +64,15 @@ check-units:
 	@echo "Everything without servers"
 	@$(BIN)/pytest $(ONCE_MORE) tests $(addprefix --ignore=,$(WITH_SERVERS))
 
+# Outages that are counted, not timed, run beside the other rig.
+OUTAGES = $(addprefix tests/faults/test_,resolver_down.py engine_answers.py lists_crash.py lists_tenancy.py upgrade.py)
+check-outages:
+	@echo "Outages of the resolver, engines and lists"
+	@$(BIN)/pytest -rfER $(HANGS) $(OUTAGES)
+
 check-faults:
 	@echo "Faults and load"
-	@$(BIN)/pytest -rfER $(HANGS) tests/faults
+	@$(BIN)/pytest -rfER $(HANGS) tests/faults $(addprefix --ignore=,$(OUTAGES))
 
 format:
 	@$(BIN)/ruff format --check .
