@@ -25,7 +25,7 @@ COMMON = (
 )
 FAST = (
     *("-n", "2", "-p", "no:schemathesis", "-m", "not slow"),
-    *("tests/unit", "tests/analyzers", "tests/configuration", "tests/conventions"),
+    *("tests/unit", "tests/analyzers", "tests/configuration"),
 )
 # Every place where the version of a server matters: what we read from it, what we store in it, what we send to it.
 SERVERS = (
