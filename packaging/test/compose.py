@@ -194,7 +194,7 @@ def check_operation(checks: Summary, stack: Stack) -> None:
 
 def check_restore(checks: Summary, stack: Stack, folder: str) -> None:
     """Back up, remove everything, restore: a held message is there, and mail is delivered again."""
-    lines = [line.replace("/root/", f"{folder}/") for line in documented("## Back up and restore")]
+    lines = [line.replace("/var/backups/", f"{folder}/") for line in documented("## Back up and restore")]
     backup, restore = lines[:3], lines[3:]
     for line in (*backup, *documented("## Remove"), *restore):
         done = stack.run("sh", "-c", line)
