@@ -198,7 +198,7 @@ def check_restore(checks: Summary, stack: Stack, folder: str) -> None:
     backup, restore = lines[:3], lines[3:]
     for line in (*backup, *documented("## Remove"), *restore):
         done = stack.run("sh", "-c", line)
-        checks.line(line.replace(folder, "/root"), well=done.returncode == 0, output=done.stdout)
+        checks.line(line.replace(folder, "/var/backups"), well=done.returncode == 0, output=done.stdout)
     checks.line("EICAR is still held", well=eventually(lambda: "Package test eicar" in held(stack)), output=held(stack))
     before = delivered(stack)
     again = send_message(stack, "plain")
