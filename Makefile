@@ -89,6 +89,9 @@ contracts:
 bench-scan: ## Measure scanning against the bare engines (MESSAGES=folder of .eml files)
 	@$(BIN)/python -m bench.scan $(if $(MESSAGES),--messages $(MESSAGES))
 
+bench-growth: ## Measure CPU and memory from 5 KB to 50 MB against Rspamd and clamd (MORE="--largest 1000000")
+	@$(BIN)/python -m bench.growth $(MORE)
+
 bench-smtp: ## Measure Postfix with guard against Postfix with Rspamd's own milter (MESSAGES=folder of .eml files)
 	@$(BIN)/python -m bench.smtp $(if $(MESSAGES),--messages $(MESSAGES))
 

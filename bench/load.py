@@ -29,6 +29,27 @@ class Load:
         return statistics.quantiles(self.latencies, n=100)[98] * 1000
 
 
+async def run_paced(askers: Sequence[Ask], messages: Sequence[bytes], rate: float) -> Load:
+    """Send `rate` messages a second, whether or not earlier ones are answered; a wait for a free client counts."""
+    free: asyncio.Queue[Ask] = asyncio.Queue()
+    for ask in askers:
+        free.put_nowait(ask)
+    latencies: list[float] = []
+    started = time.perf_counter()
+
+    async def send(message: bytes, due: float) -> None:
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        ask = await free.get()
+        try:
+            await ask(message)
+        finally:
+            free.put_nowait(ask)
+        latencies.append(time.perf_counter() - due)
+
+    await asyncio.gather(*(send(message, started + number / rate) for number, message in enumerate(messages)))
+    return Load(time.perf_counter() - started, tuple(latencies))
+
+
 async def run_load(askers: Sequence[Ask], messages: Sequence[bytes]) -> Load:
     """Send each message once; each client has one request in flight at any time."""
     latencies: list[float] = []

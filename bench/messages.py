@@ -75,6 +75,17 @@ def read_messages(folder: Path | None) -> dict[str, list[bytes]]:
     return found
 
 
+def make_paragraphs(seed: int, size: int) -> list[str]:
+    """Make sentences of sixty words, at least `size` characters together."""
+    dice = random.Random(seed)
+    paragraphs: list[str] = []
+    written = 0
+    while written < size:
+        paragraphs.append(" ".join(dice.choices(_WORDS, k=60)).capitalize() + ".")
+        written += len(paragraphs[-1])
+    return paragraphs
+
+
 def make_message(seed: int, size: int) -> bytes:
     """Make an ordinary business message with text, HTML and a few links, of about `size` bytes."""
     dice = random.Random(seed)
@@ -84,9 +95,7 @@ def make_message(seed: int, size: int) -> bytes:
     message["Subject"] = " ".join(dice.choices(_WORDS, k=6))
     message["Date"] = format_datetime(datetime.now(UTC))
     message["Message-ID"] = f"<{seed}.{size}@sender.example>"
-    paragraphs: list[str] = []
-    while sum(map(len, paragraphs)) < size * 0.45:
-        paragraphs.append(" ".join(dice.choices(_WORDS, k=60)).capitalize() + ".")
+    paragraphs = make_paragraphs(seed, int(size * 0.45))
     message.set_content("\n\n".join(paragraphs))
     linked = "".join(
         f'<p>{text} <a href="https://www.sender.example/{n}">More</a></p>\n' for n, text in enumerate(paragraphs)

@@ -12,7 +12,7 @@ import uvloop
 
 from bench.clients import DirectClient, ScanClient
 from bench.cpu import Processes, Round, run_counted, show_cpu, show_spread
-from bench.load import run_load
+from bench.load import Load, run_load, run_paced
 from bench.messages import read_messages
 from bench.variation import Variation
 from mailwarden.serving.tls import client_context
@@ -30,6 +30,7 @@ class Series:
 
     bare: list[Round] = field(default_factory=list)
     scan: list[Round] = field(default_factory=list)
+    half: list[tuple[Load, Load]] = field(default_factory=list)  # bare and scan, at half the rate of scan
 
     @property
     def each(self) -> list[float]:
@@ -41,8 +42,13 @@ class Series:
         return statistics.median(self.each)
 
     @property
+    def half_rate(self) -> float:
+        return statistics.median(each.load.rate for each in self.scan) / 2
+
+    @property
     def added(self) -> float:
-        return statistics.median(s.load.p50 - b.load.p50 for b, s in zip(self.bare, self.scan, strict=True))
+        """Return the milliseconds that we add to the median duration at half load."""
+        return statistics.median(scan.p50 - bare.p50 for bare, scan in self.half)
 
 
 def main() -> None:
@@ -83,6 +89,10 @@ async def measure(
             one.scan.append(await run_counted(scan, varied[name].take(count), processes))
             rates = f"bare {one.bare[-1].load.rate:6.1f}/s  scan {one.scan[-1].load.rate:6.1f}/s"
             print(f"round {turn + 1} {name:>4}: {rates}")
+    for name, one in series.items():
+        for _ in range(rounds):
+            calm = [await run_paced(askers, varied[name].take(count // 2), one.half_rate) for askers in (bare, scan)]
+            one.half.append((calm[0], calm[1]))
     for client in clients:
         client.close()
     report(series)
@@ -106,6 +116,9 @@ def report(series: Mapping[str, Series]) -> None:
             p50, p99 = show_spread([load.p50 for load in loads], 1), show_spread([load.p99 for load in loads], 1)
             rate = show_spread([load.rate for load in loads], 1)
             print(f"{name:>4} {side}: {rate} messages/s, p50 {p50} ms, p99 {p99} ms")
+        both = zip(("bare", "scan"), zip(*one.half, strict=True), strict=True)
+        calm = ", ".join(f"{side} p50 {show_spread([load.p50 for load in loads], 1)} ms" for side, loads in both)
+        print(f"{name:>4} at half load ({one.half_rate:.1f} messages/s): {calm}")
         print(f"{name:>4} ratio: {show_spread(one.each, 2)}, each: {' '.join(f'{each:.2f}' for each in one.each)}")
     added = max(one.added for one in series.values())
     print(f"\nscan ratio 5k {series['5k'].ratio:.2f} 50k {series['50k'].ratio:.2f} added p50 {added:.1f} ms")
