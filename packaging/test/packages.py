@@ -42,10 +42,10 @@ class SuiteSummary(Summary):
         return well
 
 
-def documented(heading: str) -> list[str]:
-    """Return the commands of a section of docs/install.md, one text for each block."""
-    page = (ROOT / "docs/install.md").read_text("utf-8")
-    (section,) = re.findall(rf"(?ms)^{re.escape(heading)}\n(.*?)(?=^##|\Z)", page)
+def documented(heading: str, page: str = "docs/install.md") -> list[str]:
+    """Return the commands of a section of a page, one text for each block."""
+    text = (ROOT / page).read_text("utf-8")
+    (section,) = re.findall(rf"(?ms)^{re.escape(heading)}\n(.*?)(?=^##|\Z)", text)
     blocks = re.findall(r"(?ms)^( *)```sh\n(.*?)^ *```", section)
     return ["\n".join(line.removeprefix(indent) for line in text.splitlines()) + "\n" for indent, text in blocks]
 
@@ -100,6 +100,8 @@ def install(summary: SuiteSummary, root: Path, repository: Path, folder: Path) -
 
 def boot_root(summary: SuiteSummary, root: Path, folder: Path, script: str) -> None:
     """Boot systemd in the root, run /test/SCRIPT there, and report each line that it wrote to /test/result."""
+    for name in (script, "booted.sh", "send.py", "internet.conf"):
+        shutil.copy(HERE / name, root / "test")
     unit = f"[Service]\nType=exec\nExecStart=/test/{script}\n[Install]\nWantedBy=multi-user.target\n"
     (root / "etc/systemd/system/package-test.service").write_text(unit)
     subprocess.run(["chroot", str(root), "systemctl", "--quiet", "enable", "package-test"], check=True)
@@ -125,8 +127,6 @@ def boot(summary: SuiteSummary, root: Path, folder: Path, began: float) -> None:
         (root / f"test/step{number}.sh").write_text(text)
     (root / "test/second-guard.sh").write_text(documented("### A second guard on the same host")[0])
     (root / "test/socket.sh").write_text(documented("### Keep the port open during restarts")[0])
-    for name in ("inside.sh", "send.py", "internet.conf"):
-        shutil.copy(HERE / name, root / "test")
     boot_root(summary, root, folder, "inside.sh")
     if (root / "test/first-verdict").exists():
         seconds = int((root / "test/first-verdict").read_text()) - began

@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import os
-import re
 import subprocess
 import sys
 import tarfile
@@ -19,6 +18,8 @@ import zipfile
 from pathlib import Path
 
 import chart
+from locked_tools import install_tools
+from packages import documented
 from summary import Summary
 
 ROOT = Path(__file__).parents[2]
@@ -119,9 +120,7 @@ def image_members(path: Path) -> dict[str, str]:
 
 def check_signature(checks: Summary, folder: Path) -> None:
     """Verify a download by the commands of docs/install.md, and see them reject changed files."""
-    page = (ROOT / "docs/install.md").read_text("utf-8")
-    (section,) = re.findall(r"(?ms)^### Verify a download\n(.*?)(?=^##)", page)
-    (commands,) = re.findall(r"(?ms)^```sh\n(.*?)^```", section)
+    (commands,) = documented("### Verify a download")
     exported = subprocess.run(["gpg", "--batch", "--export", KEY], check=True, capture_output=True).stdout
     (folder / "mailwarden.gpg").write_bytes(exported)
 
@@ -141,7 +140,7 @@ def check_signature(checks: Summary, folder: Path) -> None:
 def check_content(checks: Summary, folder: Path) -> None:
     """Check that helm reads the chart, that packages replace the version before, and count the SBOM."""
     (archive,) = folder.glob("mailwarden-chart-*.tgz")
-    chart.install_tools()
+    install_tools(chart.TOOLS, "chart")
     values = chart.CHART / "ci" / "least.yaml"
     packed, unpacked = (chart.run("helm", "template", "mail", each, "-f", values) for each in (archive, chart.CHART))
     well = packed.returncode == 0 and packed.stdout == unpacked.stdout

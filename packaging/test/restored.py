@@ -55,7 +55,7 @@ def main() -> int:
             (root / "test/engines.sh").write_text(documented("## Install the package")[1])
             for path in (
                 *(MADE / name for name in (*ARCHIVES, "values.json", "held.eml")),
-                *(HERE / name for name in ("restored.sh", "restored_client.py", "send.py", "internet.conf")),
+                HERE / "restored_client.py",
             ):
                 shutil.copy(path, root / "test")
             boot_root(summary, root, folder, "restored.sh")

@@ -1,33 +1,10 @@
 #!/bin/bash
 # Runs inside the booted root: restores each backup and uses it. Writes `ok NAME` or `FAIL NAME` for each check.
 cd "$(dirname "$0")" || exit 1
-export PYTHONDONTWRITEBYTECODE=1
-trap 'systemctl poweroff' EXIT
-exec 3>>result 2>>log
-set -x
+. ./booted.sh
 
-check() { # NAME COMMAND...: one line in the summary
-    local name=$1
-    shift
-    if "$@" >>log; then echo "ok $name" >&3; else echo "FAIL $name" >&3; fi
-}
-eventually() { # SECONDS COMMAND...: repeat until it succeeds
-    local end=$((SECONDS + $1))
-    shift
-    until "$@"; do
-        [ $SECONDS -lt $end ] || return 1
-        sleep 1
-    done
-}
-as_service() { runuser -u mailwarden -- "$@"; }
-
-# The new host: the recipient's mailbox, the internet of the test, engines with the shipped settings.
-useradd --create-home bob
-postconf -e 'mydestination = company.example, localhost' 'inet_interfaces = loopback-only' 'inet_protocols = ipv4' \
-    'myhostname = mx.company.example'
-cp internet.conf /etc/unbound/unbound.conf.d/
-python3 -c 'import send; print("Test.Eicar:0:0:" + send.EICAR.encode().hex())' >/var/lib/clamav/test.ndb
-mkdir -p /var/lib/clamav/main.inc /var/lib/clamav/daily.inc # clamd's unit waits for files of these names
+# The new host, with engines that have the shipped settings.
+prepare_host bob
 sh -eux ./engines.sh >>log || echo "FAIL the settings of the engines" >&3
 systemctl restart postfix
 
