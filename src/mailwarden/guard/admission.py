@@ -17,10 +17,11 @@ class Reservation:
 
     def extend(self, size: int) -> None:
         """Reserve `size` bytes in total; raise Overloaded if there is no capacity."""
-        more = max(size - self.size, 0)
-        self._admission.require_bytes(more)
-        self._admission.bytes_in_flight += more
-        self.size += more
+        more = size - self.size
+        if more > 0:
+            self._admission.require_bytes(more)
+            self._admission.bytes_in_flight += more
+            self.size = size
 
 
 class Admission:

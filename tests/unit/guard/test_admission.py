@@ -109,4 +109,6 @@ async def test_a_reservation_grows_up_to_the_bytes_that_fit_and_is_given_back_wh
         with pytest.raises(Overloaded):
             reservation.extend(1_001)
         assert (admission.bytes_in_flight, reservation.size) == (900, 900)
+        admission.use(maximum=4, threshold=4, max_delay=0.0, max_bytes=10)
+        reservation.extend(900)  # a request in processing stays, also beyond a lower limit
     assert admission.bytes_in_flight == 0

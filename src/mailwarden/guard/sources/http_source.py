@@ -179,9 +179,14 @@ def check_body_head(request: web.BaseRequest, compressions: Set[str] = frozenset
 
 
 class ZstdBody:
-    """Decompresses one zstd frame piece by piece; a damaged or incomplete frame is a bad request."""
+    """Decompresses one zstd frame piece by piece, within the limit of a body and the capacity of guard.
 
-    def __init__(self) -> None:
+    A damaged or incomplete frame is a bad request.
+    """
+
+    def __init__(self, reservation: Reservation) -> None:
+        self._reservation = reservation
+        self._size = 0
         self._frame = ZstdDecompressor(options={DecompressionParameter.window_log_max: WINDOW_LOG_MAX})
 
     def pieces(self, chunk: bytes) -> Iterator[bytes]:
@@ -190,7 +195,12 @@ class ZstdBody:
             while chunk or not (self._frame.needs_input or self._frame.eof):
                 if self._frame.eof:
                     raise BadRequest("Bytes follow the compressed body.")
-                yield self._frame.decompress(chunk, PIECE)
+                piece = self._frame.decompress(chunk, PIECE)
+                self._size += len(piece)
+                if self._size > MAX_BODY:
+                    raise too_large(MAX_BODY)
+                self._reservation.extend(self._size)
+                yield piece
                 chunk = self._frame.unused_data
         except ZstdError as error:
             raise BadRequest("The body is not a zstd frame, or needs a dictionary or a large window.") from error
@@ -201,27 +211,18 @@ class ZstdBody:
 
 
 async def receive_body(
-    request: web.BaseRequest, spool: Path, body_timeout_ms: int, *, zstd: Reservation | None = None
+    request: web.BaseRequest, spool: Path, body_timeout_ms: int, zstd: ZstdBody | None = None
 ) -> Spooled:
-    """Return the whole body; the caller closes it. `zstd` reserves memory for the content of a compressed body."""
+    """Return the whole body, decompressed if it is compressed; the caller closes it."""
     await send_continue(request)
     writer = SpoolWriter(spool)
-    frame = ZstdBody()
-    size = 0
     try:
         async with BodyClock(body_timeout_ms) as clock:
             while chunk := await clock.next_chunk(request):
-                if zstd is None:
-                    await writer.write(chunk)
-                    continue
-                for piece in frame.pieces(chunk):
-                    size += len(piece)
-                    if size > MAX_BODY:
-                        raise too_large(MAX_BODY)
-                    zstd.extend(size)
+                for piece in (chunk,) if zstd is None else zstd.pieces(chunk):
                     await writer.write(piece)
         if zstd is not None:
-            frame.check_complete()
+            zstd.check_complete()
         received = await writer.finish()
     finally:
         writer.discard()

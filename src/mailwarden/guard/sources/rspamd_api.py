@@ -21,6 +21,7 @@ from mailwarden.guard.sources.http_source import (
     Answer,
     HttpSourceContext,
     ScanAnswer,
+    ZstdBody,
     check_body_head,
     check_secret,
     make_envelope,
@@ -197,9 +198,8 @@ class RspamdApi:
         compressed = check_body_head(request, COMPRESSIONS)
         envelope = read_envelope(request)
         async with self._context.admission.admitted(request.content_length or MAX_BODY) as reservation:
-            raw = await receive_body(
-                request, self._context.spool, self._settings.body_timeout, zstd=reservation if compressed else None
-            )
+            zstd = ZstdBody(reservation) if compressed else None
+            raw = await receive_body(request, self._context.spool, self._settings.body_timeout, zstd)
             if "milter" in request.headers.get("Flags", "").split(","):
                 raw = await repair_folds(raw, self._context.spool)
             try:
