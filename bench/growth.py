@@ -6,6 +6,7 @@ different, so that no cache answers.
 
 import argparse
 import base64
+import itertools
 import os
 import random
 import statistics
@@ -89,9 +90,8 @@ def forget_peak(pids: list[int]) -> None:
         Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
-async def measure_cell(pool: WorkerPool, engines: Engines, processes: Processes, kind: str, size: int) -> Cell:
-    count = min(MOST, max(LEAST, BYTES_A_CELL // size))
-    messages = [KINDS[kind](number, size) for number in range(count)]
+async def measure_cell(pool: WorkerPool, engines: Engines, processes: Processes, messages: list[bytes]) -> Cell:
+    """Send messages that no process has seen before."""
 
     async def examine(message: bytes) -> None:
         await pool.examine(Spooled.of(message), lambda _: None)
@@ -111,7 +111,7 @@ async def measure_cell(pool: WorkerPool, engines: Engines, processes: Processes,
         before = cpu_seconds(processes)[name]
         for message in messages:
             await ask(message)
-        used[name] = (cpu_seconds(processes)[name] - before) * 1000 / count
+        used[name] = (cpu_seconds(processes)[name] - before) * 1000 / len(messages)
     return Cell(used, peak_memory(worker_pids(processes)))
 
 
@@ -122,9 +122,14 @@ async def measure(engines: Engines, rounds: int, sizes: Mapping[str, int]) -> No
     await pool.start()
     try:
         print(f"CPU ms a message: worker / Rspamd / clamd; peak of a worker. Medians of {rounds} rounds.")
-        for kind in KINDS:
+        numbers = itertools.count()
+        for kind, make in KINDS.items():
             for name, size in sizes.items():
-                cells = [await measure_cell(pool, engines, processes, kind, size) for _ in range(rounds)]
+                count = min(MOST, max(LEAST, BYTES_A_CELL // size))
+                cells = []
+                for _ in range(rounds):
+                    messages = [make(number, size) for number in itertools.islice(numbers, count)]
+                    cells.append(await measure_cell(pool, engines, processes, messages))
                 show(kind, name, cells)
     finally:
         await pool.stop()
