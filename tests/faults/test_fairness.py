@@ -6,18 +6,17 @@ import pytest
 
 from tests.faults.conftest import Note, Start
 from tests.faults.invariants import check_nothing_spooled
-from torture.harm import measure_harm
+from torture.harm import measure_harm, p99
 
 pytestmark = pytest.mark.slow
 
 # `make bench-fairness` measures the p99 with hundreds of messages. Of sixty, the p99 is the slowest one, and a pause of
-# the machine decides it: pauses of two seconds occur without an attack. With one queue for all messages, every one
-# waited for many seconds.
+# the machine decides it. With one queue for all messages, every one waited for many seconds.
 STARVED = 3.0
 SOON_MILLISECONDS = 1_000.0
-PAUSES = 3
 
 
+@pytest.mark.flaky(reruns=1)  # a duration that is measured: a pause of the machine gets a second measurement
 @pytest.mark.contract("8 fairness")
 @pytest.mark.parametrize("attack", ["large pictures", "small files of large pictures"])
 async def test_a_harmless_message_is_not_kept_waiting_by_heavy_ones(attack: str, start_own_product: Start, note: Note):
@@ -26,6 +25,5 @@ async def test_a_harmless_message_is_not_kept_waiting_by_heavy_ones(attack: str,
     note(str(harm))
     assert harm.sent > 0, "messages of the attack were answered"
     assert median(harm.beside) < STARVED * median(harm.alone), str(harm)
-    late = [duration for duration in harm.beside if duration >= SOON_MILLISECONDS]
-    assert len(late) <= PAUSES, f"{harm!s}; late: {late}"
+    assert p99(harm.beside) < SOON_MILLISECONDS, str(harm)
     await check_nothing_spooled(product)
