@@ -122,6 +122,9 @@ evasion: ## Payloads in every wrapper and encoding through the real product: non
 evaluate-ham: ## Good mail that is held (CORPUS="folder ...", MORE="--before FILE" compares with an earlier run)
 	@$(BIN)/python -m evaluate.ham $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
 
+compare-findings: ## Findings and verdicts of this code and of another commit, message by message (BASE=commit, CORPUS="folder ...")
+	@$(BIN)/python -m evaluate.findings $(if $(BASE),--base $(BASE)) $(foreach folder,$(CORPUS),--messages $(folder))
+
 fuzz: ## Properties of everything that reads hostile bytes, with new examples every time
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/fuzz $$(grep -rl "@given" tests/unit)
 
