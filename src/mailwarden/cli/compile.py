@@ -14,13 +14,13 @@ def _arguments(_: argparse.ArgumentParser) -> None:
 
 def _run(_: argparse.Namespace) -> int:
     policy = rules.read_policy(rules.FOLDER)
-    books = phrases.read_books()
+    books = phrases.compile_books()
     try:
         rules.COMPILED.write(rules.Pieces(policy.rules, policy.tags, policy.verdicts))
         phrases.COMPILED.write(books)
     except OSError as error:
         raise CommandError(f"Cannot write {error.filename}: {error.strerror}. Run this as the owner of it.") from None
-    print(f"compiled: {len(policy.rules)} rules, {len(books)} phrases")
+    print(f"compiled: {len(policy.rules)} rules, {len(books.phrases)} phrases")
     return 0
 
 

@@ -12,8 +12,7 @@ from typing import ClassVar
 import re2
 
 from mailwarden.analysis.text.extraction import find_bitcoin_address, find_phone
-from mailwarden.analysis.text.literals import SENTENCE_ENDS
-from mailwarden.analysis.text.phrases import load_books, match_books, match_by_density
+from mailwarden.analysis.text.phrases import SENTENCE_ENDS, load_books, match_books, match_by_density
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
 

@@ -1,19 +1,24 @@
 """Books of phrases: what is found, what folding makes equal, and what hostile text costs."""
 
+import re
 import time
+from functools import cache
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from mailwarden.analysis.text import phrases
 from mailwarden.analysis.text.extraction import find_bitcoin_address
 from mailwarden.analysis.text.folding import fold
+from mailwarden.analysis.text.pattern_set import compile_patterns
 from mailwarden.analysis.text.phrases import (
     PORTION,
-    Phrase,
+    Books,
     PhraseBook,
+    compile_books,
     load_books,
     match_by_density,
-    read_books,
     read_phrase,
     unseen,
 )
@@ -25,8 +30,13 @@ OFTEN = {"casino": 2}
 PADDING = "the path goes around the pear trees and ends at the well "
 
 
+def book_of(*written: str) -> PhraseBook:
+    made = tuple(read_phrase("it", each) for each in written)
+    return PhraseBook(Books(made, compile_patterns([each.in_order for each in made])))
+
+
 def found(phrase: str, text: str) -> bool:
-    return "it" in PhraseBook([read_phrase("it", phrase)]).find(fold(text))
+    return "it" in book_of(phrase).find(fold(text))
 
 
 @pytest.mark.parametrize(
@@ -58,23 +68,52 @@ def test_a_phrase_stays_in_its_sentence_and_begins_at_words(phrase, text):
 
 
 def test_matched_phrases_are_reported_and_counted():
-    match = PhraseBook([read_phrase("it", word) for word in ("one", "two", "three")]).find("two and one")["it"]
+    match = book_of("one", "two", "three").find("two and one")["it"]
     assert (match.count, match.words) == (2, "one")
 
 
 def test_every_shipped_book_loads_and_re2_accepts_every_phrase():
     book = load_books()
-    for number in range(len(book.phrases)):
-        book._try(number, "nothing to see", {})
+    assert PhraseBook(Books(book.phrases)).find("nothing to see") == {}, "RE2 tries every phrase without a database"
     assert {family.partition(".")[0] for family in book.families} >= {"fraud", "lures", "offers"}
 
 
 @pytest.mark.slow
 def test_compiled_phrases_are_the_books(tmp_path):
-    books = read_books()
-    made = CompiledFile(tmp_path / "phrases.msgpack", tuple[Phrase, ...], phrases._sources)
+    books = compile_books()
+    made = CompiledFile(tmp_path / "phrases.msgpack", Books, phrases._sources)
     made.write(books)
-    assert made.read() == books == tuple(load_books().phrases)
+    assert made.read() == books
+    assert books.phrases == load_books().phrases
+
+
+@cache
+def both() -> tuple[PhraseBook, PhraseBook]:
+    """Return the shipped books, matched by Vectorscan and RE2, and by RE2 alone."""
+    books = phrases.COMPILED.read()
+    assert books is not None
+    assert books.database, "run `mailwarden compile`"
+    return PhraseBook(books), PhraseBook(Books(books.phrases))
+
+
+@st.composite
+def texts_of_phrases(draw: st.DrawFn) -> str:
+    """Make a text of pieces of phrases, nearer and further apart than a gap allows, also across sentences."""
+    chosen = draw(st.lists(st.sampled_from(load_books().phrases), min_size=1, max_size=6))
+    gaps = st.one_of(st.sampled_from([" ", ". ", ", ", "! ", "", "-", "é "]), st.integers(36, 44).map("y".__mul__))
+    written = [
+        draw(st.from_regex(re.compile(piece, re.ASCII), fullmatch=True)) + draw(gaps)
+        for phrase in chosen
+        for piece in phrase.pieces
+    ]
+    return fold(" ".join(written) if draw(st.booleans()) else "".join(written))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(texts_of_phrases())
+def test_vectorscan_finds_exactly_what_re2_finds(text):
+    fast, slow = both()
+    assert fast.find(text) == slow.find(text)
 
 
 def test_the_digest_has_every_book_and_reader():
