@@ -1,4 +1,6 @@
-"""The program of a worker process: takes jobs from the socket it was given as standard input, and sends frames back.
+"""The program of a worker process: takes jobs from the socket it was given as standard input, and sends steps back.
+
+Steps travel in batches, usually two for a message: the first when the engines may start, the second with the rest.
 
 Security: holds hostile bytes. It limits its own memory and files, dies with its parent and enters the sandbox before it
 reads the first message (`analysis/pipeline/sandbox.py`); a large message comes as an open file, never as a path.
@@ -25,8 +27,9 @@ from mailwarden.telemetry.memory import tune_gc
 from mailwarden.telemetry.self_tests import BASIC, require_known_answers
 
 _LENGTH = struct.Struct(">I")
-_FLUSH_EVERY = 0.005
-_QUICK_TO_PARSE = 65_536  # bytes; the structure's frame of such a message is sent with the next one
+_STEPS = msgspec.msgpack.Encoder()
+_FLUSH_EVERY = 0.02  # seconds; a worker that is killed loses the steps of this time, which then count as failed
+_QUICK_TO_PARSE = 65_536  # bytes; the structure's step of such a message is sent with the next one
 _FIRST = (
     b"From: =?utf-8?B?QWTQsCBOb3J0aA==?= <ada@north.example>\r\nTo: bob@south.example\r\nSubject: Minutes\r\n"
     b"MIME-Version: 1.0\r\nContent-Type: text/html; charset=utf-8\r\n\r\n"
@@ -91,7 +94,7 @@ class OutOfTime(BaseException):
 
 
 _TRY_AGAIN = 0.05  # seconds of processor time, where a library swallowed the exception
-_sending = False  # half a frame would corrupt the next ones
+_sending = False  # half a batch would corrupt the next ones
 
 
 def _end_light_message(_: int, __: FrameType | None) -> None:
@@ -106,45 +109,45 @@ def _ignore_out_of_time(unraisable: "sys.UnraisableHookArgs") -> None:
 
 
 def _serve(job: Job, parent: socket.socket) -> None:
-    """Send the frames of one message; the last says that it is handed over where its processor time is used up."""
-    waiting: list[bytes] = []
+    """Send the steps of one message; the last says that it is handed over where its processor time is used up."""
+    waiting: list[Frame] = []
     try:
         signal.setitimer(signal.ITIMER_PROF, job.seconds, _TRY_AGAIN if job.seconds else 0.0)
         try:
-            _send_frames(job, parent, waiting)
+            _send_steps(job, parent, waiting)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0.0)
     except OutOfTime:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
-        _queue(HANDED_OVER, waiting)
+        waiting.append(HANDED_OVER)
         _flush(waiting, parent)
 
 
-def _send_frames(job: Job, parent: socket.socket, waiting: list[bytes]) -> None:
-    """Send the frame of the parse at once, as engines wait for it; others with the next, unless a step takes long."""
+def _send_steps(job: Job, parent: socket.socket, waiting: list[Frame]) -> None:
+    """Send the parse at once, as engines wait for it, and the other steps together, unless they take long."""
     sent = time.monotonic()
     for frame in examine(job):
-        step = frame.report.analyzer
-        awaited = step == MESSAGE or (step == STRUCTURE and len(job.raw) > _QUICK_TO_PARSE)
-        now = time.monotonic()
+        waiting.append(frame)
         if frame.last:
             signal.setitimer(signal.ITIMER_PROF, 0.0)
-        _queue(frame, waiting)
-        if frame.last or awaited or now - sent > _FLUSH_EVERY:
-            _flush(waiting, parent)
-            sent = now
+        elif not _is_awaited(frame, job) and time.monotonic() - sent < _FLUSH_EVERY:
+            continue
+        _flush(waiting, parent)
+        sent = time.monotonic()
 
 
-def _queue(frame: Frame, waiting: list[bytes]) -> None:
-    body = msgspec.msgpack.encode(frame)
-    waiting += (_LENGTH.pack(len(body)), body)
+def _is_awaited(frame: Frame, job: Job) -> bool:
+    """Return whether the engines wait for this step, or the limit of a batch is for its contents alone."""
+    step = frame.report.analyzer
+    return step == MESSAGE or bool(frame.contents) or (step == STRUCTURE and len(job.raw) > _QUICK_TO_PARSE)
 
 
-def _flush(waiting: list[bytes], parent: socket.socket) -> None:
+def _flush(waiting: list[Frame], parent: socket.socket) -> None:
     global _sending  # noqa: PLW0603 - a signal handler has nothing else to look at
     _sending = True
     try:
-        parent.sendall(b"".join(waiting))
+        body = _STEPS.encode(waiting)
+        parent.sendall(_LENGTH.pack(len(body)) + body)
         waiting.clear()
     finally:
         _sending = False

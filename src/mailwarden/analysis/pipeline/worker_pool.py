@@ -43,7 +43,7 @@ _CLOCK_TICK = 0.005
 _SLOWNESS, _HEAVY_SLOWNESS = 4.0, 10.0
 _START_TIMEOUT = 60.0  # an idle machine takes one or two
 _MAX_FRAME = 64 * 1024 * 1024  # not inspection: an answer of our own worker; a larger one fails
-_FRAMES = msgspec.msgpack.Decoder(Frame)  # a third of the cost of a new decoder for each
+_FRAMES = msgspec.msgpack.Decoder(list[Frame])  # a third of the cost of a new decoder for each
 
 OnFrame = Callable[[Frame], None]
 
@@ -203,7 +203,7 @@ class Worker(asyncio.Protocol):
             body = bytes(self._received[4:end])
             del self._received[:end]
             latest = self._take(body) or latest
-        if latest is not None and not latest.last:  # frames come many at once: the clock is set for the last of them
+        if latest is not None and not latest.last:  # steps come many at once: the clock is set for the last of them
             self._wait(self._timeouts.parse if latest.report.analyzer == STRUCTURE else self._timeouts.analyzer)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -213,21 +213,23 @@ class Worker(asyncio.Protocol):
         self._fail(FailureKind.CRASHED, "The worker process that examined the message crashed.")
 
     def _take(self, body: bytes) -> Frame | None:
-        """Pass one frame on and return it, or None if no caller waits for it."""
+        """Pass the steps of one batch on and return the last, or None if no caller waits for them."""
         if not self._ready.done():
             self._begin(body)
             return None
         if self._on_frame is None or self._done is None or self._done.done():
             return None
         try:
-            frame = _FRAMES.decode(body)
+            frames = _FRAMES.decode(body)
         except msgspec.DecodeError:
             self._fail(FailureKind.CRASHED, "The worker process sent an invalid frame.")
             return None
-        self._on_frame(frame)
-        if frame.last:
-            self._done.set_result(not frame.handed_over)
-        return frame
+        for frame in frames:
+            self._on_frame(frame)
+            if frame.last:
+                self._done.set_result(not frame.handed_over)
+                return frame
+        return frames[-1] if frames else None
 
     def _begin(self, body: bytes) -> None:
         try:
