@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from mailwarden.analysis.analyzer import Content, EngineFailed, RawMessage
 from mailwarden.analysis.engines.engine import AnyEngine, EngineSettings, ScanEngine
-from mailwarden.analysis.pipeline.collector import Collected, Examination
+from mailwarden.analysis.pipeline.collector import Collected
+from mailwarden.analysis.pipeline.examination import Examination
 from mailwarden.analysis.pipeline.worker_pool import WorkerFailed, WorkerPool
 from mailwarden.errors import Overloaded, StorageUnavailable
 from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown

@@ -10,7 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.analysis.analyzer import RawMessage
-from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector, Observer, ScanInput, ignore
+from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector
+from mailwarden.analysis.pipeline.engine_questions import ScanInput
+from mailwarden.analysis.pipeline.examination import Observer, ignore
 from mailwarden.analysis.pipeline.fair_queue import Flow
 from mailwarden.errors import EngineUnavailable
 from mailwarden.guard.jobs.learning import Learning

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mailwarden.analysis.analyzer import PER_KIND, limit_each_kind
-from mailwarden.analysis.pipeline.collector import Examination
+from mailwarden.analysis.pipeline.examination import Examination
 from mailwarden.analysis.pipeline.worker_steps import Job, examine, report_of
 from mailwarden.model.evidence import Evidence, Finding, Omitted, Report, Status
 from mailwarden.model.listing import Listing

@@ -16,7 +16,7 @@ import structlog
 from aiohttp import web
 from msgspec import Raw
 
-from mailwarden.analysis.pipeline.collector import Observer
+from mailwarden.analysis.pipeline.examination import Observer
 from mailwarden.errors import BadRequest, InternalError, MailwardenError
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.processing import GuardRequest, Processing

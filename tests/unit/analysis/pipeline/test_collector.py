@@ -8,7 +8,8 @@ import pytest
 from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage
 from mailwarden.analysis.engines.engine import EngineInfo, EngineSettings, ScanEngine
 from mailwarden.analysis.pipeline import worker_steps
-from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector, ScanInput
+from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector
+from mailwarden.analysis.pipeline.engine_questions import ScanInput
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding, Report

@@ -11,7 +11,8 @@ from PIL import Image
 
 from mailwarden.analysis.analyzer import EngineAnswer, RawMessage
 from mailwarden.analysis.engines.engine import EngineInfo, EngineSettings, ScanEngine
-from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector, ScanInput
+from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector
+from mailwarden.analysis.pipeline.engine_questions import ScanInput
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Status
 from mailwarden.serving.spool import Spooled
