@@ -21,7 +21,7 @@ from rig.product import Product, start_product
 from rig.signatures import REALISTIC
 
 CONCURRENCY = 20
-OURS = ("abby", "guard", "workers")
+BOTH = "abby and guard"
 
 
 @dataclass(slots=True)
@@ -56,6 +56,7 @@ def main() -> None:
     parser.add_argument("--messages", type=Path, help="folder with 5k_*.eml and 50k_*.eml (default: made here)")
     parser.add_argument("--rounds", type=int, default=7, help="rounds of each kind (default: %(default)s)")
     parser.add_argument("--count", type=int, default=500, help="messages a round (default: %(default)s)")
+    parser.add_argument("--separate", action="store_true", help="abby and guard as two processes (default: one)")
     arguments = parser.parse_args()
     messages = read_messages(arguments.messages)
     with tempfile.TemporaryDirectory() as folder, start_engines(signature_set=REALISTIC) as engines:
@@ -65,7 +66,8 @@ def main() -> None:
             "guardRequestThrottleThreshold": 64,
             "log": {"level": "warning"},
         }
-        with start_product(Path(folder), engines, url, guards=[overrides]) as product:
+        one = not arguments.separate
+        with start_product(Path(folder), engines, url, guards=[overrides], one_process=one) as product:
             uvloop.run(measure(engines, product, messages, arguments.rounds, arguments.count))
 
 
@@ -101,14 +103,17 @@ async def measure(
 def count_processes(engines: Engines, product: Product) -> Processes:
     """Name all servers, so that none of them counts as the client that started it."""
     servers = {server.name: server.pid for server in engines.servers}
-    ours = {"abby": product.abby.pid, "guard": product.guards[0].pid}
-    return Processes({"client": os.getpid(), **ours, **servers}, {"guard": "workers"})
+    abby, guard = product.abby.pid, product.guards[0].pid
+    ours = {BOTH: abby} if abby == guard else {"abby": abby, "guard": guard}
+    return Processes({"client": os.getpid(), **ours, **servers}, {next(reversed(ours)): "workers"})
 
 
 def report(series: Mapping[str, Series]) -> None:
     columns = {f"{name} bare": one.bare for name, one in series.items()}
     columns |= {f"{name} scan": one.scan for name, one in series.items()}
-    show_cpu(columns, {"abby, guard and workers": OURS})
+    names = next(iter(series.values())).scan[0].cpu
+    ours = [name for name in ("abby", "guard", BOTH) if name in names]
+    show_cpu(columns, {"abby, guard and workers": [*ours, "workers"]})
     print("\nMedian of the rounds (lowest-highest)")
     for name, one in series.items():
         for side, rounds in (("bare", one.bare), ("scan", one.scan)):

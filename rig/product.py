@@ -1,4 +1,4 @@
-"""The product: abby and any number of guards as processes, set up by `mailwarden init`."""
+"""The product: abby and any number of guards, set up by `mailwarden init`; abby and one guard may share a process."""
 
 import http.client
 import os
@@ -50,6 +50,10 @@ class Service(ServerProcess):
             grace=GRACE_SECONDS,
         )
 
+    def share(self) -> None:
+        """Run the guard of this configuration folder in the same process at the next start."""
+        self.command[self.command.index("serve") + 1] = "all"
+
     def upgrade(self, python: str = sys.executable) -> None:
         """Run the version of this interpreter at the next start."""
         self.command[0] = python
@@ -78,6 +82,36 @@ class Service(ServerProcess):
             connection.close()
 
 
+class GuardInAbby(Service):
+    """A guard in abby's process: its own address and settings, and abby's process and log."""
+
+    def __init__(self, name: str, abby: Service, port: int) -> None:
+        super().__init__(name, "guard", abby.folder, port)
+        self.log = abby.log
+        self._abby = abby
+
+    @property
+    def pid(self) -> int:
+        return self._abby.pid
+
+    @property
+    def running(self) -> bool:
+        return self._abby.running
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._abby.exit_code
+
+    def launch(self) -> None:
+        self._abby.launch()
+
+    def stop(self) -> None:
+        self._abby.stop()
+
+    def kill(self) -> None:
+        self._abby.kill()
+
+
 @dataclass(slots=True)
 class Product:
     """abby and its guards; leaving the context stops them."""
@@ -89,7 +123,7 @@ class Product:
 
     @property
     def services(self) -> list[Service]:
-        return [self.abby, *self.guards]
+        return [self.abby, *(guard for guard in self.guards if not isinstance(guard, GuardInAbby))]
 
     @property
     def url(self) -> str:
@@ -139,11 +173,12 @@ def install_product(
     abby_port: int | None = None,
     guard_port: int | None = None,
     python: str = sys.executable,
+    one_process: bool = False,
 ) -> Product:
     """Set the product up without starting it, in FOLDER/config and FOLDER/config-N for the guards after the first.
 
     `guards` has one mapping per guard, merged into its guard.yml; `abby` is merged into abby.yml. `python` is the
-    interpreter of another version of the product.
+    interpreter of another version of the product. With `one_process` abby and the first guard share a process.
     """
     folder = folder.absolute()
     for stale in (*folder.glob("config"), *folder.glob("config-*")):
@@ -161,6 +196,9 @@ def install_product(
         if number > 1:
             shutil.copytree(first, place)
         guard = Service(f"guard-{number}", "guard", place, port, python)
+        if number == 1 and one_process:
+            product.abby.share()
+            guard = GuardInAbby(guard.name, product.abby, port)
         guard.configure({"listen": {"host": HOST, "port": port}, "name": guard.name})
         guard.configure({"engines": {"rspamd": {"training": training_of(engines)}, "dns": dns_of(engines)}})
         guard.configure(overrides)
@@ -187,9 +225,10 @@ def start_product(
     *,
     guards: Sequence[Overrides] = ({},),
     abby: Overrides | None = None,
+    one_process: bool = False,
 ) -> Product:
     """Set the product up and start it; see `install_product`."""
-    product = install_product(folder, engines, database_url, guards=guards, abby=abby)
+    product = install_product(folder, engines, database_url, guards=guards, abby=abby, one_process=one_process)
     try:
         product.start()
     except BaseException:

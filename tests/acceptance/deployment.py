@@ -109,11 +109,19 @@ def run_deployment(
     guards: Sequence[Overrides] = ({},),
     abby: Overrides | None = None,
     start: bool = True,
+    one_process: bool = False,
 ) -> Iterator[Deployment]:
-    """Set up a product with a database of its own, start it, and stop it at the end."""
+    """Set up a product with a database of its own, start it, and stop it at the end; see `install_product`."""
     name = f"acceptance_{next(_numbers)}"
     database = engines.postgresql.create_database(name, template=deployment_template.template)
-    product = install_product(folder, engines, database, guards=guards, abby={**NO_RATE_LIMIT, **(abby or {})})
+    product = install_product(
+        folder,
+        engines,
+        database,
+        guards=guards,
+        abby={**NO_RATE_LIMIT, **(abby or {})},
+        one_process=one_process,
+    )
     (product.abby.folder / "secrets" / "pepper").write_text(deployment_template.pepper)
     deployment = Deployment(
         product,

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from mailwarden.abby.guard_client import GuardClient, ScanRequest, open_session
-from mailwarden.abby.guards import GuardWatch
+from mailwarden.abby.guard_client import GuardClient
+from mailwarden.abby.guard_http import HttpTransport, open_session
+from mailwarden.abby.guard_transport import ScanRequest
+from mailwarden.abby.guards import Guard, GuardWatch
 from mailwarden.errors import (
     AnalysisTimeout,
     CoreError,
@@ -20,6 +22,7 @@ from mailwarden.errors import (
     ScanningDisabled,
     ShuttingDown,
 )
+from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
 from mailwarden.serving.http_app import HttpApp, Route
@@ -122,13 +125,13 @@ async def run(tmp_path):
                 limits = serving(guard.app(), Listen(), None, Limits(), grace_ms=10)
                 addresses.append(f"http://127.0.0.1:{await stack.enter_async_context(limits)}")
             session = await stack.enter_async_context(open_session(ssl.create_default_context()))
-            watch = GuardWatch(session, addresses)
+            watch = GuardWatch([Guard(address, HttpTransport(session, address)) for address in addresses])
             await watch.look()
             upload = await make_upload(message, tmp_path)
             stack.callback(upload.close)
             deadline = asyncio.get_running_loop().time() + patience
-            scan_request = ScanRequest(new_ggrid(), (), (RecipientGroup(ASSIGNMENT),), "id")
-            call = GuardClient(session, watch, Metrics()).submit(upload, scan_request, deadline)
+            scan_request = ScanRequest(new_ggrid(), Envelope("", ()), (RecipientGroup(ASSIGNMENT),), "id")
+            call = GuardClient(watch, Metrics()).submit(upload, scan_request, deadline)
             outcome: object
             try:
                 outcome = await call

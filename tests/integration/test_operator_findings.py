@@ -59,7 +59,7 @@ async def test_head_is_answered_as_get_without_a_body():
 
     routes = [Route("GET", "/healthz", show), Route("GET", "/stream", stream), Route("POST", "/submit", show)]
     app = HttpApp(routes, Metrics())
-    async with serving(app, Listen(), None, Limits(), inherits=False) as port:
+    async with serving(app, Listen(), None, Limits()) as port:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
             async with session.get("/healthz") as got, session.head("/healthz") as asked:
                 assert (asked.status, await asked.read()) == (200, b"")

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from mailwarden.abby.guard_client import GuardClient, open_session
-from mailwarden.abby.guards import GuardWatch
+from mailwarden.abby.guard_client import GuardClient
+from mailwarden.abby.guard_http import HttpTransport, open_session
+from mailwarden.abby.guards import Guard, GuardWatch
 from mailwarden.abby.scanning import MAX_WATCHED, WatchedAnalyses
 from mailwarden.errors import (
     AnalysisTimeout,
@@ -128,9 +129,9 @@ async def watching(tmp_path):
                 port = await stack.enter_async_context(serving(guard.app(), Listen(), None, Limits(), grace_ms=10))
                 addresses.append(f"http://127.0.0.1:{port}")
             session = await stack.enter_async_context(open_session(ssl.create_default_context()))
-            watch = GuardWatch(session, addresses)
+            watch = GuardWatch([Guard(address, HttpTransport(session, address)) for address in addresses])
             await watch.look()
-            client = GuardClient(session, watch, Metrics())
+            client = GuardClient(watch, Metrics())
             analyses = WatchedAnalyses(client, OneTenant(), long_request_timeout_ms=timeout_ms)
             steps = []
             error = None

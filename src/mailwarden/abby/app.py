@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,8 +27,10 @@ from mailwarden.abby.access import (
     KnownHandler,
 )
 from mailwarden.abby.config import PATH, AbbyConfig, ConsoleConfig
-from mailwarden.abby.guard_client import GuardClient, open_session
-from mailwarden.abby.guards import GuardWatch
+from mailwarden.abby.guard_client import GuardClient
+from mailwarden.abby.guard_http import HttpTransport, open_session
+from mailwarden.abby.guard_in_process import InProcessTransport
+from mailwarden.abby.guards import Guard, GuardWatch
 from mailwarden.abby.lists import PREFIX as LISTS
 from mailwarden.abby.lists import ListApi
 from mailwarden.abby.openapi import describe
@@ -75,7 +77,8 @@ from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import open_vault
 from mailwarden.serving.certificate_metrics import CertificateMetrics
 from mailwarden.serving.http_app import Call, HttpApp, Route
-from mailwarden.serving.server import Limits, serve_until_stopped
+from mailwarden.serving.local_guard import LocalGuard
+from mailwarden.serving.server import Limits, Service, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import ServerTls, client_context, server_context
 from mailwarden.settings.reader import read
@@ -87,7 +90,9 @@ from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
 from mailwarden.telemetry.self_tests import BASIC, PASSWORDS, require_known_answers
 from mailwarden.telemetry.tracing import open_tracing
 
+PROGRAM = "abby"
 SEARCHES = 4  # concurrent searches of history; others wait
+NO_LOCAL_GUARDS: Mapping[str, LocalGuard] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +120,12 @@ class AbbyContext:
 
 
 @asynccontextmanager
-async def open_abby(config: AbbyConfig, folder: Path, metrics: Metrics) -> AsyncIterator[tuple[HttpApp, AbbyReload]]:
-    """Start all parts of abby; stop them in reverse order."""
+async def open_abby(
+    config: AbbyConfig, folder: Path, metrics: Metrics, local: Mapping[str, LocalGuard] = NO_LOCAL_GUARDS
+) -> AsyncIterator[tuple[HttpApp, AbbyReload]]:
+    """Start all parts of abby; stop them in reverse order. `local` has the guards in this process by address."""
     async with AsyncExitStack() as stack:
-        context = await _open_context(config, folder, metrics, stack)
+        context = await _open_context(config, folder, metrics, stack, local)
         routes = [*_api_routes(context), *build_console(await _console_services(context, stack))]
         app = HttpApp(routes, context.metrics)
         use_in_responses(app, config)
@@ -133,7 +140,9 @@ def use_in_responses(app: HttpApp, config: AbbyConfig) -> None:
     app.use(proxies=Networks.of(config.trusted_proxies), headers=headers)
 
 
-async def _open_context(config: AbbyConfig, folder: Path, metrics: Metrics, stack: AsyncExitStack) -> AbbyContext:
+async def _open_context(
+    config: AbbyConfig, folder: Path, metrics: Metrics, stack: AsyncExitStack, local: Mapping[str, LocalGuard]
+) -> AbbyContext:
     database = Database(config.database.url, config.database.pool_size, logs=True)
     stack.push_async_callback(database.close)
     pools = DatabaseMetrics(metrics, database)
@@ -141,7 +150,7 @@ async def _open_context(config: AbbyConfig, folder: Path, metrics: Metrics, stac
     await directory.start()
     stack.push_async_callback(directory.stop)
     lists = _start_lists(config, database, pools, stack)
-    watch, guards, status = await _start_guards(config, folder, database, metrics, stack)
+    watch, guards, status = await _start_guards(config, folder, database, metrics, stack, local=local)
     spool = prepare_spool(folder / config.spool)
     _measure_disks(config, folder, metrics, stack)
     pepper = read_ring(folder / config.api_key_pepper, "apiKeyPepper")
@@ -194,18 +203,30 @@ def _start_lists(config: AbbyConfig, database: Database, pools: DatabaseMetrics,
 
 
 async def _start_guards(
-    config: AbbyConfig, folder: Path, database: Database, metrics: Metrics, stack: AsyncExitStack
+    config: AbbyConfig,
+    folder: Path,
+    database: Database,
+    metrics: Metrics,
+    stack: AsyncExitStack,
+    *,
+    local: Mapping[str, LocalGuard],
 ) -> tuple[GuardWatch, GuardClient, Status]:
     tls = client_context(folder / config.tls.ca, folder / config.tls.certificate, folder / config.tls.key)
     session = await stack.enter_async_context(open_session(tls))
-    watch = GuardWatch(session, config.service_providers.core.hosts)
+    addresses = config.service_providers.core.hosts
+    watch = GuardWatch(
+        [
+            Guard(each, InProcessTransport(local[each]) if each in local else HttpTransport(session, each))
+            for each in addresses
+        ]
+    )
     watch.show(metrics)
     status = Status(watch, lambda: database.up, ColourMemory())
     await watch.start(status.observe)
     stack.push_async_callback(watch.stop)
-    tracing = open_tracing("abby", config.tracing.endpoint, config.tracing.sample_ratio)
+    tracing = open_tracing(PROGRAM, config.tracing.endpoint, config.tracing.sample_ratio)
     stack.push_async_callback(asyncio.to_thread, tracing.close)
-    return watch, GuardClient(session, watch, metrics, tracing), status
+    return watch, GuardClient(watch, metrics, tracing), status
 
 
 def _api_routes(context: AbbyContext) -> list[Route]:
@@ -342,28 +363,37 @@ def build_routes(
     return routes
 
 
-async def _serve(config: AbbyConfig, folder: Path) -> None:
+@asynccontextmanager
+async def open_service(
+    config: AbbyConfig, folder: Path, local: Mapping[str, LocalGuard] = NO_LOCAL_GUARDS
+) -> AsyncIterator[Service]:
+    """Start abby, and yield its listener."""
     public = config.public_tls or config.tls
     metrics = Metrics()
     certificates = CertificateMetrics(metrics)
     certificates.note(client=folder / config.tls.certificate, ca=folder / config.tls.ca)
     listener = folder / public.certificate
     tls = ServerTls(lambda: certificates.loaded(server_context(listener, folder / public.key), listener=listener))
-    async with open_abby(config, folder, metrics) as (app, reload):
-        tune_gc()
+    async with open_abby(config, folder, metrics, local) as (app, reload):
         limits = Limits(
             header_timeout_ms=config.header_timeout,
             max_connections=config.max_connections,
             max_connections_per_address=config.max_connections_per_address,
         )
-        await serve_until_stopped(app, config.listen, tls, limits, grace_ms=config.shutdown_grace_period, reload=reload)
+        yield Service(PROGRAM, app, config.listen, tls, limits, grace_ms=config.shutdown_grace_period, reload=reload)
+
+
+async def _serve(config: AbbyConfig, folder: Path) -> None:
+    async with open_service(config, folder) as service:
+        tune_gc()
+        await serve_until_stopped(service)
 
 
 def run_abby(folder: Path) -> int:
     """Run abby with the configuration in the folder until SIGTERM; return the exit code."""
     config = read(folder / PATH, AbbyConfig)
-    start_logging("abby", config.log.level)
-    require_known_answers("abby", BASIC, CRYPTOGRAPHY, PASSWORDS)
+    start_logging(PROGRAM, config.log.level)
+    require_known_answers(PROGRAM, BASIC, CRYPTOGRAPHY, PASSWORDS)
     uvloop.run(_serve(config, folder.resolve()))
     return 0
 

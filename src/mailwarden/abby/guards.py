@@ -2,37 +2,33 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
-from http import HTTPStatus
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-import aiohttp
-import msgspec
-
+from mailwarden.abby.guard_transport import NoStatus, Transport
 from mailwarden.errors import Overloaded
 from mailwarden.settings.effective import Setting
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics, Samples
 from mailwarden.telemetry.periodic_task import end_tasks
-from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, GuardStatus
+from mailwarden.wire.guard import GuardStatus
 
 ASK_TIMEOUT = 1.0
 ASK_EVERY = 1.0
 SHARED_FOR = 0.25
-MAX_STATUS_BYTES = 65_536
 
 log = get_logger("guards")
-_decode = msgspec.json.Decoder(GuardStatus).decode
-_decode_settings = msgspec.json.Decoder(list[Setting]).decode
 
 
 class Guard:
-    """One guard: its address, its last status, and the number of messages it has from this abby."""
+    """One guard: its address and transport, its last status, and the number of messages it has from this abby."""
 
-    __slots__ = ("address", "in_flight", "in_flight_when_asked", "rejects_us", "status")
+    __slots__ = ("address", "in_flight", "in_flight_when_asked", "rejects_us", "status", "transport")
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, transport: Transport) -> None:
         self.address = address.rstrip("/")
+        self.transport = transport
         self.status: GuardStatus | None = None
         self.in_flight = 0
         self.in_flight_when_asked = 0
@@ -60,13 +56,21 @@ class Guard:
         """Return whether messages of this abby alone fill the guard, so that it would reject more."""
         return self.status is not None and self.in_flight >= self.status.max_in_processing + self.status.max_waiting
 
+    @contextmanager
+    def loaded(self) -> Iterator[None]:
+        """Count one message of this abby as load while the block runs."""
+        self.in_flight += 1
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+
 
 class GuardWatch:
     """Asks every guard for its status once a second or on demand, never twice at once."""
 
-    def __init__(self, session: aiohttp.ClientSession, addresses: Sequence[str]) -> None:
-        self.guards = tuple(Guard(address) for address in addresses)
-        self._session = session
+    def __init__(self, guards: Sequence[Guard]) -> None:
+        self.guards = tuple(guards)
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -111,11 +115,8 @@ class GuardWatch:
         """Return a guard's running configuration, empty if it does not answer."""
         try:
             async with asyncio.timeout(ASK_TIMEOUT):
-                url = guard.address + GUARD_CONFIGURATION_PATH
-                async with self._session.get(url, allow_redirects=False) as response:
-                    raw = await response.content.read(MAX_STATUS_BYTES)
-                    return _decode_settings(raw) if response.status == 200 else ()
-        except (aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError, ValueError):
+                return await guard.transport.settings()
+        except TimeoutError:
             return ()
 
     async def start(self, observe: Callable[[], object]) -> None:
@@ -141,14 +142,13 @@ class GuardWatch:
         try:
             async with asyncio.timeout(ASK_TIMEOUT):
                 guard.in_flight_when_asked = guard.in_flight
-                async with self._session.get(guard.address + GUARD_STATUS_PATH, allow_redirects=False) as response:
-                    raw = await response.content.read(MAX_STATUS_BYTES)
-                    guard.status = _decode(raw) if response.status == 200 else None
-                    self._note_rejection(guard, rejected=response.status == HTTPStatus.FORBIDDEN)
-        except (aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError, ValueError) as error:
+                answer = await guard.transport.status()
+            guard.status = answer.status
+            self._note_rejection(guard, rejected=answer.rejects_us)
+        except (NoStatus, TimeoutError) as error:
             guard.status = None
             if before is not None:
-                log.warning("guard_lost", guard=guard.name, reason=type(error).__name__)
+                log.warning("guard_lost", guard=guard.name, reason=str(error) or type(error).__name__)
         if before is None and guard.status is not None:
             log.info("guard_found", guard=guard.name)
 

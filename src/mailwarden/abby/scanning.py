@@ -2,8 +2,7 @@
 
 import asyncio
 import hashlib
-import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +13,8 @@ import structlog
 from aiohttp import web
 
 from mailwarden.abby.access import Caller
-from mailwarden.abby.guard_client import GuardClient, ScanRequest, ScanUpload
+from mailwarden.abby.guard_client import GuardClient, form_of
+from mailwarden.abby.guard_transport import ScanRequest
 from mailwarden.console.services import Step
 from mailwarden.errors import Overloaded, TenantForbidden, TenantNotFound
 from mailwarden.history.store import HistoryStore, find_message
@@ -23,10 +23,10 @@ from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import RecipientGroup
 from mailwarden.serving.http_app import Call
 from mailwarden.serving.spool import Spooled
-from mailwarden.serving.uploads import Keep, Upload, check_upload_head, receive_upload
+from mailwarden.serving.uploads import Upload, check_upload_head, receive_upload
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.wire.explanation import ExplanationQuery, explanation_of
-from mailwarden.wire.scanning import MessageAnalysisRequest, read_parameters
+from mailwarden.wire.scanning import MessageAnalysisRequest, envelope_of, read_parameters
 from mailwarden.wire.strict_json import read_query, refuse_query
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -86,7 +86,7 @@ class Scanning:
         self._uploads += 1
         try:
             upload = await receive_upload(
-                call.request, self._spool, body_timeout_ms=self._body_timeout_ms, keep=Keep.BODY
+                call.request, self._spool, body_timeout_ms=self._body_timeout_ms, keep=self._guards.keep
             )
             with upload:
                 parameters = read_parameters(upload.parameters)
@@ -134,8 +134,8 @@ class Scanning:
         ggrid = new_ggrid()
         structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
         deadline = asyncio.get_running_loop().time() + self._patience
-        recipients = parameters.border_mta_data.envelope_recipients
-        result = await self._guards.submit(upload, ScanRequest(ggrid, recipients, groups, call.request_id), deadline)
+        scan_request = ScanRequest(ggrid, envelope_of(parameters), groups, call.request_id)
+        result = await self._guards.submit(upload, scan_request, deadline)
         return _encoder.encode(result)
 
 
@@ -177,8 +177,9 @@ class WatchedAnalyses:
         ggrid = new_ggrid()
         structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
         deadline = asyncio.get_running_loop().time() + self._patience
-        scan_request = ScanRequest(ggrid, request.border_mta_data.envelope_recipients, groups, request_id)
-        steps = self._guards.watch(upload_of(message, request), scan_request, deadline, stored=stored)
+        scan_request = ScanRequest(ggrid, envelope_of(request), groups, request_id)
+        submission = form_of(message, msgspec.json.encode(request))
+        steps = self._guards.watch(submission, scan_request, deadline, stored=stored)
         self._watched += 1
         try:
             async with aclosing(steps):
@@ -186,25 +187,6 @@ class WatchedAnalyses:
                     yield step
         finally:
             self._watched -= 1
-
-
-def upload_of(message: Spooled, request: MessageAnalysisRequest) -> ScanUpload:
-    """Build a multipart body like an API caller; the boundary is random, so that no message can contain it."""
-    boundary = f"mailwarden-{secrets.token_hex(24)}"
-    head = (
-        f'--{boundary}\r\nContent-Disposition: form-data; name="parameters"\r\nContent-Type: application/json\r\n\r\n'
-    ).encode()
-    head += msgspec.json.encode(request)
-    head += f'\r\n--{boundary}\r\nContent-Disposition: form-data; name="email"\r\n\r\n'.encode()
-    tail = f"\r\n--{boundary}--\r\n".encode()
-
-    async def stream() -> AsyncIterator[bytes]:
-        yield head
-        async for chunk in message.stream():
-            yield chunk
-        yield tail
-
-    return ScanUpload(f"multipart/form-data; boundary={boundary}", len(head) + message.size + len(tail), stream)
 
 
 def _tenant_forbidden() -> TenantForbidden:

@@ -1,4 +1,4 @@
-"""`mailwarden serve abby|guard`: run one of the two processes in the foreground."""
+"""`mailwarden serve abby|guard|all`: run one of the two programs, or both in one process, in the foreground."""
 
 import argparse
 
@@ -6,7 +6,9 @@ from mailwarden.cli.command import Command, add_config_option
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("process", choices=("abby", "guard"), help="which process to run")
+    parser.add_argument(
+        "process", choices=("abby", "guard", "all"), help="the program to run; `all` runs both in one process"
+    )
     add_config_option(parser)
 
 
@@ -16,13 +18,17 @@ def _run(arguments: argparse.Namespace) -> int:
         from mailwarden.abby.app import run_abby  # noqa: PLC0415
 
         return run_abby(arguments.config)
-    from mailwarden.guard.app import run_guard  # noqa: PLC0415
+    if arguments.process == "guard":
+        from mailwarden.guard.app import run_guard  # noqa: PLC0415
 
-    return run_guard(arguments.config)
+        return run_guard(arguments.config)
+    from mailwarden.single_process import run_all  # noqa: PLC0415
+
+    return run_all(arguments.config)
 
 
 COMMAND = Command(
-    example="mailwarden serve guard --config /etc/mailwarden",
+    example="mailwarden serve all --config /etc/mailwarden",
     arguments=_arguments,
     run=_run,
 )

@@ -21,16 +21,17 @@ from mailwarden.crypto.keyring import read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
 from mailwarden.database.pool_metrics import DatabaseMetrics
-from mailwarden.errors import CommandError, ScanningDisabled
+from mailwarden.errors import CommandError
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.config import PATH, GuardConfig, check_rules, rules_folder
-from mailwarden.guard.context import GuardContext
+from mailwarden.guard.context import PROGRAM, GuardContext
 from mailwarden.guard.jobs.engine_watch import EngineWatch
 from mailwarden.guard.jobs.learning import Learning
 from mailwarden.guard.processing import Processing
 from mailwarden.guard.reload import GuardReload, heavy_places, scan_parts, worker_timeouts
 from mailwarden.guard.smtp.source import open_smtp
 from mailwarden.guard.sources.http_listeners import open_http_sources
+from mailwarden.guard.sources.in_process import InProcess, scanning_disabled
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
 from mailwarden.history import open_history
 from mailwarden.history.maintenance import Retention, Rollups
@@ -44,7 +45,8 @@ from mailwarden.lists.replica.matcher import Replica
 from mailwarden.policy.rules import load_policy
 from mailwarden.serving.certificate_metrics import CertificateMetrics
 from mailwarden.serving.http_app import Call, Handler, HttpApp, Route
-from mailwarden.serving.server import Limits, serve_until_stopped, serving
+from mailwarden.serving.local_guard import LocalGuard
+from mailwarden.serving.server import Limits, Service, serve_until_stopped, serving
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import ClientNames, ServerTls, server_context
 from mailwarden.settings.reader import read
@@ -60,14 +62,17 @@ from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, S
 # Longest wait for the first list replica; after that guard opens its port and reports that the lists are missing.
 LISTS_SECONDS = 10.0
 HEALTH_CONNECTIONS = 20  # of probes at once
-DISABLED_SECONDS = 300  # Retry-After: an operator must change the configuration first
 
 log = get_logger(__name__)
 
 
-def _rest_api(context: GuardContext) -> Handler:
+def _open_rest_api(context: GuardContext) -> RestApi:
     timeout = context.config.analysis_timeout / 1000
-    return RestApi(context.admission, context.processing, context.spool, timeout, context.tracing).submit
+    return RestApi(context.admission, context.processing, context.spool, timeout, context.tracing)
+
+
+def _rest_api(context: GuardContext) -> Handler:
+    return _open_rest_api(context).submit
 
 
 # The HTTP scan sources on guard's own port: the configuration key, the path and the handler.
@@ -98,8 +103,8 @@ class Guard:
         self.reload: GuardReload | None = None
         self.closers: tuple[Callable[[], None], ...] = ()  # of the sources with a listener of their own
 
-    async def status(self, _: Call) -> web.StreamResponse:
-        status = GuardStatus(
+    def status(self) -> GuardStatus:
+        return GuardStatus(
             name=self.name,
             version=__version__,
             in_processing=self._admission.in_processing,
@@ -113,7 +118,14 @@ class Guard:
             max_waiting=self._admission.max_waiting,
             worker_sandbox=self._workers.layers,
         )
-        return web.Response(body=msgspec.json.encode(status), content_type="application/json")
+
+    def settings(self) -> bytes:
+        """Return the configuration in use, as JSON."""
+        assert self.reload is not None
+        return self.reload.settings
+
+    async def show_status(self, _: Call) -> web.StreamResponse:
+        return web.Response(body=msgspec.json.encode(self.status()), content_type="application/json")
 
     async def show_ready(self, _: Call) -> web.StreamResponse:
         """Answer 200 if this guard can decide about a message now, else 503 with the reasons."""
@@ -138,8 +150,7 @@ class Guard:
 
 
 async def reject_disabled(_: Call) -> web.StreamResponse:
-    sentence = "Scanning is disabled: guard.yml has no scanSources.restApi. An operator has to enable it."
-    raise ScanningDisabled(sentence, retry_after=DISABLED_SECONDS)
+    raise scanning_disabled()
 
 
 async def answer_alive(_: Call) -> web.StreamResponse:
@@ -147,8 +158,10 @@ async def answer_alive(_: Call) -> web.StreamResponse:
 
 
 @asynccontextmanager
-async def open_guard(config: GuardConfig, folder: Path, metrics: Metrics) -> AsyncIterator[tuple[Guard, HttpApp]]:
-    """Start guard with all its scan sources."""
+async def open_guard(
+    config: GuardConfig, folder: Path, metrics: Metrics
+) -> AsyncIterator[tuple[Guard, HttpApp, LocalGuard]]:
+    """Start guard with all its scan sources, among them one for an abby in this process."""
     async with (
         open_context(config, folder, metrics) as (guard, context),
         _tenants_updated(context),
@@ -159,7 +172,9 @@ async def open_guard(config: GuardConfig, folder: Path, metrics: Metrics) -> Asy
         guard.closers = (close_smtp, close_http)
         clients = ClientNames(config.tls.client_names, f"tls.clientNames in {PATH}")
         routes = _routes(context, guard, metrics)
-        yield guard, HttpApp(routes, metrics, clients=clients, max_head=MAX_HEAD)
+        app = HttpApp(routes, metrics, clients=clients, max_head=MAX_HEAD)
+        api = _open_rest_api(context) if config.scan_sources.rest_api is not None else None
+        yield guard, app, InProcess(api, app, guard.status, guard.settings)
 
 
 @asynccontextmanager
@@ -170,7 +185,7 @@ async def _open_health(config: GuardConfig, guard: Guard) -> AsyncIterator[None]
         return
     app = HttpApp(_health_routes(guard), Metrics())  # its requests are not counted: they are probes
     limits = Limits(max_connections=HEALTH_CONNECTIONS, max_headers=MAX_HEADERS)
-    async with serving(app, config.health, None, limits, grace_ms=0, inherits=False):
+    async with serving(app, config.health, None, limits, grace_ms=0):
         yield
 
 
@@ -399,14 +414,13 @@ async def _start_lists(
 
 def _routes(context: GuardContext, guard: Guard, metrics: Metrics) -> list[Route]:
     async def show_configuration(_: Call) -> web.StreamResponse:
-        assert guard.reload is not None
-        return web.Response(body=guard.reload.settings, content_type="application/json")
+        return web.Response(body=guard.settings(), content_type="application/json")
 
     async def show_metrics(_: Call) -> web.StreamResponse:
         return web.Response(body=metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 
     routes = [
-        Route("GET", GUARD_STATUS_PATH, guard.status, quiet=True),
+        Route("GET", GUARD_STATUS_PATH, guard.show_status, quiet=True),
         Route("GET", GUARD_CONFIGURATION_PATH, show_configuration, quiet=True),
         Route("GET", "/metrics", show_metrics, quiet=True),
         *_health_routes(guard),
@@ -417,15 +431,17 @@ def _routes(context: GuardContext, guard: Guard, metrics: Metrics) -> list[Route
     return routes
 
 
-async def _serve(config: GuardConfig, folder: Path) -> None:
+@asynccontextmanager
+async def open_service(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[Service, LocalGuard]]:
+    """Start guard; yield its listener, and the calls for an abby in this process."""
     files = (folder / config.tls.certificate, folder / config.tls.key, folder / config.tls.ca)
     metrics = Metrics()
     certificates = CertificateMetrics(metrics)
     tls = ServerTls(lambda: certificates.loaded(server_context(*files), listener=files[0], ca=files[2]))
-    async with open_guard(config, folder, metrics) as (guard, app):
-        tune_gc()
+    async with open_guard(config, folder, metrics) as (guard, app, local):
         assert guard.reload is not None
-        await serve_until_stopped(
+        service = Service(
+            PROGRAM,
             app,
             config.listen,
             tls,
@@ -434,13 +450,25 @@ async def _serve(config: GuardConfig, folder: Path) -> None:
             reload=partial(guard.reload, app),
             on_stop=guard.stop,
         )
+        yield service, local
+
+
+async def _serve(config: GuardConfig, folder: Path) -> None:
+    async with open_service(config, folder) as (service, _):
+        tune_gc()
+        await serve_until_stopped(service)
+
+
+def read_config(folder: Path) -> GuardConfig:
+    config = read(folder / PATH, GuardConfig)
+    check_rules(config, folder)
+    return config
 
 
 def run_guard(folder: Path) -> int:
     """Run guard with the configuration in the folder until SIGTERM; return the exit code."""
-    config = read(folder / PATH, GuardConfig)
-    check_rules(config, folder)
-    start_logging("guard", config.log.level)
-    require_known_answers("guard", BASIC, CRYPTOGRAPHY)
+    config = read_config(folder)
+    start_logging(PROGRAM, config.log.level)
+    require_known_answers(PROGRAM, BASIC, CRYPTOGRAPHY)
     uvloop.run(_serve(config, folder.resolve()))
     return 0

@@ -11,6 +11,8 @@ from mailwarden.guard.processing import Processing
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.tracing import Tracing
 
+PROGRAM = "guard"
+
 
 @dataclass(frozen=True, slots=True)
 class GuardContext:

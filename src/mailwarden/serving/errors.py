@@ -70,14 +70,24 @@ STATUS_OF: Mapping[type[MailwardenError], HTTPStatus] = {
 DEFAULT_RETRY_AFTER = 2
 
 
+def status_of(error: MailwardenError) -> HTTPStatus:
+    return STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def retry_after_of(error: MailwardenError) -> int | None:
+    """Return the seconds of `Retry-After`; None for an error without this header."""
+    retried = status_of(error) in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
+    return (error.retry_after or DEFAULT_RETRY_AFTER) if retried else None
+
+
 def answer_for(error: MailwardenError) -> web.Response:
     """Return the HTTP response for an error: status, body and headers."""
-    status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
+    status, retry_after = status_of(error), retry_after_of(error)
     headers = {}
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = f'{error.scheme} realm="mailwarden"'
-    if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
-        headers["Retry-After"] = str(error.retry_after or DEFAULT_RETRY_AFTER)
+    if retry_after is not None:
+        headers["Retry-After"] = str(retry_after)
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)
     body = ErrorBody(error=error.code, message=error.message, details=tuple(map(dict, error.details)))

@@ -277,11 +277,15 @@ class HttpApp:
 
     def _record(self, request: web.BaseRequest, route: Route | None, status: int, seconds: float) -> None:
         name = route.path if route else "none"
+        self.count(name, status, seconds)
+        if route is None or not route.quiet:
+            log.info("request", method=request.method, route=name, status=status, ms=round(seconds * 1000, 2))
+
+    def count(self, name: str, status: int, seconds: float) -> None:
+        """Count a request of a route, also one that arrived without HTTP."""
         counted, timed = self._meters.get((name, status)) or self._add_meters(name, status)
         counted.inc()
         timed.observe(seconds)
-        if route is None or not route.quiet:
-            log.info("request", method=request.method, route=name, status=status, ms=round(seconds * 1000, 2))
 
     def _add_meters(self, name: str, status: int) -> tuple[Counter, Histogram]:
         """Look the labels up once: a lookup costs more than counting."""

@@ -12,8 +12,8 @@ import signal
 import socket
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import cast
 
@@ -34,7 +34,7 @@ from mailwarden.serving.http_app import HeadWriter, HttpApp, HttpRequest, finish
 from mailwarden.serving.tls import ServerTls
 from mailwarden.settings.reload import Changes
 from mailwarden.settings.shared import Listen
-from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.logs import get_logger, logging_as
 from mailwarden.telemetry.periodic_task import end_tasks
 
 BACKLOG = 1_024
@@ -296,12 +296,14 @@ async def serving(
     limits: Limits,
     *,
     grace_ms: int = 1_000,
-    inherits: bool = True,
+    inherited: socket.socket | None = None,
 ) -> AsyncIterator[int]:
-    """Listen while the block runs, and yield the port; then finish open requests within the grace period."""
+    """Listen while the block runs, and yield the port; then finish open requests within the grace period.
+
+    A socket that systemd opened takes the place of the configured address.
+    """
     server = Server(app, limits)
     handshake = HANDSHAKE_SECONDS if ssl_context else None
-    inherited = systemd.inherited_socket() if inherits else None
     if inherited is not None:
         listener = await asyncio.get_running_loop().create_server(
             server, sock=inherited, ssl=ssl_context, ssl_handshake_timeout=handshake
@@ -320,47 +322,83 @@ async def serving(
         log.info("stopped", unfinished=app.in_hand)
 
 
-async def serve_until_stopped(
-    app: HttpApp,
-    listen: Listen,
-    tls: ServerTls,
-    limits: Limits,
-    *,
-    grace_ms: int,
-    reload: Callable[[], Awaitable[Changes]],
-    on_stop: Callable[[], None] | None = None,
-) -> None:
-    """Listen until SIGTERM or SIGINT, then stop in order; `on_stop` is called when the stop begins.
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One program with its listener: abby or guard."""
 
-    SIGHUP reads the listener's certificate and the settings again. One reload runs at a time; a signal during a reload
-    starts another one.
+    program: str
+    app: HttpApp
+    listen: Listen
+    tls: ServerTls
+    limits: Limits
+    grace_ms: int
+    reload: Callable[[], Awaitable[Changes]]
+    on_stop: Callable[[], None] | None = None  # called when the stop begins
+
+
+async def serve_until_stopped(*services: Service) -> None:
+    """Listen until SIGTERM or SIGINT, then stop in order: all services reject new work, and the last one ends first.
+
+    SIGHUP reads the certificates of the listeners and the settings again. One reload runs at a time; a signal during a
+    reload starts another one.
     """
     loop = asyncio.get_running_loop()
     asked, changed = asyncio.Event(), asyncio.Event()
-    reloading = asyncio.create_task(_reload_on(changed, tls, reload))
+    reloading = asyncio.create_task(_reload_on(changed, services))
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, asked.set)
     loop.add_signal_handler(signal.SIGHUP, changed.set)
     try:
-        async with serving(app, listen, tls.context, limits, grace_ms=grace_ms):
+        async with AsyncExitStack() as stack:
+            for service in services:
+                unit = f"mailwarden-{service.program}.socket" if len(services) > 1 else ""
+                await stack.enter_async_context(_listening(service, systemd.inherited_socket(unit)))
             async with systemd.running():
                 await asked.wait()
-            log.info("stopping", in_hand=app.in_hand)
-            if on_stop is not None:
-                on_stop()
+            for service in services:
+                _begin_stop(service)
     finally:
         for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.remove_signal_handler(name)
         await end_tasks(reloading)
 
 
-async def _reload_on(changed: asyncio.Event, tls: ServerTls, reload: Callable[[], Awaitable[Changes]]) -> None:
+@asynccontextmanager
+async def _listening(service: Service, inherited: socket.socket | None) -> AsyncIterator[None]:
+    listener = serving(
+        service.app,
+        service.listen,
+        service.tls.context,
+        service.limits,
+        grace_ms=service.grace_ms,
+        inherited=inherited,
+    )
+    with logging_as(service.program):
+        await listener.__aenter__()
+    try:
+        yield
+    finally:
+        with logging_as(service.program):
+            await listener.__aexit__(None, None, None)
+
+
+def _begin_stop(service: Service) -> None:
+    with logging_as(service.program):
+        log.info("stopping", in_hand=service.app.in_hand)
+        service.app.close()
+        if service.on_stop is not None:
+            service.on_stop()
+
+
+async def _reload_on(changed: asyncio.Event, services: Sequence[Service]) -> None:
     while True:
         await changed.wait()
         changed.clear()
         systemd.notify_reloading()
-        _reload_certificate(tls)
-        await _reload_settings(reload)
+        for service in services:
+            with logging_as(service.program):
+                _reload_certificate(service.tls)
+                await _reload_settings(service.reload)
         systemd.notify("READY=1")
 
 

@@ -65,10 +65,21 @@ async def _ping(pause: float) -> None:
         await asyncio.sleep(pause)
 
 
-def inherited_socket() -> socket.socket | None:
-    """Return the listening socket that systemd opened for this process, if any."""
-    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
+def inherited_socket(unit: str = "") -> socket.socket | None:
+    """Return the listening socket that systemd opened for this process, if any.
+
+    A process with several listeners names the socket unit of each (`LISTEN_FDNAMES`); one with a single listener takes
+    the only socket.
+    """
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return None
-    inherited = socket.socket(fileno=_FIRST_INHERITED_SOCKET)
+    if unit:
+        names = os.environ.get("LISTEN_FDNAMES", "").split(":")
+        number = names.index(unit) if unit in names else -1
+    else:
+        number = 0 if os.environ.get("LISTEN_FDS") == "1" else -1
+    if number < 0:
+        return None
+    inherited = socket.socket(fileno=_FIRST_INHERITED_SOCKET + number)
     inherited.setblocking(False)
     return inherited

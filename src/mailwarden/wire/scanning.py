@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from mailwarden.model.envelope import Envelope, is_one_address
+from mailwarden.model.record import FinishedRequest
 from mailwarden.wire.strict_json import convert, read_object, violation_at
 
 MAX_RECIPIENTS = 1_000
@@ -113,6 +114,18 @@ def bare_address(address: str) -> str:
     """
     address = address.strip()
     return address[:-1].rpartition("<")[2].strip() if address.endswith(">") else address
+
+
+def result_of(finished: FinishedRequest) -> MessageAnalysisResult:
+    """Return the public result of a finished request."""
+    return MessageAnalysisResult(
+        ggrid=finished.ggrid,
+        created=finished.created,
+        completed=finished.completed,
+        decision=finished.ruling.decision,
+        verdict=finished.judgement.verdict,
+        tags=finished.tags,
+    )
 
 
 def envelope_of(request: MessageAnalysisRequest) -> Envelope:

@@ -1,10 +1,13 @@
 """What a guard's answer means to abby, and which guard is asked first."""
 
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
-from mailwarden.abby.guard_client import Died, Refused, result_in, worst_error
+from mailwarden.abby.guard_client import worst_error
+from mailwarden.abby.guard_http import result_in
+from mailwarden.abby.guard_transport import Died, Refused
 from mailwarden.abby.guards import Guard
 from mailwarden.errors import AnalysisTimeout, CoreError, CoreUnreachable, Overloaded, ScanningDisabled, ShuttingDown
 from mailwarden.wire.guard import GuardStatus
@@ -70,7 +73,7 @@ def test_the_most_useful_error_is_returned():
 
 
 def test_the_load_counts_requests_since_the_last_status():
-    guard = Guard("https://guard.example:9785/")
+    guard = Guard("https://guard.example:9785/", cast("Any", None))
     assert (guard.name, guard.usable, guard.load) == ("guard.example:9785", False, 0)
     guard.status = GuardStatus("g", "1", 6, 10, (), database_up=True, scanning_enabled=True)
     guard.in_flight_when_asked, guard.in_flight = 2, 5

@@ -77,4 +77,4 @@ def _serving(
     server: HttpApp, settings: RspamdApiSettings | StalwartHookSettings, grace_ms: int
 ) -> AbstractAsyncContextManager[int]:
     limits = Limits(max_connections=settings.max_connections, max_headers=MAX_HEADERS)
-    return serving(server, settings.listen, None, limits, grace_ms=grace_ms, inherits=False)
+    return serving(server, settings.listen, None, limits, grace_ms=grace_ms)

@@ -26,6 +26,7 @@ from mailwarden.model.evidence import Report
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import RecipientGroup
 from mailwarden.serving.http_app import Call, finish_headers
+from mailwarden.serving.local_guard import LocalScan
 from mailwarden.serving.uploads import MAX_BODY, Keep, receive_upload
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.periodic_task import end_tasks
@@ -46,7 +47,7 @@ from mailwarden.wire.guard import (
     read_groups,
     write_line,
 )
-from mailwarden.wire.scanning import MessageAnalysisResult, envelope_of, read_parameters
+from mailwarden.wire.scanning import envelope_of, read_parameters, result_of
 
 WRITE_SECONDS = 10.0  # abby reads at once or is gone; a slow reader must not hold capacity
 log = get_logger(__name__)
@@ -55,17 +56,6 @@ BODY_TIMEOUT_MS = 30_000
 MAX_HEAD = 655_360  # abby sends the tenants of 1,000 recipients in headers
 MAX_HEADERS = 128
 _YES_OR_NO = {"yes": True, "no": False}
-
-
-def result_of(finished: FinishedRequest) -> MessageAnalysisResult:
-    return MessageAnalysisResult(
-        ggrid=finished.ggrid,
-        created=finished.created,
-        completed=finished.completed,
-        decision=finished.ruling.decision,
-        verdict=finished.judgement.verdict,
-        tags=finished.tags,
-    )
 
 
 async def answer_with_progress(call: Call, work: Work) -> web.StreamResponse:
@@ -143,6 +133,21 @@ class RestApi:
         """Answer one submission, as a part of abby's trace if there is one."""
         with self._tracing.span("receive", parent=call.request.headers.get(TRACEPARENT, "")):
             return await self._submit(call)
+
+    async def scan(self, scan: LocalScan, observe: Observer) -> FinishedRequest:
+        """Scan a message of abby in this process; admission and deadline are those of a submission."""
+        with self._tracing.span("receive", parent=scan.traceparent):
+            async with self._admission.admitted(scan.size):
+                guard_request = GuardRequest(
+                    ggrid=scan.ggrid,
+                    source=self.name,
+                    envelope=scan.envelope,
+                    groups=scan.groups,
+                    raw=scan.message,
+                    deadline=min(scan.seconds, self._analysis_timeout),
+                    stored=scan.stored,
+                )
+                return await self._processing.process(guard_request, observe)
 
     async def _submit(self, call: Call) -> web.StreamResponse:
         """Admission happens before the body is read."""

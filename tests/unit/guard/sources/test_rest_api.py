@@ -9,7 +9,8 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from mailwarden.abby.guard_client import ScanRequest, headers_for
+from mailwarden.abby.guard_http import headers_for
+from mailwarden.abby.guard_transport import ScanRequest
 from mailwarden.errors import BadRequest
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, group_recipients, read_abby_headers
 from mailwarden.model.envelope import Envelope
@@ -21,7 +22,10 @@ ANN, BOB = "ann@acme.example", "bob@club.example"
 
 
 def handed(groups: tuple[RecipientGroup, ...], recipients: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
-    headers = [*headers_for(PARCEL, ScanRequest(UUID(int=7), recipients, groups, "r1")), (DEADLINE_HEADER, "5000")]
+    headers = [
+        *headers_for(PARCEL, ScanRequest(UUID(int=7), Envelope("", recipients), groups, "r1")),
+        (DEADLINE_HEADER, "5000"),
+    ]
     return dict(headers), [value for name, value in headers if name == GROUPS_HEADER]
 
 
