@@ -1,6 +1,7 @@
 """systemd learns when a process is ready, alive, reloading and stopping."""
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Iterator
@@ -67,3 +68,45 @@ def test_an_abstract_socket_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("NOTIFY_SOCKET", f"@mailwarden-test-{os.getpid()}")
         systemd.notify("READY=1")
         assert listening.recv(100) == b"READY=1"
+
+
+@pytest.fixture
+def inherited(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]]:
+    """Two sockets as systemd passes them, numbered from the first of them instead of 3."""
+    with socket.socket() as first, socket.socket() as second:
+        for each in (first, second):
+            each.bind(("127.0.0.1", 0))
+        numbers = [os.dup(first.fileno()), os.dup(second.fileno())]
+        if numbers[1] != numbers[0] + 1:
+            pytest.skip("the descriptors are not adjacent")
+        monkeypatch.setattr(systemd, "_FIRST_INHERITED_SOCKET", numbers[0])
+        monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
+        yield [first, second]
+        for number in numbers:
+            with contextlib.suppress(OSError):  # the test has closed it
+                os.close(number)
+
+
+def taken(unit: str = "") -> int | None:
+    found = systemd.inherited_socket(unit)
+    if found is None:
+        return None
+    with found:
+        return int(found.getsockname()[1])
+
+
+def test_one_listener_takes_the_only_socket(inherited: list[socket.socket], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LISTEN_FDS", "2")
+    assert taken() is None
+    monkeypatch.setenv("LISTEN_FDS", "1")
+    assert taken() == inherited[0].getsockname()[1]
+
+
+def test_two_listeners_take_the_sockets_of_their_units(
+    inherited: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LISTEN_FDS", "2")
+    monkeypatch.setenv("LISTEN_FDNAMES", "mailwarden-abby.socket:mailwarden-guard.socket")
+    assert taken("mailwarden-guard.socket") == inherited[1].getsockname()[1]
+    assert taken("mailwarden-abby.socket") == inherited[0].getsockname()[1]
+    assert taken("mailwarden-other.socket") is None

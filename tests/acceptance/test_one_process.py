@@ -1,0 +1,251 @@
+"""`mailwarden serve all`: abby and guard in one process answer callers as two processes do."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from rig.engines import Engines
+from rig.ports import free_port
+from rig.product import CONFIGURATION_FILES
+from rig.samples import malware_message, plain_message, spam_message
+from tests.acceptance.client import FORM, STATUS, SUBMIT, envelope
+from tests.acceptance.deployment import (
+    Deployment,
+    DeploymentTemplate,
+    guard_status,
+    in_processing,
+    run_deployment,
+    submitting,
+    wait_for_lists,
+)
+from tests.acceptance.list_client import modified
+from tests.acceptance.pausable_clamd import PausableClamd
+from tests.acceptance.test_metrics import scrape_abby, scrape_guard, value
+from tests.acceptance.test_size import LIMIT, body
+from tests.acceptance.test_tracing import Collector
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+PLACES = {"mainWorkerCount": 3, "maxGuardRequestsInProcessing": 3, "guardRequestThrottleThreshold": 3}
+SCANNED = 'mailwarden_http_requests_total{route="/v1/messageQueue/submitEmail",status="%d"}'
+REJECTED = "mailwarden_guard_requests_rejected_total"
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[Collector]:
+    collector = Collector()
+    yield collector
+    collector.server.shutdown()
+    collector.server.server_close()
+
+
+@pytest.fixture(scope="module")
+def installed(
+    engines: Engines,
+    deployment_template: DeploymentTemplate,
+    pausable_clamd: PausableClamd,
+    collector: Collector,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Deployment]:
+    tracing = {"tracing": {"endpoint": collector.url, "sampleRatio": 1}}
+    clamav = {"address": pausable_clamd.address, "maxConcurrency": 3}
+    health = {"host": "127.0.0.1", "port": free_port()}
+    guard = {**PLACES, **tracing, "health": health, "engines": {"clamav": clamav}}
+    folder = tmp_path_factory.mktemp("one")
+    with run_deployment(
+        engines, deployment_template, folder, guards=(guard,), abby=tracing, start=False, one_process=True
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def one(installed: Deployment, pausable_clamd: PausableClamd) -> Deployment:
+    """Return the running deployment: one process, three requests at once, behind the pausable clamd."""
+    pausable_clamd.resume()
+    installed.product.start()
+    return installed
+
+
+def lines(deployment: Deployment) -> list[dict[str, Any]]:
+    written = deployment.product.abby.log.read_text("utf-8").rpartition("\n")[0]
+    return [json.loads(line) for line in written.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("make", "outcome"),
+    [
+        (plain_message, ("clean", "deliver")),
+        (spam_message, ("spam", "quarantine")),
+        (malware_message, ("malware", "quarantine")),
+    ],
+)
+def test_verdicts_and_explanations_are_those_of_a_scan(one, engines, make, outcome):
+    client = one.client()
+    result = client.submit(engines.dns.sign(make(), "pass.example")).result
+    assert (result["verdict"], result["decision"]) == outcome
+    assert wait_until(lambda: client.explain(result["ggrid"]).status == 200)
+    explained = client.explained(result["ggrid"])
+    assert (explained["guard"], explained["source"]) == ("guard-1", "restApi")
+
+
+def test_guard_listens_on_its_own_port(one):
+    status = guard_status(one, 0)
+    assert (status["name"], status["scanningEnabled"], status["maxInProcessing"]) == ("guard-1", True, 3)
+    assert wait_until(lambda: one.client().colour() == "GREEN")
+
+
+def test_the_whole_message_of_the_largest_body_is_scanned(one):
+    client = one.client()
+    answer = client.call("POST", SUBMIT, headers={"Content-Type": FORM}, data=body(LIMIT))
+    assert answer.status == 200, answer.body
+    assert wait_until(lambda: client.explain(answer.result["ggrid"]).status == 200)
+    assert client.explained(answer.result["ggrid"])["message"]["size"] > LIMIT - 2_000
+    assert not list((one.product.abby.folder / "spool").iterdir())
+
+
+def test_a_body_beyond_the_limit_is_rejected(one):
+    answer = one.client().submit(b"a" * LIMIT)
+    assert (answer.status, answer.error) == (413, "payload_too_large")
+
+
+def test_a_list_entry_acts(one, plain):
+    lists = one.lists(tenant="acme")
+    assert modified(lists.add("sender-block", {"entry": "alice@pass.example"})) == 1
+    wait_for_lists(one)
+    assert one.client().submit(plain).outcome == ("blocked", "quarantine")
+    lists.delete("sender-block", "alice@pass.example")
+    wait_for_lists(one)
+    assert one.client().submit(plain).outcome == ("clean", "deliver")
+
+
+def test_a_full_guard_rejects_at_once_with_a_pause(one, plain, pausable_clamd):
+    before = value(scrape_guard(one), REJECTED)
+    pausable_clamd.pause()
+    with submitting(one, plain, 3, pausable_clamd) as calls:
+        assert wait_until(lambda: in_processing(one, 0) == 3)
+        began = time.monotonic()
+        refused = one.client().submit(plain)
+        assert time.monotonic() - began < 2.0
+        assert (refused.status, refused.error) == (503, "overloaded")
+        assert 1 <= int(refused.headers["Retry-After"]) <= 5
+    assert [call.result().outcome for call in calls] == [("clean", "deliver")] * 3
+    assert value(scrape_guard(one), REJECTED) >= before
+
+
+def test_each_program_has_its_own_log_lines_and_metrics(one, plain):
+    scanned = SCANNED % 200
+    one.client().submit(plain)
+    before = value(scrape_abby(one), scanned), value(scrape_guard(one), scanned)
+    answer = one.client().submit(plain, headers={"X-Request-Id": "one-process-1"})
+    assert (value(scrape_abby(one), scanned), value(scrape_guard(one), scanned)) == (before[0] + 1, before[1] + 1)
+
+    def speaking() -> dict[tuple[str, str], dict[str, Any]]:
+        found = [line for line in lines(one) if line.get("ggrid") == answer.result["ggrid"]]
+        return {(line["program"], line["event"]): line for line in found}
+
+    wanted = {("abby", "request"), ("guard", "judged")}
+    assert wait_until(lambda: wanted <= set(speaking()))
+    assert {line["request_id"] for line in speaking().values()} == {"one-process-1"}
+    started = {(line["program"], line["event"]) for line in lines(one)}
+    assert {("abby", "listening"), ("guard", "listening"), ("guard", "workers_started")} <= started
+    assert ("abby", "workers_started") not in started
+
+
+def test_one_submission_is_one_trace(one, plain, collector):
+    known = set(collector.traces)
+    assert one.client().submit(plain).status == 200
+
+    def spans() -> list[tuple[str, str, bytes, bytes]]:
+        return [span for trace, found in tuple(collector.traces.items()) if trace not in known for span in found]
+
+    abby, guard, worker = "mailwarden-abby", "mailwarden-guard", "mailwarden-worker"
+    outermost = {(abby, "submit"), (guard, "receive"), (worker, "examine")}
+    assert wait_until(lambda: outermost <= {(service, name) for service, name, *_ in spans()})
+    ids = {span_id: (service, name) for service, name, span_id, _ in spans()}
+    parents = {(service, name): ids.get(parent) for service, name, _, parent in spans()}
+    assert parents[guard, "receive"] == (abby, "guard request")
+    assert parents[guard, "scan"] == (guard, "receive")
+    assert parents[worker, "examine"] == (guard, "scan")
+
+
+def test_a_reload_reads_both_files(one, plain):
+    guard = one.product.guards[0]
+    guard.configure({"maxGuardRequestsInProcessing": 4, "guardRequestThrottleThreshold": 4})
+    before = len([line for line in lines(one) if line["event"] == "settings_reloaded"])
+
+    def reloaded() -> dict[str, list[str]]:
+        found = [line for line in lines(one) if line["event"] == "settings_reloaded"]
+        return {line["program"]: line["changed"] for line in found[before:]}
+
+    try:
+        os.kill(one.product.abby.pid, signal.SIGHUP)
+        assert wait_until(lambda: set(reloaded()) == {"abby", "guard"})
+        assert reloaded()["abby"] == []
+        assert "maxGuardRequestsInProcessing" in reloaded()["guard"]
+        assert guard_status(one, 0)["maxInProcessing"] == 4
+    finally:
+        guard.configure(PLACES)
+        os.kill(one.product.abby.pid, signal.SIGHUP)
+        assert wait_until(lambda: guard_status(one, 0)["maxInProcessing"] == 3)
+    assert one.client().submit(plain).status == 200
+
+
+def test_without_rest_api_scanning_is_disabled(one, plain):
+    path = one.product.abby.folder / CONFIGURATION_FILES["guard"]
+    enabled = path.read_text("utf-8")
+    try:
+        path.write_text(enabled.replace("scanSources:\n  restApi: {}", "scanSources: {}"), "utf-8")
+        assert path.read_text("utf-8") != enabled
+        one.product.abby.restart()
+        answer = one.client().submit(plain)
+        assert (answer.status, answer.error) == (503, "scanning_disabled")
+        assert answer.headers["Retry-After"] == "300"
+    finally:
+        path.write_text(enabled, "utf-8")
+        one.product.abby.restart()
+    assert one.client().submit(plain).outcome == ("clean", "deliver")
+
+
+def test_a_stop_finishes_accepted_messages_and_rejects_new_ones(one, plain, pausable_clamd):
+    client, process = one.client(), one.product.abby
+    stopped = len([line for line in lines(one) if line["event"] == "stopping"])
+    pausable_clamd.pause()
+    with client.connection() as connection, ThreadPoolExecutor(2) as threads:
+        assert client.call_over(connection, "POST", STATUS).status == 200
+        calls = [threads.submit(client.submit, plain) for _ in range(2)]
+        try:
+            assert wait_until(lambda: in_processing(one, 0) == 2)
+            os.kill(process.pid, signal.SIGTERM)
+            assert wait_until(lambda: len([line for line in lines(one) if line["event"] == "stopping"]) == stopped + 2)
+            refused = client.call_over(connection, "POST", STATUS)
+            assert (refused.status, refused.error) == (503, "shutting_down")
+            assert process.running
+        finally:
+            pausable_clamd.resume()
+        results = [call.result().result for call in calls]
+    assert [result["verdict"] for result in results] == ["clean"] * 2
+    assert wait_until(lambda: process.exit_code is not None, 20.0)
+    assert process.exit_code == 0
+    one.product.start()
+    for result in results:
+        assert one.client().explain(result["ggrid"]).status == 200, "history was written before the end"
+
+
+def test_an_engine_that_fails_never_gives_a_clean_result(one, engines):
+    guard = one.product.guards[0]
+    path = one.product.abby.folder / CONFIGURATION_FILES["guard"]
+    before = path.read_text("utf-8")
+    try:
+        guard.configure({"engines": {"rspamd": {"address": f"tcp:127.0.0.1:{free_port()}"}}})
+        one.product.abby.restart()
+        outcome = one.client().submit(engines.dns.sign(plain_message(), "pass.example"), envelope()).outcome
+        assert outcome == ("unknown", "undecided")
+    finally:
+        path.write_text(before, "utf-8")
+        one.product.abby.restart()
