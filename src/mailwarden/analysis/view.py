@@ -3,6 +3,7 @@
 Security: works on hostile content inside a killable worker; text, pages and links are bounded by the reader's limits.
 """
 
+import re
 from collections.abc import Iterator
 from copy import copy
 from functools import cached_property
@@ -33,6 +34,8 @@ WINDOW = 30_000  # characters of a text whose phrases are weighed together
 _OVERLAP = 300  # a phrase and its sentence
 # Fields of which clients make a button (RFC 2369).
 _LINKED_FIELDS = ("list-unsubscribe", "list-subscribe", "list-help", "list-post", "list-archive")
+_GAPS = re.compile(r"[\W_]+")  # everything but letters and digits
+_ASCII_GAPS = bytes(code for code in range(128) if not chr(code).isalnum())
 _FEW_WORDS = 200  # characters that a second text may have beyond the first before it is one of its own
 
 
@@ -378,4 +381,8 @@ def _windows(text: str) -> Iterator[str]:
 
 
 def _letters(text: str) -> str:
-    return "".join(filter(str.isalnum, text.lower()))
+    """Return the letters and digits of a text in lower case."""
+    lower = text.lower()
+    if lower.isascii():
+        return lower.encode("ascii").translate(None, _ASCII_GAPS).decode("ascii")
+    return _GAPS.sub("", lower)

@@ -6,6 +6,7 @@ Security: works on hostile text; bounded by number and length, and it never rais
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from heapq import merge
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -20,16 +21,21 @@ _URL = re.compile(
 )
 # The last label of a name and the character before its dot; the name is looked at only where the label is one.
 _LAST_LABEL = re.compile(
-    r"[\w-][.\u3002\uff0e\uff61](xn--[a-z0-9-]{1,59}|[^\W\d_]{2,63})(?![\w@-]|\.\w)", re.IGNORECASE
+    r"[.\u3002\uff0e\uff61](?<=[\w-].)(xn--[a-z0-9-]{1,59}|[^\W\d_]{2,63})(?![\w@-]|\.\w)", re.IGNORECASE
 )
 _NAME_BACKWARDS = re.compile(r"[\w.\u3002\uff0e\uff61-]{1,253}")
 _TAIL = re.compile(r"(?::\d{1,5})?(?:[/?#][^\s<>\"'`\\{}|^]*)?")
 _BARE_ADDRESS = re.compile(r"(?<![\w.@/:=&%+-])(?:\d{1,3}\.){3}\d{1,3}(?:(?::\d{1,5})?/[^\s<>\"'`\\{}|^]*|:\d{2,5}\b)")
+_FOUR_NUMBERS = re.compile(r"\.\d{1,3}\.\d{1,3}\.\d")  # occurs in every such address, and is faster to find
 _NO_NAME_AFTER = frozenset("@/:=&%+\\")  # characters before a name that is part of something else
 # A URL in angle brackets may be broken over lines (RFC 3986, appendix C).
 _ANGLED = re.compile(r"<\s*(?:URL:)?\s*((?:https?|ftp)://[^<>]{1,4096}?)\s*>", re.IGNORECASE)
 _SPACE = re.compile(r"\s+")
-_HINT = re.compile(r"://|www\.", re.IGNORECASE)
+# Every URL in a text has one of these, and both are found quickly.
+_COLON = re.compile(r"://(?<=[pPsS\u017f]://)")
+_WWW = re.compile(r"[wW][wW]{2}\.")
+_SCHEME_BEFORE = re.compile(r"(?:https?|ftp)$", re.IGNORECASE)
+_LONGEST_SCHEME = 5
 _SCHEME = re.compile(r"\s*([a-z][a-z0-9+.-]{0,30}):", re.IGNORECASE)
 _AUTHORITY_END = re.compile(r"[/?#\\]")
 _DROPPED = {ord(character): None for character in "\t\r\n\u00ad\u200b\u200c\u200d\u2060\ufeff"}
@@ -42,20 +48,38 @@ _WEB = frozenset({"http", "https", "ftp"})
 _HOSTLESS = frozenset({"javascript", "vbscript", "data", "cid", "mid", "about", "blob", "mailto", "tel", "sms", "urn"})
 
 
+def _start_of(match: re.Match[str]) -> int:
+    return match.start()
+
+
 def find_urls(text: str, coverage: Coverage | None = None, place: Place = WHOLE_MESSAGE) -> tuple[str, ...]:
     """Find the URLs of a text in order, each once; trailing punctuation of the sentence is no part of them."""
-    if not _HINT.search(text):
+    if not (_COLON.search(text) or _WWW.search(text)):
         return ()
     coverage = coverage or Coverage()
     found: dict[str, None] = {}
-    matches = (match.group() for match in _URL.finditer(text))
-    for url in coverage.first(matches, "urls_written", place):
+    for url in coverage.first(_written_urls(text), "urls_written", place):
         found[_trim(coverage.cut(url, "url", place))] = None
     if "<" in text:
         for match in coverage.first(_ANGLED.finditer(text), "urls_written", place):
             if _SPACE.search(match[1]):
                 found[_SPACE.sub("", match[1])] = None
     return tuple(coverage.first(found, "urls", place))
+
+
+def _written_urls(text: str) -> Iterator[str]:
+    """Yield what `_URL.finditer` finds: a search at the marks alone is several times as fast."""
+    end = 0
+    for mark in merge(_COLON.finditer(text), _WWW.finditer(text), key=_start_of):
+        start = mark.start()
+        if mark[0] == "://":
+            scheme = _SCHEME_BEFORE.search(text[max(start - _LONGEST_SCHEME, end, 0) : start])
+            if scheme is None:
+                continue
+            start -= len(scheme[0])
+        if start >= end and (match := _URL.match(text, start)):
+            end = match.end()
+            yield match[0]
 
 
 def find_bare_links(text: str, coverage: Coverage | None = None, place: Place = WHOLE_MESSAGE) -> tuple[str, ...]:
@@ -66,18 +90,28 @@ def find_bare_links(text: str, coverage: Coverage | None = None, place: Place = 
 
 def _bare_links(text: str, coverage: Coverage, place: Place) -> Iterator[str]:
     names = _top_names()
-    for match in _LAST_LABEL.finditer(text):
+    for match in _last_labels(text):
         if match[1].lower() not in names:
             continue
-        before = _NAME_BACKWARDS.match(text[max(match.start() - 252, 0) : match.start() + 1][::-1])
-        start = match.start() + 1 - (before.end() if before else 1)
+        dot = match.start()
+        before = _NAME_BACKWARDS.match(text[max(dot - 253, 0) : dot][::-1])
+        start = dot - (before.end() if before else 1)
         name = text[start : match.end()].lstrip(".-_\u3002\uff0e\uff61")
         if not _is_bare(text, start, name):
             continue
         tail = _TAIL.match(text, match.end())
         yield _trim(coverage.cut(f"http://{name}{tail.group() if tail else ''}", "url", place))
-    for match in _BARE_ADDRESS.finditer(text):
+    for match in _BARE_ADDRESS.finditer(text) if _FOUR_NUMBERS.search(text) else ():
         yield _trim(coverage.cut(f"http://{match.group()}", "url", place))
+
+
+def _last_labels(text: str) -> Iterator[re.Match[str]]:
+    """Yield the last labels of names; a label begins no other name."""
+    end = 0
+    for match in _LAST_LABEL.finditer(text):
+        if match.start() > end or not end:
+            end = match.end()
+            yield match
 
 
 def _is_bare(text: str, start: int, name: str) -> bool:

@@ -1,5 +1,6 @@
 """URLs are found in text, and their hosts are read as a browser reads them."""
 
+import re
 import time
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from publicsuffixlist import PublicSuffixList
 
+from mailwarden.message import urls as reader
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.limits import Limits
 from mailwarden.message.urls import _suffix_rules, find_urls, host_of, is_public_suffix, registrable_domain
@@ -81,3 +83,20 @@ def test_public_suffixes_are_those_of_the_list_with_its_wildcards_and_exceptions
     assert [is_public_suffix(name) for name in ("co.uk", "www.ck", "foo.ck", "example", "example.com", "")] == [
         True, False, True, False, False, False,
     ]  # fmt: skip
+
+
+BITS = (
+    *("http://", "HTTPS://", "ftp://", "http\u017f://", "://", "s://", "www.", "WwW.", "wwww.", "xwww.", "-www."),
+    *("a", "b1", ".com", "\u3002com", "\uff0enet", ".", " ", "\n", "<", ">", '"', "/path?x=1", ".xn--p1ai"),
+    *("1.2.3.4", "10.0.0.1:80", "1.2.3.4/x", "@", "\xe9", "..", "-", "_", "|", "\\", ".co.uk", "\uff11.\uff12", "="),
+)
+# The same patterns, tried at every character.
+LAST_LABEL = re.compile(r"[\w-][.\u3002\uff0e\uff61](xn--[a-z0-9-]{1,59}|[^\W\d_]{2,63})(?![\w@-]|\.\w)", re.IGNORECASE)
+
+
+@given(st.lists(st.sampled_from(BITS), max_size=14).map("".join))
+def test_the_search_at_marks_finds_every_url_and_name(text):
+    assert list(reader._written_urls(text)) == [match[0] for match in reader._URL.finditer(text)]
+    labels = [match[1] for match in LAST_LABEL.finditer(text)]
+    assert [match[1] for match in reader._last_labels(text)] == labels
+    assert bool(reader._FOUR_NUMBERS.search(text)) >= bool(reader._BARE_ADDRESS.search(text))

@@ -5,13 +5,13 @@ The phrases are data in `fraud_phrases.yml`; a single phrase is common, so the r
 Security: works on hostile text inside a killable worker; every pattern is linear.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 import re2
 
 from mailwarden.analysis.text.extraction import find_bitcoin_address, find_phone
+from mailwarden.analysis.text.patterns import TextPattern
 from mailwarden.analysis.text.phrases import SENTENCE_ENDS, load_books, match_books, match_by_density
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
@@ -27,7 +27,7 @@ OFTEN = {
     "call-us": 2,
 }
 SHORT = 1_500  # characters of a typed note
-_ACCOUNT = re.compile(
+_ACCOUNT = TextPattern(
     r"\b[a-z]{2}\d{2}(?: ?[a-z0-9]{4}){3,7}(?: ?[a-z0-9]{1,3})?\b"  # an IBAN
     r"|\b(?:account|acct|a/c|routing|sort code|aba|iban|kontonummer|rib)(?: (?:number|no|num|code))?"
     r"\.?[ :#-]{1,4}\d[\d -]{4,30}"

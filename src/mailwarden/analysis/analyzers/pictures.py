@@ -37,6 +37,7 @@ from mailwarden.analysis.files.qr_codes import (
 )
 from mailwarden.analysis.links.hosts import HostKind, kind_of
 from mailwarden.analysis.links.targets import Parties, look_at_address, parties_of
+from mailwarden.analysis.text.patterns import TextPattern
 from mailwarden.analysis.view import View
 from mailwarden.message.charsets import decode_text
 from mailwarden.message.limits import SHOWN
@@ -63,13 +64,13 @@ class _Words(Struct, frozen=True):
 
 
 @cache
-def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+def _patterns() -> tuple[TextPattern, TextPattern, TextPattern]:
     """Return what speaks of a scan, what speaks of an account, and what orders to scan a code."""
     text = files("mailwarden.analysis.analyzers").joinpath("pictures.yml").read_text("utf-8")
     words = convert(YAML(typ="safe").load(text), _Words)
     # A fold of the file stands after a bar and is no part of a pattern.
     scan, account, order = (each.strip().replace("| ", "|") for each in (words.scan, words.account, words.order))
-    return re.compile(scan), re.compile(account), re.compile(order)
+    return TextPattern(scan), TextPattern(account), TextPattern(order)
 
 
 class PicturesAnalyzer:

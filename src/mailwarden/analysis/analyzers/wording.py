@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
+import re2
+
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.evidence import Fact, Finding
@@ -25,6 +27,7 @@ _SPACED = re.compile(r"(?:\b\w\s){6,}\w\b")
 _LEET = re.compile(r"\b(?=\w{0,20}[A-Za-z])[A-Za-z]{1,12}[013457@$!][A-Za-z]{1,12}[013457@$!][A-Za-z]{1,12}\b")
 # Words with separated letters, which programs do not read.
 _SPLIT = re.compile(r"\b(?:[A-Za-z] ){4,20}[A-Za-z]\b|\b(?:[A-Za-z][.\-_*]){4,20}[A-Za-z]\b")
+_LIKE_SPLIT = re2.compile(r"(?:[A-Za-z] ){4}[A-Za-z]|(?:[A-Za-z][.\-_*]){4}[A-Za-z]")  # occurs in every such word
 # The keys that open the Run dialog, and those that paste.
 _RUN_KEYS = re.compile(
     r"\bwin(?:dows)?(?:[ -]?(?:key|button|taste|logo))?(?: ?\+ ?| (?:and|und|et|y|e) )[\"'(\[]?[rx]\b"
@@ -76,11 +79,11 @@ def _shouts(subject: str) -> bool:
 
 def _look_at_text(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
     text = view.text
-    if view.pages and len(_SOURCE.findall(text)) > 1:
+    if view.pages and "<" in text and len(_SOURCE.findall(text)) > 1:
         yield "source-shown", {}
     if view.pages and not text.strip():
         yield "no-text", {}
-    if len(split := _SPLIT.findall(text)) >= SPLIT:
+    if _LIKE_SPLIT.search(text) and len(split := _SPLIT.findall(text)) >= SPLIT:
         yield "split-words", {"words": ", ".join(split[:3])[: SHOWN.word]}
     folded = view.folded_text
     if "win" in folded and (keys := _RUN_KEYS.search(folded)) and _PASTE_KEYS.search(folded):

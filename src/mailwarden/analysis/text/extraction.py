@@ -10,6 +10,7 @@ from itertools import chain, islice
 
 import re2
 
+from mailwarden.analysis.text.patterns import TextPattern
 from mailwarden.message.limits import LIMITS
 from mailwarden.message.message import Part
 
@@ -53,7 +54,7 @@ _BEFORE, _AFTER = 60, 120
 _TOKEN = re.compile(r"[^\s\"'“”„«»‘’()\[\]<>,;。、：:]{3,64}")
 # Common passwords, tried even if the message does not mention them.
 _COMMON = ("infected", "1234", "12345", "123456", "0000", "1111", "password", "virus", "malware", "secret", "invoice")
-_DIGITS = re.compile(r"\d{3}(?:[ .\-]{1,3}\d{4}|\d{7})")  # occurs in every number below, and is faster to find
+_DIGITS = TextPattern(r"\d{3}(?:[ .\-]{1,3}\d{4}|\d{7})")  # occurs in every number below, and is faster to find
 _PHONE = re.compile(
     r"(?<![\w.-])(?:\+\d{1,3}[ .\-]?|1[ .\-]{1,3})?(?:\(\d{3}\)[ .\-]{0,3}|\d{3}[ .\-]{1,3})"
     r"\d{3}[ .\-]{1,3}\d{4}(?![\w-])|(?<![\w.-])\+1?8[0-9]{9,10}\b"
@@ -69,6 +70,7 @@ _ABROAD = re2.compile(
 _DATE = re.compile(r"\d\d?[ ./-]\d\d?[ ./-]\d{4}")
 _FEWEST, _MOST = 8, 15  # digits
 _CANDIDATE = re.compile(r"\b(?:[13][1-9A-HJ-NP-Za-km-z]{25,34}|(?ai:bc1[02-9ac-hj-np-z]{11,71}))\b")
+_LIKE_COINS = re2.compile("[13][1-9A-HJ-NP-Za-km-z]{25}|[bB][cC]1[02-9A-Za-z]{11}")  # occurs in every address
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 _GENERATORS = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
@@ -122,6 +124,8 @@ def _find_abroad(text: str) -> str:
 
 def find_bitcoin_address(text: str) -> str:
     """Return the first address whose checksum is right, or ""."""
+    if not _LIKE_COINS.search(text):
+        return ""
     for match in _CANDIDATE.finditer(text):
         word = match.group()
         if _is_bech32(word.lower()) if word[:3].lower() == "bc1" else _is_base58(word):
