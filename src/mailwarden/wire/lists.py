@@ -7,7 +7,7 @@ from uuid import UUID
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from mailwarden.errors import TooManyEntries
-from mailwarden.wire.strict_json import T, convert, read_object
+from mailwarden.wire.strict_json import T, convert, read_object, read_plain
 
 MAX_ENTRIES = 500
 MAX_COMMENT = 1_024
@@ -20,7 +20,7 @@ _Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 _GIVEN_BACK = Meta(description="Ignored, so that a line of listEntries can be sent back unchanged.")
 
 
-class ListEntryInput(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class ListEntryInput(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """One entry to add or update; an absent field keeps its value."""
 
     entry: Annotated[str, Meta(description="The entry, in any accepted spelling.")]
@@ -40,7 +40,7 @@ class ListEntryInput(Struct, frozen=True, rename="camel", forbid_unknown_fields=
     last_hit: Annotated[str | None, _GIVEN_BACK] = None
 
 
-class AddEntries(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class AddEntries(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The body of addEntries."""
 
     list_name: ListName
@@ -48,7 +48,7 @@ class AddEntries(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     tenant_uid: TenantUid = None
 
 
-class DeleteEntries(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class DeleteEntries(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The body of deleteEntries."""
 
     list_name: ListName
@@ -56,13 +56,13 @@ class DeleteEntries(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     tenant_uid: TenantUid = None
 
 
-class GetLists(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class GetLists(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The body of getLists; it may be empty."""
 
     tenant_uid: TenantUid = None
 
 
-class ListEntries(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class ListEntries(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """The body of listEntries."""
 
     list_name: ListName
@@ -111,7 +111,9 @@ class PublicListsEntry(Struct, frozen=True, rename="camel"):
 
 def read_request(raw: bytes, kind: type[T]) -> T:
     """Parse and validate the body of one operation."""
-    request = convert(read_object(raw), kind)
+    request = read_plain(raw, kind)
+    if request is None:
+        request = convert(read_object(raw), kind)
     if isinstance(request, AddEntries | DeleteEntries) and len(request.entries) > MAX_ENTRIES:
         raise TooManyEntries(f"One call takes at most {MAX_ENTRIES} entries, not {len(request.entries)}.")
     return request

@@ -7,7 +7,8 @@ is guessed: an invalid number or time is rejected, not read as something similar
 import json
 import re
 from collections.abc import Iterable
-from typing import Never, TypeVar
+from functools import cache
+from typing import Never, TypeVar, cast
 
 import msgspec
 from msgspec.inspect import IntType, Metadata, StructType, Type, type_info
@@ -51,6 +52,30 @@ def convert(value: dict[str, object], kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise _violation(str(error)) from None
     return record
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def read_plain(raw: bytes, kind: type[T]) -> T | None:
+    """Return the record if `read_object` and `convert` would return the same one, or None: then call them.
+
+    It takes a third of their time. `kind` must reject unknown fields and omit defaults. msgspec rejects all that
+    `read_object` rejects, except that it accepts equal keys and keeps the last value. Without a backslash every quote
+    is at the end of a key or of a string. So `raw` has more quotes than the encoded record if a key occurs twice.
+    """
+    if b"\\" in raw:
+        return None
+    try:
+        record = cast("T", _decoder(kind).decode(raw))
+    except ValueError:  # an error of msgspec, or bad UTF-8
+        return None
+    return record if _encode(record).count(b'"') == raw.count(b'"') else None
+
+
+@cache
+def _decoder(kind: type[object]) -> msgspec.json.Decoder[object]:
+    return msgspec.json.Decoder(kind)
 
 
 def violation_at(pointer: str, problem: str) -> SchemaViolation:
