@@ -1,6 +1,6 @@
 """The catalogue: the sixteen lists that exist in every scope, in the order in which they are shown."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -64,6 +64,10 @@ class ListDefinition(Struct, frozen=True):
     def normalise(self, text: str) -> Entry:
         """Return the entry as it is stored, or raise InvalidEntry or EntryTooBroad."""
         return self.kind.normalise(text, lets_through=self.lets_through)
+
+    def normalise_plain(self, texts: Sequence[str]) -> list[Entry | None]:
+        """Return the stored form of every text that is in plain form; None: call `normalise`."""
+        return self.kind.normalise_plain(texts, lets_through=self.lets_through)
 
     def spell(self, text: str) -> Entry:
         """Return the entry as it would be stored, however broad: for finding and deleting."""

@@ -35,12 +35,16 @@ def read_entries(definition: ListDefinition, texts: Sequence[str]) -> list[Entry
     Where some are invalid and some too broad, the error is InvalidEntry.
     """
     _check_number(texts)
-    entries: list[Entry] = []
+    plain = definition.normalise_plain(texts)
+    entries = [entry for entry in plain if entry is not None]
+    if len(entries) == len(texts):
+        return entries
+    entries.clear()
     details: list[Mapping[str, object]] = []
     invalid = False
-    for index, text in enumerate(texts):
+    for index, (text, entry) in enumerate(zip(texts, plain, strict=True)):
         try:
-            entries.append(definition.normalise(text))
+            entries.append(definition.normalise(text) if entry is None else entry)
         except (InvalidEntry, EntryTooBroad) as error:
             details.append(_detail(index, text, error.message))
             invalid = invalid or isinstance(error, InvalidEntry)
@@ -100,13 +104,7 @@ class Lists:
         entries = read_entries(definition, [each.entry for each in inputs])
         last = dict(zip(entries, range(len(inputs)), strict=True))  # of equal entries the last wins
         if last:
-            chosen = [(entry, inputs[index], index) for entry, index in sorted(last.items())]
-            changes = Changes(
-                [entry for entry, _, _ in chosen],
-                [UNSET if each.comment is UNSET else json_text(each.comment) for _, each, _ in chosen],
-                [_expiry(each, index) for _, each, index in chosen],
-            )
-            await self._store.add(scope, definition, changes, stamp_of(actor))
+            await self._store.add(scope, definition, changes_of(last, inputs), stamp_of(actor))
         return len(last)
 
     async def delete_entries(self, scope: ListScope, list_name: str, texts: Sequence[str], actor: Actor) -> int:
@@ -142,6 +140,19 @@ def stamp_of(actor: Actor, action: str = "") -> Stamp:
 def time_text(moment: datetime) -> str:
     """Return the moment as every time of a list is kept and shown: UTC, milliseconds, 24 characters."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+def changes_of(last: Mapping[Entry, int], inputs: Sequence[ListEntryInput]) -> Changes:
+    """Return what the store writes: every entry with the comment and expiry of the input that counts for it."""
+    names = sorted(last)
+    order = [last[name] for name in names]
+    comments = [inputs[index].comment for index in order]
+    # Most calls repeat a few comments, and set no expiry.
+    texts = {each: each if each is UNSET else json_text(each) for each in set(comments)}
+    expiries: Sequence[str | UnsetType | None] = [UNSET] * len(order)
+    if any(each.expires is not UNSET for each in inputs):
+        expiries = [_expiry(inputs[index], index) for index in order]
+    return Changes(names, [texts[each] for each in comments], expiries)
 
 
 def _expiry(each: ListEntryInput, index: int) -> str | UnsetType | None:

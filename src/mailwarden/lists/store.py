@@ -184,7 +184,10 @@ FROM counted WHERE deleted > 0
 
 def joined(values: Sequence[str | UnsetType | None]) -> str:
     """Return the values as one text that the statements split; unset and None become NULL."""
-    text = MARK.join([value if isinstance(value, str) else NULL for value in values])
+    try:
+        text = MARK.join(cast("Sequence[str]", values))
+    except TypeError:
+        text = MARK.join([value if isinstance(value, str) else NULL for value in values])
     if text.count(MARK) != len(values) - 1:
         raise ValueError("a value holds the mark that stands between values")
     return text
@@ -366,10 +369,12 @@ async def _write(connection: Connection, list_id: int, changes: Changes, stamp: 
     """Write the changes and return how many of the entries are new."""
     entries, total = joined(changes.entries), len(changes.entries)
     unset = changes.comments.count(UNSET), changes.expiries.count(UNSET)
-    recorded = stamp.action or "add", joined(["" if each is None else each for each in changes.expiries])
+    expiries = recorded = joined(changes.expiries)
+    if None in changes.expiries:
+        recorded = joined(["" if each is None else each for each in changes.expiries])
     row = await connection.fetchrow(
-        UPSERTS[not unset[0], not unset[1]], list_id, entries, joined(changes.comments), joined(changes.expiries),
-        stamp.moment, stamp.author, *audit, *recorded,
+        UPSERTS[not unset[0], not unset[1]], list_id, entries, joined(changes.comments), expiries,
+        stamp.moment, stamp.author, *audit, stamp.action or "add", recorded,
     )  # fmt: skip
     for statement, values, missing in (
         (SET_COMMENTS, changes.comments, unset[0]),

@@ -4,7 +4,7 @@ Security: works on hostile text; bounded by number and length, and it never rais
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from heapq import merge
 from pathlib import Path
@@ -209,6 +209,19 @@ def is_public_suffix(domain: str) -> bool:
     if domain in rules or f"*.{domain}" in rules:
         return f"!{domain}" not in rules
     return f"*.{domain.partition('.')[2]}" in rules and f"!{domain}" not in rules
+
+
+def may_be_public_suffixes(names: Sequence[str]) -> bool:
+    """Return whether one of many names may be a public suffix; False is certain and cheap."""
+    exact, above = _suffix_names()
+    return not (exact.isdisjoint(names) and above.isdisjoint([name.partition(".")[2] for name in names]))
+
+
+@lru_cache(maxsize=1)
+def _suffix_names() -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names that a rule has, and those of them below which every name is a public suffix."""
+    above = frozenset(rule[2:] for rule in _suffix_rules() if rule.startswith("*."))
+    return _suffix_rules() | above, above
 
 
 @lru_cache(maxsize=1)

@@ -7,7 +7,6 @@ is guessed: an invalid number or time is rejected, not read as something similar
 import json
 import re
 from collections.abc import Iterable
-from functools import cache
 from typing import Never, TypeVar, cast
 
 import msgspec
@@ -55,6 +54,7 @@ def convert(value: dict[str, object], kind: type[T]) -> T:
 
 
 _encode = msgspec.json.Encoder().encode
+_decoders: dict[type, object] = {}
 
 
 def read_plain(raw: bytes, kind: type[T]) -> T | None:
@@ -67,15 +67,17 @@ def read_plain(raw: bytes, kind: type[T]) -> T | None:
     if b"\\" in raw:
         return None
     try:
-        record = cast("T", _decoder(kind).decode(raw))
+        record = _decoder(kind).decode(raw)
     except ValueError:  # an error of msgspec, or bad UTF-8
         return None
     return record if _encode(record).count(b'"') == raw.count(b'"') else None
 
 
-@cache
-def _decoder(kind: type[object]) -> msgspec.json.Decoder[object]:
-    return msgspec.json.Decoder(kind)
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    known = _decoders.get(kind)
+    if known is None:
+        known = _decoders[kind] = msgspec.json.Decoder(kind)
+    return cast("msgspec.json.Decoder[T]", known)
 
 
 def violation_at(pointer: str, problem: str) -> SchemaViolation:

@@ -76,7 +76,7 @@ PIECES = [
 
 
 @st.composite
-def damaged(draw: st.DrawFn) -> bytes:
+def damaged(draw):
     """Return a document with a piece put in place of some of its bytes."""
     raw = draw(DOCUMENT)
     start = draw(st.integers(0, len(raw)))

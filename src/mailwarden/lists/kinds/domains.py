@@ -4,18 +4,20 @@ Security: reads names that senders choose. A name in a message is never rejected
 """
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import idna
 
 from mailwarden.errors import EntryTooBroad, InvalidEntry
-from mailwarden.lists.kinds.kind import Kind, refang
-from mailwarden.message.urls import is_public_suffix
+from mailwarden.lists.kinds.kind import Kind, PlainForm, refang
+from mailwarden.message.urls import is_public_suffix, may_be_public_suffixes
 
 MAX_DOMAIN = 253
 # Underscores are no part of a host's name by the book, yet hosts with them exist and send mail.
-_DOMAIN = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+DOMAIN_PATTERN = r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_DOMAIN = re.compile(DOMAIN_PATTERN, re.ASCII)
 _FREE_MAIL = Path(__file__).parents[1] / "free_mail.txt"
 
 
@@ -61,6 +63,11 @@ def check_domain_breadth(entry: str, *, lets_through: bool) -> None:
         raise EntryTooBroad(f"`{domain}` is a public suffix: it would cover the domains of many owners.")
     if lets_through and domain in free_mail_domains():
         raise EntryTooBroad(f"`{domain}` is a free mail domain: name the addresses instead.")
+
+
+def may_be_broad_domains(entries: Sequence[str], *, lets_through: bool) -> bool:
+    """Return whether `check_domain_breadth` may reject one of the entries."""
+    return may_be_public_suffixes(entries) or (lets_through and not free_mail_domains().isdisjoint(entries))
 
 
 @lru_cache(maxsize=1)
@@ -116,4 +123,6 @@ DOMAIN = Kind(
     read=read_domain_entry,
     specificity=label_count,
     check_breadth=check_domain_breadth,
+    plain=PlainForm(DOMAIN_PATTERN),
+    may_be_broad=may_be_broad_domains,
 )

@@ -1,9 +1,10 @@
 """Hashes of files: SHA-256, SHA-1 and MD5 as lower-case hex."""
 
 import re
+from collections.abc import Sequence
 
 from mailwarden.errors import EntryTooBroad, InvalidEntry
-from mailwarden.lists.kinds.kind import Kind
+from mailwarden.lists.kinds.kind import Kind, PlainForm
 
 _LENGTHS = {"sha256": 64, "sha1": 40, "md5": 32}
 _NAMED = re.compile(r"(sha-?256|sha-?1|md5) ?[:=] ?", re.IGNORECASE)
@@ -48,6 +49,11 @@ def check_hash_breadth(entry: str, *, lets_through: bool) -> None:
         raise EntryTooBroad("This is the hash of the empty file: it would match every empty attachment.")
 
 
+def may_be_empty_file(entries: Sequence[str], *, lets_through: bool) -> bool:
+    del lets_through
+    return not _EMPTY_FILE.isdisjoint(entries)
+
+
 HASH = Kind(
     name="hash",
     form="The SHA-256, SHA-1 or MD5 of a file in hexadecimal digits.",
@@ -62,6 +68,8 @@ HASH = Kind(
     read=read_hash,
     specificity=len,
     check_breadth=check_hash_breadth,
+    plain=PlainForm("[0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{32}"),
+    may_be_broad=may_be_empty_file,
 )
 SHA256 = Kind(
     name="sha256",
@@ -75,4 +83,6 @@ SHA256 = Kind(
     read=read_sha256,
     specificity=len,
     check_breadth=check_hash_breadth,
+    plain=PlainForm("[0-9a-f]{64}"),
+    may_be_broad=may_be_empty_file,
 )

@@ -4,15 +4,18 @@ Security: reads text from feeds and senders. Every step is linear and the text i
 """
 
 import re
-from collections.abc import Callable
-from typing import NewType, Protocol
+from collections.abc import Callable, Sequence
+from typing import NewType, Protocol, cast
 from unicodedata import normalize
 
+import re2
 from msgspec import Struct
 
 from mailwarden.errors import InvalidEntry
 
 MAX_ENTRY = 2_000
+MAX_PLAIN = 253  # characters, so that no domain is too long
+_PLAIN_STEP = 100  # texts that are read one by one if one of them is not in plain form
 # White space, and the invisible marks that copying out of a page or a file leaves at the ends.
 _TRIMMED = "".join(character for character in map(chr, range(0x3001)) if character.isspace()) + "\u200b\u2060\ufeff"
 # C0, DEL, C1, separators of lines, and overrides of direction.
@@ -85,8 +88,51 @@ class BreadthCheck(Protocol):
     def __call__(self, entry: str, *, lets_through: bool) -> None: ...
 
 
+class PlainForm:
+    """Recognises texts that are entries already: one pattern over many of them costs a tenth of reading each.
+
+    `line` is an RE2 pattern of texts for which `Kind.read` certainly returns the text without the prefixes `dropped`,
+    which occur nowhere else in it.
+    """
+
+    def __init__(self, line: str, dropped: Sequence[str] = ()) -> None:
+        options = re2.Options()
+        options.never_capture = True
+        self._lines = cast("_Pattern", re2.compile(rf"(?:(?:{line})\n)*", options))
+        self._dropped = dropped
+
+    def stored(self, texts: Sequence[str]) -> Sequence[str] | None:
+        """Return the stored forms, if all texts are in plain form."""
+        lines = "\n".join(texts) + "\n"
+        if not lines.isascii() or max(map(len, texts)) > MAX_PLAIN or lines.count("\n") != len(texts):
+            return None
+        if self._lines.fullmatch(lines) is None:
+            return None
+        if not any(prefix in lines for prefix in self._dropped):
+            return texts
+        for prefix in self._dropped:
+            lines = lines.replace(prefix, "")
+        return lines.split("\n")[:-1]
+
+
+class _Pattern(Protocol):
+    def fullmatch(self, text: str) -> object | None: ...
+
+
+class BreadthDoubt(Protocol):
+    """Returns whether one of many entries in plain form may be too broad; False is certain."""
+
+    def __call__(self, entries: Sequence[str], *, lets_through: bool) -> bool: ...
+
+
 def never_too_broad(entry: str, *, lets_through: bool) -> None:
     """Accept the entry: no entry of this kind is too broad."""
+
+
+def no_doubt(entries: Sequence[str], *, lets_through: bool) -> bool:
+    """Return False: no entry of this kind in plain form is too broad."""
+    del entries, lets_through
+    return False
 
 
 def itself(entry: str) -> str:
@@ -99,6 +145,9 @@ class Kind(Struct, frozen=True):
     `read` takes a cleaned text to the stored form or raises InvalidEntry; `check_breadth` raises EntryTooBroad;
     `specificity` orders entries of this kind that match one value; `key` is what a message's candidates are
     looked up by. Reading what was read, and so normalising, changes nothing the second time.
+
+    `plain` and `may_be_broad` are shortcuts for many entries. Entries that they leave open are read and checked one by
+    one.
     """
 
     name: str
@@ -108,6 +157,8 @@ class Kind(Struct, frozen=True):
     specificity: Callable[[str], int]
     check_breadth: BreadthCheck = never_too_broad
     key: Callable[[str], str] = itself
+    plain: PlainForm | None = None
+    may_be_broad: BreadthDoubt = no_doubt
 
     def spell(self, text: str) -> Entry:
         """Return the stored form without the breadth check, so that entries stored under older rules can be deleted."""
@@ -121,3 +172,15 @@ class Kind(Struct, frozen=True):
         entry = self.spell(text)
         self.check_breadth(entry, lets_through=lets_through)
         return entry
+
+    def normalise_plain(self, texts: Sequence[str], *, lets_through: bool = False) -> list[Entry | None]:
+        """Return the stored form of each text, or None for those that `normalise` must read."""
+        found: list[Entry | None] = []
+        for start in range(0, len(texts), _PLAIN_STEP):
+            some = texts[start : start + _PLAIN_STEP]
+            stored = self.plain.stored(some) if self.plain is not None else None
+            if stored is None or self.may_be_broad(stored, lets_through=lets_through):
+                found.extend([None] * len(some))
+            else:
+                found.extend(cast("Sequence[Entry]", stored))
+        return found

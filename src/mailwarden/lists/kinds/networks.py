@@ -12,8 +12,14 @@ from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 from msgspec import Struct
 
 from mailwarden.errors import EntryTooBroad, InvalidEntry
-from mailwarden.lists.kinds.domains import check_domain_breadth, label_count, read_domain
-from mailwarden.lists.kinds.kind import Kind, refang
+from mailwarden.lists.kinds.domains import (
+    DOMAIN,
+    check_domain_breadth,
+    label_count,
+    may_be_broad_domains,
+    read_domain,
+)
+from mailwarden.lists.kinds.kind import Kind, PlainForm, refang
 
 MIN_IPV4_PREFIX = 8
 MIN_IPV6_PREFIX = 19
@@ -149,6 +155,7 @@ IP = Kind(
     read=read_network,
     specificity=prefix_length,
     check_breadth=check_network_breadth,
+    plain=PlainForm(_IPV4.pattern),
 )
 DOMAIN_OR_IP = Kind(
     name="domain-or-ip",
@@ -161,4 +168,6 @@ DOMAIN_OR_IP = Kind(
     read=read_domain_or_network,
     specificity=domain_or_network_specificity,
     check_breadth=check_domain_or_network_breadth,
+    plain=DOMAIN.plain,
+    may_be_broad=may_be_broad_domains,
 )

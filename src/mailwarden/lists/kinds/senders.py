@@ -7,11 +7,20 @@ import re
 from unicodedata import normalize
 
 from mailwarden.errors import InvalidEntry
-from mailwarden.lists.kinds.domains import check_domain_breadth, fold_domain, label_count, read_domain, wildcards_above
-from mailwarden.lists.kinds.kind import Kind, refang
+from mailwarden.lists.kinds.domains import (
+    DOMAIN_PATTERN,
+    check_domain_breadth,
+    fold_domain,
+    label_count,
+    may_be_broad_domains,
+    read_domain,
+    wildcards_above,
+)
+from mailwarden.lists.kinds.kind import Kind, PlainForm, refang
 
 MAX_LOCAL = 256  # longer than the standard's 64: senders of mailings use more
 _LOCAL = re.compile(r"[^\s\"(),:;<>@\[\\\]*]{1,256}")
+_PLAIN = PlainForm(f"(?:[a-z0-9._+=-]+@)?{DOMAIN_PATTERN}")
 _ADDRESS, _DOMAIN, _BELOW = 3_000, 2_000, 1_000
 
 
@@ -119,6 +128,8 @@ SENDER = Kind(
     read=read_sender,
     specificity=sender_specificity,
     check_breadth=check_sender_breadth,
+    plain=_PLAIN,
+    may_be_broad=may_be_broad_domains,
 )
 RECIPIENT = Kind(
     name="recipient",
@@ -131,4 +142,6 @@ RECIPIENT = Kind(
     read=read_recipient,
     specificity=sender_specificity,
     check_breadth=check_recipient_breadth,
+    plain=_PLAIN,
+    may_be_broad=may_be_broad_domains,
 )

@@ -10,14 +10,16 @@ from urllib.parse import quote, unquote
 
 from mailwarden.errors import InvalidEntry
 from mailwarden.lists.kinds.domains import (
+    DOMAIN_PATTERN,
     MAX_DOMAIN,
     check_domain_breadth,
     fold_domain,
     label_count,
+    may_be_broad_domains,
     read_domain,
     wildcards_above,
 )
-from mailwarden.lists.kinds.kind import MAX_ENTRY, Kind, drop_invisible, refang
+from mailwarden.lists.kinds.kind import MAX_ENTRY, Kind, PlainForm, drop_invisible, refang
 from mailwarden.lists.kinds.networks import pack_ip, write_ip
 
 _NUMBER = re.compile(r"0x[0-9a-f]{0,16}|[0-9]{1,16}", re.ASCII)
@@ -63,6 +65,11 @@ _PLAIN = re.compile(
     r"h(?:tt|xx)ps?://((?:[a-z0-9_-]+\.)+[a-z][a-z0-9-]*)"
     r"(?:/((?:[A-Za-z0-9_~!$&'()+,;=:@-][A-Za-z0-9_.~!$&'()+,;=:@-]*(?:/(?=[^/.?#])|(?=/?(?:[?#]|$))))*)/?)?"
     r"(?:\?([A-Za-z0-9_.~!$&'()+,;=:@/?-]*))?(?:#[ -~]*)?"
+)
+# An entry whose host, path and query stay as they are.
+_PLAIN_ENTRY = PlainForm(
+    rf"(?:https?://)?{DOMAIN_PATTERN}(?:/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)*(?:\?[A-Za-z0-9_.~&=-]+)?",
+    dropped=("https://", "http://"),
 )
 _QUERY, _PAGE, _BELOW_PATH, _HOST, _BELOW_HOST = (rank * 100_000 for rank in (5, 4, 3, 2, 1))
 
@@ -292,4 +299,6 @@ URL = Kind(
     read=read_url,
     specificity=url_specificity,
     check_breadth=check_url_breadth,
+    plain=_PLAIN_ENTRY,
+    may_be_broad=may_be_broad_domains,
 )
