@@ -28,6 +28,7 @@ PARAMETERS = (
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m rig", description=__doc__)
     parser.add_argument("what", choices=("engines", "run"), help="the servers alone, or the product with them")
+    parser.add_argument("--separate", action="store_true", help="abby and guard as two processes (default: one)")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where everything is kept (default: ./run)")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
@@ -39,7 +40,7 @@ def main() -> int:
                 _show_engines(engines)
                 _wait()
             else:
-                _run_product(folder, engines)
+                _run_product(folder, engines, one_process=not arguments.separate)
     except RigError as error:
         print(error, file=sys.stderr)
         return 1
@@ -48,10 +49,12 @@ def main() -> int:
     return 0
 
 
-def _run_product(folder: Path, engines: Engines) -> None:
+def _run_product(folder: Path, engines: Engines, *, one_process: bool) -> None:
     _say("setting up abby and guard")
     database_url = engines.postgresql.create_database("mailwarden")
-    product = install_product(folder, engines, database_url, abby_port=ABBY_PORT, guard_port=GUARD_PORT)
+    product = install_product(
+        folder, engines, database_url, abby_port=ABBY_PORT, guard_port=GUARD_PORT, one_process=one_process
+    )
     with product:
         product.start()
         _show_engines(engines)
@@ -65,7 +68,7 @@ def _show_engines(engines: Engines) -> None:
 
 
 def _show_product(folder: Path, engines: Engines, product: Product) -> None:
-    for service in product.services:
+    for service in (product.abby, *product.guards):
         print(f"{service.name:12}{service.url}")
     # Sessions and passkeys belong to the host name of the setup link; browsers reject passkeys for an IP address.
     console = product.setup_link.partition("setup/")[0] or f"{product.url}/console/"

@@ -11,7 +11,12 @@ from tests.conventions.project_files import ROOT
 
 DEBIAN = ROOT / "packaging" / "debian"
 PREFIX = "mailwarden."
-SERVICES = ["mailwarden-abby.service", "mailwarden-guard.service", "mailwarden-guard@.service"]
+SERVICES = [
+    "mailwarden-abby.service",
+    "mailwarden-all.service",
+    "mailwarden-guard.service",
+    "mailwarden-guard@.service",
+]
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
 
 
@@ -52,9 +57,15 @@ def test_the_exposure_is_at_most_one_and_a_half(units: Path, unit: str) -> None:
 
 
 def test_both_guard_units_differ_in_their_folders_alone(units: Path) -> None:
-    one, many = ((units / name).read_text() for name in SERVICES[1:])
+    one, many = ((units / name).read_text() for name in SERVICES[2:])
     body = many.partition("[Unit]")[2].replace("-%i", "").replace(" (%i)", "")
     assert body == one.partition("[Unit]")[2]
+
+
+def test_the_unit_of_both_confines_them_like_the_unit_of_guard(units: Path) -> None:
+    both, guard = ((units / name).read_text() for name in SERVICES[1:3])
+    assert both.partition("[Service]")[2] == guard.partition("[Service]")[2].replace("serve guard", "serve all")
+    assert "Conflicts=mailwarden-abby.service mailwarden-guard.service\n" in both
 
 
 @pytest.mark.parametrize("unit", SERVICES)

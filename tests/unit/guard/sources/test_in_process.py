@@ -48,7 +48,7 @@ def scan_of(size: int = 100, seconds: float = 5.0) -> LocalScan:
 
 def source(processing: Processing | None, tmp_path, **limits):
     admission = Admission(**{"maximum": 1, "threshold": 1, "max_delay": 0.0, "max_bytes": 1_000, **limits})
-    api = processing and RestApi(admission, cast("Any", processing), tmp_path, 3.0, NO_TRACING)
+    api = None if processing is None else RestApi(admission, cast("Any", processing), tmp_path, 3.0, NO_TRACING)
     metrics = Metrics()
     guard = InProcess(api, HttpApp([], metrics), cast("Any", SimpleNamespace), lambda: b"[]")
     return guard, metrics
