@@ -10,7 +10,7 @@ import asyncio
 import math
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -33,6 +33,7 @@ from mailwarden.lists.replica.writer import (
     ReplicaWriter,
     WholeCopy,
 )
+from mailwarden.lists.store import ARRAY, MARK, NULL, joined
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.periodic_task import end_tasks
@@ -53,8 +54,9 @@ SELECT pg_current_snapshot()::text AS snapshot, extract(epoch FROM now())::float
 _LISTS = "SELECT list_id, tenant, name, entries FROM lists WHERE entries > 0"
 _SOME_LISTS = "SELECT list_id, tenant, name, entries FROM lists WHERE list_id = ANY ($1::integer[])"
 _COPY = "SELECT list_id, entry, expires, comment FROM list_entries ORDER BY list_id, entry"
-_CHANGES = """
-SELECT change, transaction::text AS transaction, list_id, entries FROM (
+# Entries travel as one text in both directions: the driver looks at every element of an array and at every row.
+_CHANGES = r"""
+SELECT change, transaction::text AS transaction, list_id, array_to_string(entries, E'\x1f') AS entries FROM (
     SELECT *, sum(touched) OVER (ORDER BY transaction, change) - touched AS before FROM (
         SELECT change, transaction, list_id, entries, touched FROM list_changes
         WHERE transaction >= pg_snapshot_xmin($1::text::pg_snapshot)
@@ -64,11 +66,14 @@ SELECT change, transaction::text AS transaction, list_id, entries FROM (
     ) AS page
 ) AS summed WHERE before < $5 ORDER BY transaction, change
 """
-_PRESENT = """
-SELECT kept.list_id, kept.entry, kept.expires, kept.comment
-FROM unnest($1::integer[], $2::text[]) AS given (list_id, entry)
-JOIN list_entries AS kept ON kept.list_id = given.list_id AND kept.entry = given.entry
-"""
+_PRESENT = rf"""
+SELECT given.list_id,
+       string_agg(kept.entry || E'\x1f' || coalesce(kept.expires, '') || E'\x1f' || kept.comment, E'\x1e') AS present
+FROM unnest({ARRAY.format(1)}::integer[], {ARRAY.format(2)}) AS given (list_id, entry) CROSS JOIN LATERAL (
+    SELECT entry, expires, comment FROM list_entries
+    WHERE list_id = given.list_id AND entry = given.entry OFFSET 0
+) AS kept GROUP BY given.list_id
+"""  # noqa: S608 -- put together from constants
 # Reads the oldest only, and deletes those beyond the retention.
 _PURGE = """
 WITH oldest AS (SELECT change FROM list_changes ORDER BY change LIMIT $1)
@@ -112,19 +117,20 @@ class Snapshot:
                 return
             touched: dict[int, set[str]] = {}
             for row in rows:
-                entries = cast("Sequence[str]", row["entries"])
-                touched.setdefault(cast("int", row["list_id"]), set()).update(entries)
+                names = touched.setdefault(cast("int", row["list_id"]), set())
+                if entries := cast("str", row["entries"]):
+                    names.update(entries.split(MARK))
             yield await self._look_at(touched)
             transaction, change = cast("str", rows[-1]["transaction"]), cast("int", rows[-1]["change"])
 
     async def _look_at(self, touched: dict[int, set[str]]) -> list[ListChange]:
         lists = {row.list_id: row for row in map(_list_row, await self._connection.fetch(_SOME_LISTS, [*touched]))}
-        pairs = sorted((list_id, entry) for list_id in lists for entry in touched[list_id])
+        numbers = [str(list_id) for list_id in lists for _ in touched[list_id]]
+        entries = [entry for list_id in lists for entry in sorted(touched[list_id])]
         present: dict[int, list[EntryRow]] = {}
-        numbers, entries = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        for row in await self._connection.fetch(_PRESENT, numbers, entries) if pairs else ():
-            entry = EntryRow(cast("str", row["entry"]), cast("str | None", row["expires"]), cast("str", row["comment"]))
-            present.setdefault(cast("int", row["list_id"]), []).append(entry)
+        for row in await self._connection.fetch(_PRESENT, joined(numbers), joined(entries)) if entries else ():
+            lines = cast("str", row["present"]).split(NULL)
+            present[cast("int", row["list_id"])] = [EntryRow(*line.split(MARK)) for line in lines]
         changes = []
         for list_id, names in touched.items():
             found = present.get(list_id, [])

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from uuid import UUID
 
@@ -216,12 +217,15 @@ class ReplicaWriter:
         assert self._comments is not None
         absent = [place_of(kind_name, entry) for entry in change.absent]
         file.executemany(_DELETE_ENTRY, ((row.list_id, *place) for place in absent))
-        present = sorted(
-            (row.list_id, *place_of(kind_name, each.entry), epoch_of(each.expires), self._comments.place(each.comment))
-            for each in change.present
-        )
+        list_id, place_comment, plain = row.list_id, self._comments.place, is_plain(kind_name)
+        present: list[_Values] = []
+        for each in change.present:
+            key, stored = (each.entry.encode(), "") if plain else place_of(kind_name, each.entry)
+            expires = epoch_of(each.expires) if each.expires else None
+            present.append((list_id, key, stored, expires, place_comment(each.comment)))
+        present.sort(key=_place)
         if self._filter is not None:
-            self._filter.add(row.list_id, (key for _, key, _, _, _ in present))
+            self._filter.add(list_id, [values[1] for values in present])
         file.executemany(_SET_ENTRY, present)
         known = file.execute("SELECT prefixes FROM lists WHERE list_id = ? AND entries > 0", (row.list_id,)).fetchone()
         lengths = msgspec.json.decode(known[0], type=PrefixLengths) if known else PrefixLengths((), ())
@@ -262,6 +266,7 @@ _FIRST_VERSION = 1
 _ADD = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
 
 _Values = tuple[int, bytes, str, int | None, int | str]
+_place = itemgetter(1, 2)
 
 
 class WholeCopy:
