@@ -92,6 +92,12 @@ bench-scan: ## Measure scanning against the bare engines (MESSAGES=folder of .em
 bench-growth: ## Measure CPU and memory from 5 KB to 50 MB against Rspamd and clamd (MORE="--largest 1000000")
 	@$(BIN)/python -m bench.growth $(MORE)
 
+bench-budget: ## Measure the CPU of each step of a worker against its budget
+	@$(BIN)/python -m bench.budget
+
+bench-profile: ## Print where a worker spends its CPU, function by function (MORE="--messages folder --size 50k")
+	@$(BIN)/python -m bench.worker_profile $(MORE)
+
 bench-smtp: ## Measure Postfix with guard against Postfix with Rspamd's own milter (MESSAGES=folder of .eml files)
 	@$(BIN)/python -m bench.smtp $(if $(MESSAGES),--messages $(MESSAGES))
 

@@ -35,7 +35,7 @@ _SPACE = re.compile(r"\s+")
 _COLON = re.compile(r"://(?<=[pPsS\u017f]://)")
 _WWW = re.compile(r"[wW][wW]{2}\.")
 _SCHEME_BEFORE = re.compile(r"(?:https?|ftp)$", re.IGNORECASE)
-_LONGEST_SCHEME = 5
+_SCHEME_LENGTH = 5  # of `https`
 _SCHEME = re.compile(r"\s*([a-z][a-z0-9+.-]{0,30}):", re.IGNORECASE)
 _AUTHORITY_END = re.compile(r"[/?#\\]")
 _DROPPED = {ord(character): None for character in "\t\r\n\u00ad\u200b\u200c\u200d\u2060\ufeff"}
@@ -73,7 +73,7 @@ def _written_urls(text: str) -> Iterator[str]:
     for mark in merge(_COLON.finditer(text), _WWW.finditer(text), key=_start_of):
         start = mark.start()
         if mark[0] == "://":
-            scheme = _SCHEME_BEFORE.search(text[max(start - _LONGEST_SCHEME, end, 0) : start])
+            scheme = _SCHEME_BEFORE.search(text[max(start - _SCHEME_LENGTH, end, 0) : start])
             if scheme is None:
                 continue
             start -= len(scheme[0])

@@ -1,0 +1,87 @@
+"""`make bench-profile`: where a worker spends its CPU time, function by function.
+
+Runs the worker's steps in this process on messages that are all different, and notes the Python call stack each
+millisecond of CPU time. `alone` is the time in a function itself and in the C code that it calls, `with callees`
+includes the Python functions that it calls.
+"""
+
+import argparse
+import signal
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from bench.messages import read_messages
+from bench.variation import Variation
+from mailwarden.analysis.pipeline.worker_steps import Job, examine
+
+EVERY = 0.001
+WARM_UP = 60
+
+
+class Sampler:
+    """Counts the functions on the call stack."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.alone: Counter[str] = Counter()
+        self.with_callees: Counter[str] = Counter()
+
+    def note(self, _: int, frame: FrameType | None) -> None:
+        names = []
+        while frame is not None:
+            names.append(_name(frame))
+            frame = frame.f_back
+        self.samples += 1
+        self.alone[names[0]] += 1
+        self.with_callees.update(set(names))
+
+
+def _name(frame: FrameType) -> str:
+    path = frame.f_code.co_filename
+    for folder in ("site-packages/", "mailwarden/", "lib/"):
+        path = path.rpartition(folder)[2]
+    return f"{path} {frame.f_code.co_qualname}"
+
+
+def sample(messages: Sequence[bytes]) -> tuple[Sampler, float]:
+    """Return the samples and the microseconds of CPU a message."""
+    sampler = Sampler()
+    signal.signal(signal.SIGPROF, sampler.note)
+    signal.setitimer(signal.ITIMER_PROF, EVERY, EVERY)
+    began = time.process_time()
+    try:
+        examine_all(messages)
+    finally:
+        used = time.process_time() - began
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    return sampler, used / len(messages) * 1e6
+
+
+def examine_all(messages: Sequence[bytes]) -> None:
+    for message in messages:
+        for _ in examine(Job(message)):
+            pass
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, epilog="Example: python -m bench.worker_profile --size 50k")
+    parser.add_argument("--messages", type=Path, help="folder with 5k_*.eml and 50k_*.eml (default: made here)")
+    parser.add_argument("--size", choices=["5k", "50k"], default="5k", help="which of them (default: %(default)s)")
+    parser.add_argument("--count", type=int, default=500, help="messages (default: %(default)s)")
+    parser.add_argument("--lines", type=int, default=40, help="functions to print (default: %(default)s)")
+    arguments = parser.parse_args()
+    variation = Variation(read_messages(arguments.messages)[arguments.size])
+    examine_all(variation.take(WARM_UP))
+    sampler, used = sample(variation.take(arguments.count))
+    print(f"{arguments.size}: {used:.0f} us of CPU a message, {sampler.samples} samples")
+    for title, counts in (("alone", sampler.alone), ("with callees", sampler.with_callees)):
+        print(f"\nus a message, {title}")
+        for name, count in counts.most_common(arguments.lines):
+            print(f"{count / sampler.samples * used:7.0f}  {name}")
+
+
+if __name__ == "__main__":
+    main()
