@@ -97,6 +97,7 @@ _IN_PAGE = re.compile(
 _PRESCANNED = 8_192  # bytes of a page in which clients look for its charset; the standard asks for 1,024
 _READABLE = re.compile(rb"[A-Za-z0-9 \r\n\t]+")
 _SAMPLE = 16_384
+_SURROGATE = re.compile("[\ud800-\udfff]")
 # cp1047 is cp037 with six characters in other places.
 _FROM_CP1047 = bytes.maketrans(b"\xad\xbd\x5f\xb0\xba\xbb", b"\xba\xbb\xb0\x5f\xad\xbd")
 _CN_RUN = re.compile(rb"\x1b\$\)([A-Z])|\x1b\$[*+]([A-Z])|(\x0e[^\x0f\n]*)|\x0f|\x1bN(..)")
@@ -253,6 +254,8 @@ def _decode(content: bytes, codec: str) -> str:
         return _guess(content)
     if codec in _EBCDIC:
         return text.replace("\x85", "\n")
+    if codec == "utf_7":  # Python's decoder lets half of a surrogate pair through, which no text has
+        text = _SURROGATE.sub("\ufffd", text)
     return text.removeprefix("\ufeff")
 
 

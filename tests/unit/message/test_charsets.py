@@ -85,5 +85,12 @@ def test_of_two_labels_both_count(first, second):
 
 @given(st.binary(max_size=300), st.sampled_from(["", "utf-7", "hz", "iso-2022-cn", "cp1047", "utf-16", "big5", "no"]))
 def test_any_bytes_have_few_readings(content, label):
-    assert 1 <= len(readings(content, (label, "utf-8"), page=True, saved=True)) <= 16
+    found = readings(content, (label, "utf-8"), page=True, saved=True)
+    assert 1 <= len(found) <= 16
+    assert all(text.encode() is not None for text in found), "no half of a surrogate pair"
     unread_charset(content, (label,))
+
+
+def test_half_of_a_surrogate_pair_is_replaced():
+    assert "\ufffd verify" in readings(b"+2D0- verify", ("utf-7",))
+    assert "\U0001f600 verify" in readings(b"+2D3eAA- verify", ("utf-7",))
