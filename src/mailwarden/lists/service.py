@@ -150,7 +150,7 @@ def changes_of(last: Mapping[Entry, int], inputs: Sequence[ListEntryInput]) -> C
     # Most calls repeat a few comments, and set no expiry.
     texts = {each: each if each is UNSET else json_text(each) for each in set(comments)}
     expiries: Sequence[str | UnsetType | None] = [UNSET] * len(order)
-    if any(each.expires is not UNSET for each in inputs):
+    if [each.expires for each in inputs].count(UNSET) < len(inputs):
         expiries = [_expiry(inputs[index], index) for index in order]
     return Changes(names, [texts[each] for each in comments], expiries)
 

@@ -184,6 +184,8 @@ FROM counted WHERE deleted > 0
 
 def joined(values: Sequence[str | UnsetType | None]) -> str:
     """Return the values as one text that the statements split; unset and None become NULL."""
+    if values and values.count(UNSET) == len(values):
+        return MARK.join([NULL] * len(values))
     try:
         text = MARK.join(cast("Sequence[str]", values))
     except TypeError:
