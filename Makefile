@@ -89,6 +89,9 @@ contracts:
 bench-scan: ## Measure scanning against the bare engines (MESSAGES=folder of .eml files)
 	@$(BIN)/python -m bench.scan $(if $(MESSAGES),--messages $(MESSAGES))
 
+bench-peers: ## Measure scanning against plain Rspamd and SpamAssassin's spamd (MESSAGES=folder, MORE="--without-spamd")
+	@$(BIN)/python -m bench.peers $(if $(MESSAGES),--messages $(MESSAGES)) $(MORE)
+
 bench-growth: ## Measure CPU and memory from 5 KB to 50 MB against Rspamd and clamd (MORE="--largest 1000000")
 	@$(BIN)/python -m bench.growth $(MORE)
 

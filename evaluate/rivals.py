@@ -5,10 +5,12 @@ import json
 import re
 import shutil
 import socket
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Protocol
 
-from evaluate.corpus import Submission
 from mailwarden.analysis.engines.rspamd import split_answer
+from mailwarden.model.envelope import Envelope
 from rig.ports import free_port
 from rig.process import ServerProcess
 
@@ -17,13 +19,25 @@ PATIENCE = 60.0
 _SPAMD_SCORE = re.compile(rb"^Spam: \w+ ; (-?[\d.]+) / ", re.MULTILINE)
 
 
+class Posted(Protocol):
+    """A message with its envelope."""
+
+    @property
+    def raw(self) -> bytes: ...
+    @property
+    def envelope(self) -> Envelope: ...
+
+
+Score = Callable[[Posted], Awaitable[float | None]]
+
+
 class PlainRspamd:
     """Calls Rspamd as an MTA with the stock configuration does: the whole envelope, and none of our settings."""
 
     def __init__(self, address: str) -> None:
         self._path = address.removeprefix("unix:")
 
-    async def score(self, posted: Submission) -> float | None:
+    async def score(self, posted: Posted) -> float | None:
         envelope = posted.envelope
         lines = [f"POST /checkv2 HTTP/1.1\r\nHost: rspamd\r\nContent-Length: {len(posted.raw)}", "Connection: close"]
         lines += [f"From: {envelope.sender}", *(f"Rcpt: {address}" for address in envelope.recipients)]
@@ -54,7 +68,7 @@ class SpamAssassin(ServerProcess):
             connection.sendall(b"PING SPAMC/1.5\r\n\r\n")
             return b"PONG" in connection.recv(100)
 
-    async def score(self, posted: Submission) -> float | None:
+    async def score(self, posted: Posted) -> float | None:
         reader, writer = await asyncio.open_connection(HOST, self.port)
         try:
             async with asyncio.timeout(PATIENCE):
