@@ -34,7 +34,7 @@ from mailwarden.serving.http_app import HeadWriter, HttpApp, HttpRequest, finish
 from mailwarden.serving.tls import ServerTls
 from mailwarden.settings.reload import Changes
 from mailwarden.settings.shared import Listen
-from mailwarden.telemetry.logs import get_logger, logging_as
+from mailwarden.telemetry.logs import buffered_logs, get_logger, logging_as
 from mailwarden.telemetry.periodic_task import end_tasks
 
 BACKLOG = 1_024
@@ -353,8 +353,9 @@ async def serve_until_stopped(*services: Service) -> None:
             for service in services:
                 unit = f"mailwarden-{service.program}.socket" if len(services) > 1 else ""
                 await stack.enter_async_context(_listening(service, systemd.inherited_socket(unit)))
-            async with systemd.running():
-                await asked.wait()
+            with buffered_logs():
+                async with systemd.running():
+                    await asked.wait()
             for service in services:
                 _begin_stop(service)
     finally:
