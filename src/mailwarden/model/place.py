@@ -68,11 +68,15 @@ def area(name: str) -> Place:
 
 def place_text(place: Place) -> str:
     """Write a place as an analyst reads it, such as `QR code in page 2 of part 3 (a.zip) > b.pdf`."""
-    part = f"part {place.part} ({place.name})" if place.name else f"part {place.part}"
-    start = place.area or (part if place.part else "")
-    text = " > ".join((start, *(name or "without a name" for name in place.inside)))
+    text = place.area
+    if not text and place.part:
+        text = f"part {place.part} ({place.name})" if place.name else f"part {place.part}"
+    if place.inside:
+        text = " > ".join((text, *(name or "without a name" for name in place.inside)))
     if len(text) > _TEXT:
         text = f"… {text[-_TEXT:]}"
+    if not place.page and place.kind is PlaceKind.FILE:
+        return text
     page = f"page {place.page} of " if place.page else ""
     return f"{_PREFIXES[place.kind]}{page}{text}"
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from mailwarden.model.evidence import Fact, Report, Status
 from mailwarden.model.outcome import Verdict
-from mailwarden.model.place import shorten
+from mailwarden.model.place import WHOLE_MESSAGE, Place, place_text, shorten
 
 FACT_LENGTH = 80
 SENTENCE_LENGTH = 240
@@ -30,14 +30,16 @@ def template_problems(template: str) -> Iterator[str]:
         yield "must not end with a full stop: it is put where the sentence ends"
 
 
-def fill(template: str, facts: Mapping[str, Fact]) -> str:
-    """Insert the facts into a template; a missing fact becomes "unknown"."""
+def fill(template: str, facts: Mapping[str, Fact], place: Place = WHOLE_MESSAGE) -> str:
+    """Insert the facts and the place into a template; a missing fact becomes "unknown"."""
     pieces = _pieces(template)
     if len(pieces) == 1:
         return template
     shown = list(pieces)
-    for place in range(1, len(pieces), 2):
-        shown[place] = show(facts.get(pieces[place], MISSING))
+    for number in range(1, len(pieces), 2):
+        name = pieces[number]
+        fact = place_text(place) or "the message" if name == "place" and name not in facts else facts.get(name, MISSING)
+        shown[number] = show(fact)
     if not pieces[-1]:
         shown[-2] = shown[-2].removesuffix(".")  # a fact may be a sentence; the template has its own full stop
     return "".join(shown)

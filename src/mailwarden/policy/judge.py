@@ -30,7 +30,7 @@ MatchedRule = tuple[Rule, Reason, str]  # the rule, its reason, and the body of 
 
 def judge(evidence: Evidence, policy: Policy) -> Judgement:
     """Apply every rule whose findings are present, and return the verdict with its reasons."""
-    matched = sorted(_join_leading(_apply_restraints(_match_rules(_present(evidence), policy))), key=_by_weight)
+    matched = _sorted(_join_leading(_apply_restraints(_match_rules(_present(evidence), policy))))
     points = _points(matched)
     forces_quarantine = any(_forces_quarantine(rule) for rule, _, _ in matched)
     missing = _missing(evidence, forces_quarantine=forces_quarantine)
@@ -185,8 +185,9 @@ def _matches(present: Mapping[str, Sequence[Occurrence]], policy: Policy) -> Ite
 
 def _is_match(rule: Rule, present: Mapping[str, Sequence[Occurrence]]) -> bool:
     """Return whether a rule matches; its first finding is present."""
-    needs = rule.needs
-    return (len(needs) == 1 or present.keys() >= set(needs)) and present.keys().isdisjoint(rule.unless)
+    if rule.unless and not present.keys().isdisjoint(rule.unless):
+        return False
+    return isinstance(rule.when, str) or all(need in present for need in rule.when)
 
 
 def _reasons(rule: Rule, needs: tuple[str, ...], present: Mapping[str, Sequence[Occurrence]]) -> Iterator[MatchedRule]:
@@ -200,7 +201,7 @@ def _reasons(rule: Rule, needs: tuple[str, ...], present: Mapping[str, Sequence[
         occurrences = [(analyzer, Finding(first.name, first.place, facts))]
     for position, (analyzer, finding) in enumerate(occurrences[:REASONS_PER_RULE]):
         weight = _weight(rule, position)
-        body = fill(rule.summary, {"place": place_text(finding.place) or "the message", **finding.facts})
+        body = fill(rule.summary, finding.facts, finding.place)
         yield rule, Reason(rule.id, analyzer, rule.verdict, weight, sentence(body), finding.place, rule.tag), body
 
 
@@ -239,6 +240,18 @@ def _summarise(
 def _sort_key(occurrence: Occurrence) -> tuple[str, str, str]:
     analyzer, finding = occurrence
     return analyzer, place_text(finding.place), str(sorted(finding.facts.items()))
+
+
+def _sorted(matched: Sequence[MatchedRule]) -> Sequence[MatchedRule]:
+    """Sort by weight; the place decides only between reasons of one rule."""
+    if len({rule.id for rule, _, _ in matched}) == len(matched):
+        return sorted(matched, key=_by_weight_alone)
+    return sorted(matched, key=_by_weight)
+
+
+def _by_weight_alone(item: MatchedRule) -> tuple[int, int, str]:
+    _, reason, _ = item
+    return _ORDER[reason.verdict], -reason.weight, reason.rule
 
 
 def _by_weight(item: MatchedRule) -> tuple[int, int, str, str, str]:
