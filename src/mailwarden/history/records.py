@@ -63,6 +63,8 @@ def _unknown(found: str) -> str:
 
 def replace_unstorable(text: str) -> str:
     """Replace NUL and lone surrogates, which PostgreSQL and UTF-8 cannot hold."""
+    if text.isascii() and "\x00" not in text:
+        return text
     return _UNSTORABLE.sub(_REPLACEMENT, text)
 
 

@@ -77,6 +77,7 @@ def network_term(network: IPv4Network | IPv6Network) -> str:
     return f"ip:{network.supernet(new_prefix=coarser)}"
 
 
+@lru_cache(maxsize=4_096)
 def plain_address(text: str) -> IPv4Address | IPv6Address:
     """Return the address, an IPv4-mapped IPv6 address as IPv4; raise ValueError if it is not an address."""
     address = ip_address(text)

@@ -15,7 +15,7 @@ AMBIGUOUS_SENDER = "structure.ambiguous-sender"
 UNVERIFIED_SENDER = "dns.unverified-sender"
 
 
-class Finding(Struct, frozen=True):
+class Finding(Struct, frozen=True, omit_defaults=True):
     """One finding of an analyzer: its name (`analyzer.what`), its place in the message, and facts to show."""
 
     name: str
@@ -51,7 +51,7 @@ class Status(StrEnum):
     SKIPPED = "skipped"
 
 
-class Report(Struct, frozen=True):
+class Report(Struct, frozen=True, omit_defaults=True):
     """The result of one analyzer for one message."""
 
     analyzer: str

@@ -7,7 +7,7 @@ Option texts hold names chosen by the sender, so they are split from the right, 
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from ipaddress import ip_address, ip_network
 from itertools import chain
@@ -366,8 +366,13 @@ def client_address(envelope: Envelope) -> str:
     None if it is one of a private network: Rspamd would take the message for the network's own, and check nothing
     about its sender, though any relay of ours may have brought it from outside.
     """
+    return _public_address(envelope.remote_address or "")
+
+
+@lru_cache(maxsize=4_096)  # asked three times for each message, and clients recur
+def _public_address(text: str) -> str:
     try:
-        sent_by = ip_address(envelope.remote_address or "")
+        sent_by = ip_address(text)
     except ValueError:
         return ""
     plain = getattr(sent_by, "ipv4_mapped", None) or sent_by
