@@ -8,7 +8,7 @@ import asyncio
 from enum import Enum, auto
 from pathlib import Path
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 
 from mailwarden.errors import (
     BadRequest,
@@ -113,19 +113,27 @@ class BodyClock:
 
     async def next_chunk(self, request: web.BaseRequest) -> bytes:
         """Return the next bytes, or none at the end of the body."""
-        now = asyncio.get_running_loop().time()
-        pace = self._started + self._patience + self._received / MIN_BYTES_PER_SECOND
-        self._timeout.reschedule(min(now + self._patience, pace))
+        content = request.content
         try:
-            chunk = await request.content.readany()
+            chunk = content.read_nowait()
+            if not chunk and not content.at_eof():
+                chunk = await self._wait_for_chunk(content)
         except web.RequestPayloadError:
             raise BadRequest("The body's framing is broken.") from None
         except RuntimeError:  # the stream raises this after its connection was closed
             raise ConnectionResetError("The caller went away.") from None
-        self._timeout.reschedule(None)
         self._received += len(chunk)
         if self._received > self._max_body:
             raise too_large(self._max_body)
+        return chunk
+
+    async def _wait_for_chunk(self, content: StreamReader) -> bytes:
+        """Wait at most as long as the caller may take; bytes that are there already need no timer."""
+        now = asyncio.get_running_loop().time()
+        pace = self._started + self._patience + self._received / MIN_BYTES_PER_SECOND
+        self._timeout.reschedule(min(now + self._patience, pace))
+        chunk = await content.readany()
+        self._timeout.reschedule(None)
         return chunk
 
 
