@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from uuid import UUID
 
 from msgspec import Struct
@@ -101,8 +102,12 @@ class Processing:
         self._learning = learning
         self._policy = policy
         self._history = history
-        self._finished = metrics.counter("guard_requests", "Finished guard requests.", "verdict", "decision")
-        self._engine_seconds = metrics.histogram("engine_scan_seconds", "Seconds an engine took for a scan.", "engine")
+        # Looking a label up costs more than counting.
+        self._finished_as = cache(
+            metrics.counter("guard_requests", "Finished guard requests.", "verdict", "decision").labels
+        )
+        seconds = metrics.histogram("engine_scan_seconds", "Seconds an engine took for a scan.", "engine")
+        self._seconds_of = cache(seconds.labels)
         self._failures = metrics.counter("analyzer_failures", "Analyzers that could not finish.", "analyzer", "kind")
 
     def use(self, parts: ScanParts) -> None:
@@ -217,11 +222,11 @@ class Processing:
     def _measure(self, collected: Collected, engines: frozenset[str]) -> None:
         for report in collected.evidence.reports:
             if report.analyzer in engines and report.status is not Status.SKIPPED:
-                self._engine_seconds.labels(report.analyzer).observe(report.milliseconds / 1000)
+                self._seconds_of(report.analyzer).observe(report.milliseconds / 1000)
 
     def _count(self, finished: FinishedRequest) -> None:
         verdict, decision = finished.judgement.verdict, finished.ruling.decision
-        self._finished.labels(verdict, decision).inc()
+        self._finished_as(verdict, decision).inc()
         for failure in finished.evidence.failures:
             self._failures.labels(failure.analyzer, failure.kind).inc()
             log.warning("analyzer_failed", analyzer=failure.analyzer, kind=failure.kind, sentence=failure.sentence)
