@@ -143,8 +143,11 @@ def is_quick(size: int, chunks: Iterable[bytes]) -> bool:
     """Return whether a message is short text by its raw bytes."""
     if size > QUICK_BYTES:
         return False
-    text = b"".join(chunks).lower()
-    return not any(mark in text for mark in _FILE_MARKS)
+    text = b"".join(chunks)
+    if b"base64" in text:  # as most programs write it; a copy in lower case takes longer
+        return False
+    lowered = text.lower()
+    return not any(mark in lowered for mark in _FILE_MARKS)
 
 
 def weigh(message: Message) -> Weight:
