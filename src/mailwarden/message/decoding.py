@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import pybase64
 import re2
 
 from mailwarden.message.media import UUENCODINGS
@@ -28,6 +29,7 @@ _LOOKS_BASE64 = re2.compile(rb"[\s\x0b]*[A-Za-z0-9+/]{16,}={0,2}(?:[\s\x0b]+[A-Z
 
 
 _NOT_BASE64 = bytes(set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\r\n \t"))
+_PADDING = frozenset({b"=", b"=="})
 _PADDED_BREAK = re.compile(rb"=[ \t]+\r?\n")
 _LOOSE_PART = re.compile(rb"\n[> ]{0,9}content-transfer-encoding\s{0,9}:\s{0,9}base64", re.IGNORECASE)
 
@@ -39,8 +41,9 @@ class EncodedFile(NamedTuple):
 
 def find_encoded(text: bytes) -> Iterator[EncodedFile]:
     """Yield every file in a text that is encoded by uuencode, xxencode or yEnc."""
-    if b"begin" in text:
-        yield from _read_uu(text)
+    if b"begin" not in text:  # of `=ybegin` too
+        return
+    yield from _read_uu(text)
     if b"=ybegin " in text:
         yield from _read_yenc(text)
 
@@ -163,9 +166,23 @@ def find_embedded(text: bytes, readable: bool = True) -> Iterator[EncodedFile]:
         yield EncodedFile("", _decode_base64(text).content)
 
 
+def _a2b_base64(body: bytes) -> bytes:
+    """Decode as `binascii` does, and faster where nothing but padding follows the first `=`.
+
+    There both skip what is not in the alphabet, and both reject a wrong length.
+    """
+    padding = body.find(b"=")
+    if padding < 0 or body[padding:].translate(None, b"\r\n \t") in _PADDING:
+        try:
+            return pybase64.b64decode(body, validate=False)
+        except binascii.Error:
+            pass
+    return binascii.a2b_base64(body, strict_mode=False)
+
+
 def _decode_base64(body: bytes) -> Decoded:
     try:
-        content = binascii.a2b_base64(body, strict_mode=False)
+        content = _a2b_base64(body)
     except binascii.Error:
         clean = body.translate(None, _NOT_BASE64).translate(None, b"\r\n \t=")
         clean = clean[: len(clean) - 1] if len(clean) % 4 == 1 else clean
@@ -174,12 +191,29 @@ def _decode_base64(body: bytes) -> Decoded:
     padding = body.find(b"=")
     if padding >= 0 and (rest := body[padding:].strip(b"= \t\r\n")):
         return _decode_after_padding(body, content, rest)
-    letters = len(body) - body.count(b"\n") - body.count(b"\r")
-    if len(content) * 4 + 12 < letters * 3 and body.translate(None, b" \t\r\n").translate(None, _NOT_BASE64) != (
+    if _has_more_letters(body, len(content)) and body.translate(None, b" \t\r\n").translate(None, _NOT_BASE64) != (
         body.translate(None, b" \t\r\n")
     ):
         return Decoded(content, "A base64 body has characters that do not belong there", _cut_at_junk(body))
     return Decoded(content, "A base64 body begins with text" if _has_text_first(body) else "")
+
+
+def _has_more_letters(body: bytes, size: int) -> bool:
+    """Return whether a body has more characters, line ends aside, than so many decoded bytes need."""
+    room = size * 4 + 12
+    width = body.find(b"\n") + 1
+    if width and room >= (len(body) - _regular_ends(body, width)) * 3:
+        return False
+    return room < (len(body) - body.count(b"\n") - body.count(b"\r")) * 3
+
+
+def _regular_ends(body: bytes, width: int) -> int:
+    """Return how many characters are line ends where every line has the same width; 0 where one has not."""
+    ends = body[width - 1 :: width]
+    if ends.strip(b"\n"):
+        return 0
+    before = body[width - 2 :: width][: len(ends)] if width > 1 else b"-"
+    return len(ends) if before.strip(b"\r") else 2 * len(ends)
 
 
 def _has_text_first(body: bytes) -> bool:

@@ -8,6 +8,7 @@ MemoryError.
 import re
 from collections.abc import Iterator
 from hashlib import sha256
+from itertools import zip_longest
 from typing import NamedTuple
 
 import fast_mail_parser
@@ -261,8 +262,10 @@ class _Collector:
         """Join the second view: the same content is one part, seen by both, unless its extension differs."""
         both: set[int] = set()
         rest: list[SecondPart] = []
-        for part in seen:
-            same = self._known.get(part.content)
+        for part, expected in zip_longest(seen, tuple(self.parts)[: len(seen)]):
+            # Most often both views have the same parts in the same order: to compare is cheaper than to hash.
+            is_expected = expected is not None and expected.content == part.content
+            same = self._known.get(expected.content if is_expected else part.content)
             if same is None:
                 rest.append(part)
                 continue

@@ -5,7 +5,11 @@ limit. The tree stops growing at the first limit reached. It never raises.
 """
 
 import re
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from io import BytesIO
+from itertools import islice
 from mmap import mmap
 
 from msgspec import Struct
@@ -22,6 +26,7 @@ _ADDRESS_HEADERS = frozenset({b"from", b"to", b"cc", b"bcc", b"reply-to", b"send
 _STRUCTURED = _ADDRESS_HEADERS | {b"received", b"content-type", b"content-disposition", b"content-transfer-encoding",
                                   b"mime-version", b"date", b"message-id", b"references", b"in-reply-to"}  # fmt: skip
 _ASIDE = 65_536
+_BLOCK = 65_536  # bytes that are searched for a dash together
 _BLANK_LINE = re.compile(rb"\n[ \t]+\r?(?:\n|\Z)")
 _HIDDEN_PART = re.compile(rb"(?:\A|\n)content-(?:type|transfer-encoding|disposition)[ \t]*:", re.IGNORECASE)
 _ENCODING_FIELD = re.compile(rb"(?:\A|\n)content-transfer-encoding[ \t]*:", re.IGNORECASE)
@@ -287,12 +292,28 @@ def grow_tree(raw: bytes, limits: Limits = LIMITS, path: str = "", depth: int = 
 
 def _candidates(raw: bytes, most: int) -> list[int]:
     """Find the lines that begin with two dashes; the position is that of the line end before them."""
-    found: list[int] = []
-    position = raw.find(b"\n--")
-    while position >= 0 and len(found) < most:
-        found.append(position)
-        position = raw.find(b"\n--", position + 1)
-    return found
+    return list(islice(_find_all(raw, b"\n--"), most))
+
+
+def _find_all(raw: bytes, line: bytes) -> Iterator[int]:
+    """Yield where a line end with two dashes after it stands; base64 has no dash, so most blocks are skipped."""
+    for start in range(0, len(raw), _BLOCK):
+        end = start + _BLOCK + len(line) - 1  # one that begins in this block may end in the next
+        if raw.find(b"-", start, end) < 0:
+            continue
+        position = raw.find(line, start, end)
+        while position >= 0:
+            yield position
+            position = raw.find(line, position + 1, end)
+
+
+def _has_more_lines(data: bytes, most: int) -> bool:
+    """Return whether there are more than `most` line ends; a stream finds them faster than a count of bytes."""
+    if len(data) <= most:
+        return False
+    lines = BytesIO(data)
+    deque(islice(lines, most), maxlen=0)
+    return lines.readline().endswith(b"\n")
 
 
 class Trip(Struct, frozen=True):
@@ -314,7 +335,7 @@ def check_structure(raw: bytes | memoryview | mmap, limits: Limits = LIMITS) -> 
     data = raw if isinstance(raw, bytes) else bytes(raw)
     tree = grow_tree(data, limits)
     trips = [Trip(limit, sentence, Place(part=place)) for limit, sentence, place in tree.trips]
-    if data.count(b"\n") > limits.lines:
+    if _has_more_lines(data, limits.lines):
         trips.append(Trip(LINES, f"The message has more than {limits.lines:,} lines."))
     doubts = list(tree.doubts)
     for node in tree.nodes:
@@ -425,6 +446,6 @@ def _doubt_bytes(data: bytes, tree: Tree) -> list[str]:
         doubts.append("The message begins with a byte order mark")
     if not tree.nodes or not tree.nodes[0].media.is_multipart:
         return doubts
-    if data.find(b"\r--") >= 0:
+    if next(_find_all(data, b"\r--"), None) is not None:
         doubts.append("A carriage return alone stands before what may be a boundary")
     return doubts

@@ -131,3 +131,21 @@ def test_a_spool_file_is_checked_as_a_memory_map(tmp_path: Path):
 def test_any_bytes_are_checked_without_an_error(raw: bytes):
     check_structure(raw)
     assert len(check_structure(ORDINARY.replace(b"hi", raw)).ambiguities) <= KEPT.ambiguities
+
+
+@pytest.mark.parametrize("end", [b"", b"tail"], ids=["a last line end", "a last line without an end"])
+def test_the_last_line_end_within_the_limit_is_allowed(end):
+    head = b"From: ann@sender.example\n\n"
+    raw = head + b"text\n" * 8 + end
+    assert not check_structure(raw, Limits(lines=10)).tripped
+    assert [trip.limit for trip in check_structure(raw, Limits(lines=9)).tripped] == ["lines"]
+
+
+@pytest.mark.parametrize("place", [-2, -1, 0, 1])
+def test_a_boundary_at_any_place_of_a_long_body_is_found(place):
+    head = ORDINARY[: ORDINARY.index(b"--outer")]
+    filler = b"A" * (65_536 - len(head) + place - 2)
+    raw = head + filler + b"\r\n--outer\r\n\r\nhi\r\n--outer--\r\n"
+    assert [node.path for node in check_structure(raw).tree.nodes] == ["", "1"]
+    doubts = check_structure(raw.replace(b"\r\n--outer\r", b"\r--outer\r")).ambiguities
+    assert "A carriage return alone stands before what may be a boundary" in doubts

@@ -33,7 +33,7 @@ def _plain(content: bytes) -> bytes:
 
 def is_encoded(file: SeenFile) -> bool:
     content = file.content
-    if (b"begin" not in content and b"=ybegin " not in content) or kind_by_content(content[:HEAD]):
+    if b"begin" not in content or kind_by_content(content[:HEAD]):
         return False
     return next(find_encoded(content), None) is not None
 
