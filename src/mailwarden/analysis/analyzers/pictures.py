@@ -165,7 +165,7 @@ def _codes(view: View) -> Iterator[tuple[str, Place]]:
             pieces[content] = None
     for file, scan in view.pdfs:
         if scan.reading.loaded:
-            for number, text in read_pdf(file.content, clock, scan.reading.password, file.place):
+            for number, text in read_pdf(file.content, clock, scan.reading.password, file.place, scan.reading.opened):
                 found = True
                 yield text, file.part.place.on_page(number)
     if not found and pieces:

@@ -14,12 +14,12 @@ import zxingcpp
 from PIL import Image, ImageDraw, ImageOps
 
 from mailwarden.analysis.files.images import MIN_SIDE, WORKING_PIXELS, PictureClock, read_frames, shrink
-from mailwarden.analysis.files.pdf.document import open_pdf
+from mailwarden.analysis.files.pdf.document import OpenPdf, open_pdf
 from mailwarden.message.coverage import Coverage
 from mailwarden.model.place import THE_PAGE, THE_TEXT, WHOLE_MESSAGE, Place
 
 if TYPE_CHECKING:
-    from pypdfium2 import PdfDocument, PdfPage
+    from pypdfium2 import PdfPage
 
 # A page beyond one of these is rendered and searched like any other.
 FEW_OBJECTS = 3_000
@@ -93,6 +93,7 @@ def _shows_only_lines(page: "PdfPage") -> bool:
 
 SMALL_SIDE = 200
 PHOTOGRAPH = 0.35  # of the pixels; codes have up to half of it, however badly they were saved
+_FRAME = 16  # pixels of white around a small picture
 _MATRIX_PIXELS = 1_000_000  # in which Data Matrix is searched, which costs three times as much as QR
 _FAINT = 128  # shades between the darkest and the lightest pixel of a picture with little contrast
 _TILE = 1_600
@@ -171,9 +172,9 @@ def read_image(grey: Image.Image) -> tuple[str, ...]:
     small = min(grey.size) <= SMALL_SIDE and max(grey.size) <= 4 * SMALL_SIDE
     if not found and small and not is_photograph(grey):
         # A code without a quiet zone, or with modules of a pixel or two: both are given room.
-        larger = grey.resize((grey.width * 4, grey.height * 4), Image.Resampling.NEAREST)
-        framed = Image.new("L", (larger.width + 64, larger.height + 64), 255)
-        framed.paste(larger, (32, 32))
+        larger = grey.resize((grey.width * 2, grey.height * 2), Image.Resampling.NEAREST)
+        framed = Image.new("L", (larger.width + 2 * _FRAME, larger.height + 2 * _FRAME), 255)
+        framed.paste(larger, (_FRAME, _FRAME))
         found = _scan(framed)
     return found
 
@@ -191,25 +192,34 @@ def read_drawing(rows: Sequence[Sequence[bool]]) -> tuple[str, ...]:
 
 
 def read_pdf(
-    content: bytes, clock: PictureClock, password: str = "", place: Place = WHOLE_MESSAGE
+    content: bytes,
+    clock: PictureClock,
+    password: str = "",
+    place: Place = WHOLE_MESSAGE,
+    opened: OpenPdf | None = None,
 ) -> Iterator[tuple[int, str]]:
-    """Yield the number of the page and the text of each code in a PDF; one that does not open is recorded elsewhere."""
-    document, _, _ = open_pdf(content, lambda: (password,) if password else ())
-    if document is None:
-        return
+    """Yield the number of the page and the text of each code in a PDF; one that does not open is recorded elsewhere.
+
+    `opened` is the document as another reader left it, and is closed here.
+    """
+    if opened is None or opened.is_closed:
+        document, _, _ = open_pdf(content, lambda: (password,) if password else ())
+        if document is None:
+            return
+        opened = OpenPdf(document)
     try:
-        for number in clock.coverage.first(range(len(document)), "pdf_pages", place):
+        for number in clock.coverage.first(range(len(opened.document)), "pdf_pages", place):
             if clock.is_over(place):
                 return
-            for text in _read_page(document, number):
+            for text in _read_page(opened, number):
                 yield number + 1, text
     finally:
-        document.close()
+        opened.close()
 
 
-def _read_page(document: "PdfDocument", number: int) -> tuple[str, ...]:
+def _read_page(opened: OpenPdf, number: int) -> tuple[str, ...]:
     try:
-        page = document[number]
+        page = opened.load_page(number)
     except Exception:  # recorded by the reader of its links
         return ()
     try:

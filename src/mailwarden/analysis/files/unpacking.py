@@ -7,6 +7,7 @@ message's coverage; the readers of documents record the damage of a document its
 Security: works on hostile files inside a killable worker; nothing is written to disk or executed.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -31,20 +32,35 @@ from mailwarden.analysis.files.file_types import (
 from mailwarden.analysis.files.office.compound import SIGNATURE, decrypt, read_compound
 from mailwarden.analysis.files.office.onenote import ONENOTE, onenote_files
 from mailwarden.analysis.files.pdf.document import attached_files, is_pdf
+from mailwarden.analysis.files.pdf.objects import unescape_name
 from mailwarden.analysis.files.rtf import read_rtf_document
 from mailwarden.analysis.files.zips import read_zip
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.message import Part
 
 # A PDF without any of these holds no files; names may be escaped, and objects packed or encrypted.
-_PDF_MARKS = (b"EmbeddedFile", b"FileAttachment", b"ObjStm", b"/Encrypt", b"#")
+_PDF_MARKS = (b"EmbeddedFile", b"FileAttachment", b"ObjStm", b"/Encrypt")
+_PDF_ESCAPE = re.compile(rb"#[0-9a-fA-F]{2}")
+_ESCAPED_REACH = 3 * max(map(len, _PDF_MARKS))  # bytes of the longest of them, if every character is escaped
+_FEW_ESCAPES = 1_000  # a PDF with more is opened without looking at each
 
 
 def holds_files(content: bytes) -> bool:
     """Return whether a document may have files inside, by its content."""
     if content.startswith((SIGNATURE, ONENOTE)) or b"{\\rt" in content[:64]:
         return True
-    return is_pdf(content) and any(mark in content for mark in _PDF_MARKS)
+    return is_pdf(content) and (any(mark in content for mark in _PDF_MARKS) or _has_escaped_mark(content))
+
+
+def _has_escaped_mark(content: bytes) -> bool:
+    """Return whether a name with escapes may be one of the marks; the data of images has escapes by chance."""
+    if b"#" not in content:
+        return False
+    for number, escape in enumerate(_PDF_ESCAPE.finditer(content)):
+        near = unescape_name(content[max(escape.start() - _ESCAPED_REACH, 0) : escape.end() + _ESCAPED_REACH])
+        if number >= _FEW_ESCAPES or any(mark in near for mark in _PDF_MARKS):
+            return True
+    return False
 
 
 def embedded_files(file: SeenFile, opening: Opening) -> Iterator[Entry]:

@@ -37,6 +37,7 @@ def inside(content: bytes) -> list[Entry]:
 
 HELD = stream(zlib.compress(SCRIPT), b"/Type/EmbeddedFile/Filter/FlateDecode")
 SPEC = b"<</Type/Filespec/F(a.js)/UF(a.js)/EF<</F 6 0 R>>>>"
+ESCAPED = b"/Names<</#45#6d#62#65#64#64#65#64#46#69#6c#65#73<</Names[(a.js)5 0 R]>>>>"
 STORED = bytes.fromhex("e716e3bd65261145a4c48d4d0b7a9eac") + len(SCRIPT).to_bytes(8, "little") + bytes(12) + SCRIPT
 
 
@@ -45,11 +46,12 @@ STORED = bytes.fromhex("e716e3bd65261145a4c48d4d0b7a9eac") + len(SCRIPT).to_byte
     [
         (pdf(link(), SPEC, HELD, catalog=b"/Names<</EmbeddedFiles<</Names[(a.js)5 0 R]>>>>"), "a.js"),
         (pdf(b"<</Type/Annot/Subtype/FileAttachment/Rect[0 0 9 9]/FS 5 0 R>>", SPEC, HELD), "a.js"),
+        (pdf(link(), SPEC, HELD.replace(b"Emb", b"#45#6db"), catalog=ESCAPED), "a.js"),
         (compound({"\x01Ole10Native": package()}), "a.js"),
         (b"{\\rtf1{\\object\\objdata " + (b"Package\0" + package()).hex().encode() + b"}}", "a.js"),
         (ONENOTE + bytes(100) + STORED, ""),
     ],
-    ids=["pdf", "annotation", "ole", "rtf", "onenote"],
+    ids=["pdf", "annotation", "escaped", "ole", "rtf", "onenote"],
 )
 def test_the_file_is_returned_with_its_name(content, name):
     assert holds_files(content)
@@ -58,6 +60,8 @@ def test_the_file_is_returned_with_its_name(content, name):
 
 def test_a_plain_pdf_and_a_locked_one_have_no_files():
     assert not holds_files(pdf(link(b"(https://a.example/)")))
+    assert not holds_files(pdf(link(b"(https://a.example/#2b)"), stream(b"#41 by chance /#4ame ###")))
+    assert holds_files(pdf(link(), stream(b"#41" * 2_000)))
     assert inside(encrypted(password="secret")) == []
 
 

@@ -5,8 +5,11 @@ import pytest
 import segno
 
 from mailwarden.analysis.files.images import PictureClock
+from mailwarden.analysis.files.pdf.document import PdfClock
+from mailwarden.analysis.files.pdf.scan import scan_pdf
 from mailwarden.analysis.files.qr_codes import is_lines_of_text, read_pdf
 from mailwarden.message.coverage import Coverage
+from mailwarden.model.place import WHOLE_MESSAGE
 
 URL = "https://thief.example/verify"
 LINES = "".join(
@@ -80,3 +83,28 @@ def test_a_page_that_may_show_a_code_is_rendered(content, notes):
 
 def test_a_code_among_lines_is_read():
     assert list(read_pdf(pdf(LINES + CODE), PictureClock(Coverage()))) == [(1, URL)]
+
+
+def test_a_pdf_is_opened_once_for_its_links_and_its_codes(monkeypatch):
+    opened = []
+    original = pypdfium2.PdfDocument.__init__
+    monkeypatch.setattr(
+        pypdfium2.PdfDocument, "__init__", lambda self, *rest: (opened.append(1), original(self, *rest))[1]
+    )
+    content, coverage = pdf(LINES + CODE), Coverage()
+    reading = scan_pdf(content, coverage=coverage).reading
+    look = (content, PictureClock(coverage), "", WHOLE_MESSAGE, reading.opened)
+    assert list(read_pdf(*look)) == [(1, URL)]
+    assert len(opened) == 1
+    assert list(read_pdf(*look)) == [(1, URL)]  # a copy of the file in another part
+    assert len(opened) == 2
+
+
+def test_only_a_few_small_pdfs_stay_open():
+    coverage = Coverage()
+    clock = PdfClock(coverage)
+    small = [scan_pdf(pdf(LINES + "%" * number), coverage=coverage, clock=clock) for number in range(6)]
+    assert [scan.reading.opened is not None for scan in small] == [True] * 4 + [False] * 2
+    large = scan_pdf(pdf("%" + "x" * 2_000_000 + "\n" + LINES), coverage=coverage)
+    assert large.reading.loaded
+    assert large.reading.opened is None

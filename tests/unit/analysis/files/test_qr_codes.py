@@ -4,6 +4,7 @@ import io
 
 import pytest
 import segno
+import zxingcpp
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -68,6 +69,15 @@ def picture(kind: str = "png", **options) -> bytes:
 )
 def test_a_code_is_read_at_any_size_and_in_any_colours(options):
     assert read_picture(picture(**options)) == (URL,)
+
+
+@pytest.mark.parametrize("turned", [0, 90, 180, 270])
+@pytest.mark.parametrize("pixels", [1, 2, 3])
+def test_a_small_data_matrix_without_a_margin_is_read(pixels, turned):
+    made = zxingcpp.create_barcode(URL, zxingcpp.BarcodeFormat.DataMatrix).to_image(scale=pixels, add_quiet_zones=False)
+    view = memoryview(made)
+    code = Image.frombytes("L", (view.shape[1], view.shape[0]), bytes(view)).rotate(turned, expand=True)
+    assert read_picture(saved(code, "PNG")) == (URL,)
 
 
 def test_a_code_in_a_photograph_is_read():

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.urls import find_urls
@@ -25,11 +26,40 @@ if TYPE_CHECKING:
 
 _TEXT_PAGES = 3  # not inspection: phrases are searched in files of one or two pages; links on every page
 _SMALLEST_FILE = 150  # bytes; a damaged file that is smaller shows nothing
+_KEPT_OPEN = 4  # documents of a message that the search for codes gets as they are, and does not open again
+_KEPT_BYTES = 2_000_000  # of one of them
+_KEPT_PAGES = 3  # pages that it gets as they were loaded
 
 
 def is_pdf(content: bytes) -> bool:
     """Return whether this is a PDF, by its header; viewers accept up to a kilobyte of other bytes before it."""
     return b"%PDF-" in content[:1_024]  # not inspection: viewers look no further (ISO 32000-1, annex H)
+
+
+class OpenPdf:
+    """A document that is open, with the first pages that were loaded; the last reader closes it."""
+
+    def __init__(self, document: "PdfDocument") -> None:
+        self.document = document
+        self.is_closed = False
+        self._pages: dict[int, PdfPage] = {}
+
+    def load_page(self, number: int) -> "PdfPage":
+        return self._pages.pop(number, None) or self.document[number]
+
+    def release_page(self, number: int, page: "PdfPage") -> None:
+        """Keep one of the first pages for the next reader, and close any other."""
+        if number < _KEPT_PAGES:
+            self._pages[number] = page
+        else:
+            page.close()
+
+    def close(self) -> None:
+        self.is_closed = True
+        for page in self._pages.values():
+            page.close()
+        self._pages.clear()
+        self.document.close()
 
 
 class PdfReading(Struct, frozen=True):
@@ -46,12 +76,14 @@ class PdfReading(Struct, frozen=True):
     scripts: tuple[str, ...] = ()
     forms: str = ""  # the XFA forms, as XML
     files: tuple[tuple[str, bytes], ...] = ()
+    opened: OpenPdf | None = None  # for the search for codes; of a few small files only
 
 
 class PdfClock:
-    """The processor time that all PDF files of one message may take."""
+    """The processor time that all PDF files of one message may take, and the number of those that stay open."""
 
     def __init__(self, coverage: Coverage) -> None:
+        self.kept_open = 0
         self._coverage = coverage
         self._until = time.process_time() + coverage.limits.pdf_seconds
 
@@ -95,13 +127,18 @@ def read_pdf(content: bytes, passwords: Passwords, coverage: Coverage, place: Pl
         elif len(content) >= _SMALLEST_FILE:
             coverage.damaged(place, "the PDF is damaged, and viewers may repair it in their own way")
         return PdfReading(locked=locked)
+    opened = OpenPdf(document)
     try:
-        return _Reader(document, coverage, place, clock).read(password)
+        reading = _Reader(opened, coverage, place, clock).read(password)
     except Exception as error:  # pdfium reports damage in many ways
+        opened.close()
         coverage.damaged(place, f"the PDF cannot be read to its end ({type(error).__name__})")
         return PdfReading(loaded=False, password=password)
-    finally:
-        document.close()
+    if clock.kept_open < _KEPT_OPEN and len(content) <= _KEPT_BYTES:
+        clock.kept_open += 1
+        return replace(reading, opened=opened)
+    opened.close()
+    return reading
 
 
 def attached_files(content: bytes, passwords: Passwords, coverage: Coverage) -> Iterator[tuple[str, bytes]]:
@@ -109,18 +146,19 @@ def attached_files(content: bytes, passwords: Passwords, coverage: Coverage) -> 
     document, _, _ = open_pdf(content, passwords)
     if document is None:
         return
-    reader = _Reader(document, coverage, WHOLE_MESSAGE, PdfClock(coverage))
+    opened = OpenPdf(document)
     try:
-        yield from reader.files()
+        yield from _Reader(opened, coverage, WHOLE_MESSAGE, PdfClock(coverage)).files()
     except Exception:  # as in `read_pdf`, which records it
         return
     finally:
-        document.close()
+        opened.close()
 
 
 class _Reader:
-    def __init__(self, document: "PdfDocument", coverage: Coverage, place: Place, clock: PdfClock) -> None:
-        self._document = document
+    def __init__(self, opened: OpenPdf, coverage: Coverage, place: Place, clock: PdfClock) -> None:
+        self._opened = opened
+        self._document = opened.document
         self._coverage = coverage
         self._place = place
         self._clock = clock
@@ -186,7 +224,7 @@ class _Reader:
 
     def _read_page(self, number: int) -> None:
         try:
-            page = self._document[number]
+            page = self._opened.load_page(number)
         except Exception:  # a page that pdfium cannot load, other viewers may show
             self._coverage.damaged(self._place, f"page {number + 1} of the PDF cannot be read")
             return
@@ -194,7 +232,7 @@ class _Reader:
             self._read_annotations(page)
             self._read_text(page, keep=number < _TEXT_PAGES)
         finally:
-            page.close()
+            self._opened.release_page(number, page)
 
     def _read_annotations(self, page: "PdfPage") -> None:
         import pypdfium2.raw as pdfium  # noqa: PLC0415 - as above
