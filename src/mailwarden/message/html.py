@@ -6,6 +6,7 @@ message's coverage, and it never raises.
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import re2
@@ -28,6 +29,7 @@ from mailwarden.message.html_links import (
     refresh_target,
 )
 from mailwarden.message.limits import LIMITS, SHOWN
+from mailwarden.message.literal_set import LiteralSet
 from mailwarden.message.urls import addresses_inside, find_urls, host_of
 from mailwarden.model.place import WHOLE_MESSAGE, Place
 
@@ -66,16 +68,29 @@ _INLINE_TAG = (
     r"</?(?:a|abbr|acronym|b|bdi|bdo|big|cite|code|dfn|del|em|font|i|ins|kbd|label|mark|nobr|o:p|q|s|samp|small|span|"
     r"strike|strong|sub|sup|tt|u|var|wbr)(?:[\s/](?:[^<>\"']|\"[^\"]*\"|'[^']*')*)?>|<!--(?:[^-]|-[^-]|--[^>])*-->"
 )
-_INLINE = re2.compile(f"(?i){_INLINE_TAG}")
-_TORN = re2.compile(rf"(?i)[\w./:-](?:{_INLINE_TAG})+[\w./:-]")
+_BYTES = re2.Options()
+_BYTES.encoding = re2.Options.Encoding.LATIN1
+_INLINE = re2.compile(f"(?i){_INLINE_TAG}".encode(), _BYTES)
+_TORN = re2.compile(rf"(?i)[\w./:-](?:{_INLINE_TAG})+[\w./:-]".encode(), _BYTES)
 _KEPT_FLAT = frozenset({"a", "img", "form", "input", "script", "iframe", "meta", "area", "button", "frame", "base"})
 _MAY_HIDE = re.compile(r"none|hidden|:\s{0,9}[01](?![\d.])|-\d{3}|\\", re.IGNORECASE)
 _SIMPLE = re.compile(r"(?:[a-z][a-z0-9]{0,20})?[.#][a-z_][\w-]{0,80}", re.IGNORECASE)
-_HANDLER = re.compile(r"[\s/\"'](on[a-z]{3,30})\s{0,99}=")
+# It begins with letters, for which a search is faster than for one of several signs.
+_HANDLER = re.compile(r"on(?<=[\s/\"']on)([a-z]{3,30})\s{0,99}=")
 _HANDLERS = ("onload", "onclick", "onerror", "onsubmit", "onmouseover", "onfocus")
 _RARE = tuple(name for name in (*LOADED, *LISTED) if name not in ("src", "data"))
+# Words without which a page has nothing of a kind: they are searched together, before the tree.
+_WORDS = LiteralSet(
+    (
+        *_RARE, *_HANDLERS, *_OPENED_HINTS, *CSS_HINTS, "\\", "<base", "[if", "<title", "href", "action", "frame",
+        "<embed", "<object", "<im", "src", "<svg", "data=", "<param", "srcdoc", "<form", "<script", "http-equiv",
+        "style", "<style", "hidden", "<font", "type", "on",
+    )
+)  # fmt: skip
 _MUCH_HIDDEN = 1_000  # characters
 _OFTEN_HIDDEN = 20  # elements
+_SHORT_STYLE = 300  # characters of one that is kept for the next message
+_PIECE = 1_000_000  # characters of a long text that are taken together
 
 
 class _Look(NamedTuple):
@@ -141,21 +156,32 @@ def read_html(
         # A tree thousands of levels deep costs the parser quadratic time: read it flat.
         text = _DEPTH_TAGS.sub(_flatten, text)
         coverage.beyond("html_depth", place)
+    encoded = text.encode("utf-8", "ignore")
     try:
-        parser = LexborHTMLParser(text)
+        parser = LexborHTMLParser(encoded)
     except (ValueError, RuntimeError, UnicodeError):
         coverage.damaged(place, "the HTML parser refuses the page")
         return HtmlDocument(tags=tags)
-    return _Reader(parser, text, lower, coverage, place, base=base).read(tags, beside=beside)
+    return _Reader(parser, text, coverage, place, lower=lower, encoded=encoded, base=base).read(tags, beside=beside)
 
 
 class _Reader:
     def __init__(
-        self, parser: LexborHTMLParser, source: str, lower: str, coverage: Coverage, place: Place, *, base: str
+        self,
+        parser: LexborHTMLParser,
+        source: str,
+        coverage: Coverage,
+        place: Place,
+        *,
+        lower: str,
+        encoded: bytes,
+        base: str,
     ) -> None:
         self._parser = parser
         self._source = source
         self._lower = lower
+        self._encoded = encoded
+        self._words = _WORDS.find(encoded)
         self._coverage = coverage
         self._place = place
         self._links: list[Link] = []
@@ -166,21 +192,21 @@ class _Reader:
         self._base = base if host_of(base) else ""
 
     def read(self, tags: int, *, beside: bool) -> HtmlDocument:
-        base = self._parser.css_first("base[href]") if "<base" in self._lower else None
+        base = self._parser.css_first("base[href]") if "<base" in self._words else None
         self._base = clean_address(base.attributes.get("href") or "") if base else self._base
         frames, images = self._read_addresses()
         forms = tuple(self._read_form(node) for node in self._select("form", "<form"))
         scripts = self._read_scripts()
         refreshes = self._read_refreshes()
-        others = [self._read_conditional()] if beside and "[if" in self._lower else []
-        if beside and any(hint in self._lower for hint in _OPENED_HINTS):
+        others = [self._read_conditional()] if beside and "[if" in self._words else []
+        if beside and not self._words.isdisjoint(_OPENED_HINTS):
             others.append(self._read_beside(_OPENED.sub(r"<\1div", self._source)))
         self._read_styles()
-        title = self._parser.css_first("title") if "<title" in self._lower else None
+        title = self._parser.css_first("title") if "<title" in self._words else None
         hidden, gone, tiny, pale, unseen = self._measure_hidden()
         handlers = self._read_handlers()
         text, seen = self._read_texts(self._parser.body, unseen)
-        joined = self._read_joined() if beside and _TORN.search(self._source) else ""
+        joined = self._read_joined() if beside and _TORN.search(self._encoded) else ""
         return HtmlDocument(
             links=tuple(self._links),
             loads=tuple(self._loads.values()),
@@ -207,10 +233,10 @@ class _Reader:
 
     def _read_addresses(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Collect every address in attributes; return those of frames and those of images separately."""
-        anchors = self._select("a[href], area[href]")
+        anchors = self._select("a[href], area[href]", "href")
         for node in anchors:
             self._add_link(_href(node), self._visible(node), node.tag or "a")
-        if self._lower.count("href") > len(anchors):
+        if "href" in self._words and self._lower.count("href") > len(anchors):
             for node in self._select("[href], [xlink\\:href]"):
                 if node.tag not in ("a", "area") or "href" not in node.attributes:
                     self._add_addresses(node)
@@ -286,7 +312,7 @@ class _Reader:
 
     def _select(self, selector: str, *words: str) -> list[LexborNode]:
         """Return the nodes of a selector; skip the search if none of `words` occurs in the source."""
-        if words and not any(word in self._lower for word in words):
+        if words and self._words.isdisjoint(words):
             return []
         found = self._parser.css(selector)
         return found if len(found) <= self._coverage.limits.html_nodes else list(self._first(found))
@@ -328,7 +354,8 @@ class _Reader:
     def _read_handlers(self) -> int:
         """Return how many elements run code, and record their targets."""
         nodes = self._select(",".join(f"[{name}]" for name in _HANDLERS), *_HANDLERS)
-        rare = dict.fromkeys(name for name in _HANDLER.findall(self._lower) if name not in _HANDLERS)
+        written = (f"on{rest}" for rest in _HANDLER.findall(self._lower)) if "on" in self._words else ()
+        rare = dict.fromkeys(name for name in written if name not in _HANDLERS)
         names = self._coverage.first(rare, "html_nodes", self._place)
         for node in (*nodes, *(node for name in names for node in self._select(f"[{name}]"))):
             for name, value in node.attributes.items():
@@ -350,7 +377,7 @@ class _Reader:
         for node in self._select("style", "<style"):
             for address in css_addresses(node.text(deep=True)):
                 self._add_load(address, "style")
-        if any(hint in self._lower for hint in CSS_HINTS) or "\\" in self._lower:
+        if "\\" in self._words or not self._words.isdisjoint(CSS_HINTS):
             for node in self._select('[style*="("], [style*="\\\\"]', "style"):
                 for address in css_addresses(node.attributes.get("style") or ""):
                     self._add_load(address, "style")
@@ -374,7 +401,7 @@ class _Reader:
 
     def _read_joined(self) -> str:
         """Return the text as shown if tags split words."""
-        parser = LexborHTMLParser(_INLINE.sub("", self._source))
+        parser = LexborHTMLParser(_INLINE.sub(b"", self._encoded))
         for node in parser.css("script, style"):
             node.decompose()
         return self._text_of(parser.body) if parser.body else ""
@@ -387,7 +414,7 @@ class _Reader:
         looks: dict[str, _Look] = {}  # most elements of a page have the style of another
         for node in self._select("[style]", "style"):
             style = node.attributes.get("style") or ""
-            look = looks.get(style) or looks.setdefault(style, _look_of(style))
+            look = looks.get(style) or looks.setdefault(style, _known_look(style))
             hidden += look.hidden
             if look.gone:
                 gone += _length(node) if gone < most else 0
@@ -424,7 +451,7 @@ class _Reader:
         if body is None:
             return "", ""
         for name in ("script", "style"):
-            for node in self._parser.css(name) if f"<{name}" in self._lower else ():
+            for node in self._parser.css(name) if f"<{name}" in self._words else ():
                 node.decompose()
         text = self._text_of(body)
         if not unseen:
@@ -442,8 +469,24 @@ class _Reader:
             node.decompose()
 
     def _text_of(self, body: LexborNode) -> str:
-        text = " ".join(body.text(deep=True, separator=" ").split())
+        text = _squeeze(body.text(deep=True, separator=" "), self._coverage.limits.html_text)
         return self._coverage.cut(text, "html_text", self._place)
+
+
+def _squeeze(text: str, most: int) -> str:
+    """Return a text with single spaces; of a long one, the beginning that is longer than `most`."""
+    if len(text) <= most + _PIECE:
+        return " ".join(text.split())
+    pieces: list[str] = []
+    start, length = 0, 0
+    while start < len(text) and length <= most + 1:
+        space = text.find(" ", start + _PIECE)  # tags leave one between all texts
+        end = space if space >= 0 else len(text)
+        piece = " ".join(text[start:end].split())
+        pieces.append(piece)
+        length += len(piece) + bool(piece)
+        start = end
+    return " ".join(filter(None, pieces))
 
 
 def _is_inside(node: LexborNode, others: dict[int, LexborNode]) -> bool:
@@ -453,6 +496,16 @@ def _is_inside(node: LexborNode, others: dict[int, LexborNode]) -> bool:
             return True
         parent = parent.parent
     return False
+
+
+def _known_look(style: str) -> _Look:
+    return _cached_look(style) if len(style) <= _SHORT_STYLE else _look_of(style)
+
+
+@lru_cache(maxsize=2_048)
+def _cached_look(style: str) -> _Look:
+    """Return the effects of a short style; messages of one sender have the same ones again and again."""
+    return _look_of(style)
 
 
 def _look_of(style: str) -> _Look:

@@ -82,3 +82,13 @@ def test_text_that_people_do_not_see_is_counted_by_how_it_is_hidden():
 def test_links_without_a_host_lead_to_that_of_the_base():
     page = read_html('<base href="https://thief.example/a/"><a href="login">x</a><a href="#top">y</a>')
     assert [link.href for link in page.links] == ["https://thief.example/a/login", "#top"]
+
+
+def test_a_long_text_is_cut_where_a_short_one_would_be():
+    words = ("word" + " " * 20 + "and\n") * 60_000
+    page = f"<p>{words}</p>" * 2
+    whole = " ".join((words * 2).split())
+    for most in (len(whole) - 1, len(whole), len(whole) + 1, 1_000, 5):
+        coverage = Coverage(Limits(html_text=most))
+        assert read_html(page, coverage).text == whole[:most]
+        assert coverage.complete == (len(whole) <= most)
