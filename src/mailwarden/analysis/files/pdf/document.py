@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 _TEXT_PAGES = 3  # not inspection: phrases are searched in files of one or two pages; links on every page
 _SMALLEST_FILE = 150  # bytes; a damaged file that is smaller shows nothing
-_KEPT_OPEN = 4  # documents of a message that the search for codes gets as they are, and does not open again
-_KEPT_BYTES = 2_000_000  # of one of them
-_KEPT_PAGES = 3  # pages that it gets as they were loaded
+# The search for codes opens and loads the rest again.
+_KEPT_OPEN = 4  # not inspection: documents of a message that stay open for it
+_KEPT_BYTES = 2_000_000  # not inspection: of one of them
+_KEPT_PAGES = 3  # not inspection: pages that stay loaded
 
 
 def is_pdf(content: bytes) -> bool:
