@@ -128,7 +128,7 @@ def host_of(url: str) -> str:
     return _read_host(url)
 
 
-@lru_cache(maxsize=1_024)  # many look at the same link one after the other
+@lru_cache(maxsize=4_096)  # many look at the same link one after the other
 def _known_host(url: str) -> str:
     return _read_host(url)
 

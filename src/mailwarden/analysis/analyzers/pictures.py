@@ -111,10 +111,14 @@ def _judge_other(text: str, place: Place, view: View) -> Iterator[Finding]:
 def _asks_to_scan(view: View) -> bool:
     """Return whether a code is to be scanned for an account's sake that stands in what could not be read."""
     _, account, order = _patterns()
-    text = view.lower_text
-    if len(text) > LITTLE_TEXT + len(view.subject) + LITTLE_TEXT or not order.search(text) or not account.search(text):
+    most = LITTLE_TEXT + len(view.subject) + LITTLE_TEXT
+    beginning = view.text[: 4 * most]  # not inspection: a beginning that is too long says so of the whole text
+    if len(" ".join(beginning.split())) > most:
         return False
-    return bool(view.files) or any(page.document.images or "<svg" in page.lower for page in view.pages)
+    if not (view.files or any(page.document.images or "<svg" in page.lower for page in view.pages)):
+        return False
+    text = view.lower_text
+    return len(text) <= most and bool(order.search(text)) and bool(account.search(text))
 
 
 def _judge(url: str, place: Place, parties: Parties, view: View) -> Iterator[Finding]:

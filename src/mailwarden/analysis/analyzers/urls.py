@@ -190,11 +190,13 @@ def look_at_links(links: list[Link], parties: Parties) -> Iterator[Noticed]:
 
 def look_at_pictures(document: HtmlDocument, links: list[Link], parties: Parties) -> Iterator[Noticed]:
     """Yield a finding if images replace the text; hidden text does not count."""
-    strangers = [link for link in links if parties.is_third_party(host_of(destination(link.href)))]
     hidden = document.gone_text + document.tiny_text + document.pale_text
     shown = len(document.text) - hidden
-    if document.images and strangers and shown + (0 if hidden else _dense(document.text)) < LITTLE_TEXT:
-        yield "pictures-only", {"host": host_of(destination(strangers[0].href))}
+    if not document.images or shown + (0 if hidden else _dense(document.text)) >= LITTLE_TEXT:
+        return
+    hosts = (host_of(destination(link.href)) for link in links)
+    if host := next((host for host in hosts if parties.is_third_party(host)), None):
+        yield "pictures-only", {"host": host}
 
 
 def _dense(text: str) -> int:

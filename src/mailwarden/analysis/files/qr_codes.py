@@ -277,7 +277,7 @@ _DARK = re.compile(r"#?(?:black|[0-5][0-9a-f][0-5][0-9a-f][0-5][0-9a-f]|[0-5][0-
 
 def find_text_drawings(text: str, coverage: Coverage, place: Place = THE_TEXT) -> Iterator[Drawing]:
     """Yield what block characters draw in a text; `text` has its line breaks."""
-    if sum(text.count(block) for block in _BLOCKS) < MIN_BLOCKS:
+    if _count_blocks(text) < MIN_BLOCKS:
         for character in _CHARACTERS:
             if text.count(2 * character) >= MIN_BLOCKS // 2:
                 yield from _drawn_with(text, character, coverage, place)
@@ -293,13 +293,19 @@ def find_text_drawings(text: str, coverage: Coverage, place: Place = THE_TEXT) -
 
 def find_page_drawings(lower: str, coverage: Coverage, place: Place = THE_PAGE) -> Iterator[Drawing]:
     """Yield what the source of a page, in lower case, draws with blocks or with cells."""
-    if sum(lower.count(block) for block in _BLOCKS) >= MIN_BLOCKS:
+    if _count_blocks(lower) >= MIN_BLOCKS:
         text = _TAG.sub("", _LINE_BREAK.sub("\n", lower)).replace("&nbsp;", " ")
         yield from find_text_drawings(text, coverage, place)
+    if lower.count("<") < MIN_CELLS:
+        return
     if lower.count("<td") >= MIN_CELLS:
         yield from _gathered(_ROW.split(lower)[1:], _CELL, _dark_classes(lower), coverage, place)
     elif max(lower.count("<span"), lower.count("<div"), lower.count("<i ")) >= MIN_CELLS:
         yield from _gathered(_BOX_ROW.split(lower), _BOX, _dark_classes(lower), coverage, place)
+
+
+def _count_blocks(text: str) -> int:
+    return 0 if text.isascii() else sum(text.count(block) for block in _BLOCKS)
 
 
 def _bounded(rows: list[Row], coverage: Coverage, place: Place) -> list[Row]:

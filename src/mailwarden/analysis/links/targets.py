@@ -178,6 +178,7 @@ def _decode(token: str) -> str:
 Noticed = tuple[str, dict[str, Fact]]
 
 _TELLING = 5  # letters of a name that hardly occurs by chance
+_REMEMBERED = 1_000  # characters of an address whose destination is kept for the next analyzer
 _TRUSTED = frozenset({HostKind.KNOWN, HostKind.SENDING, HostKind.GATEWAY})
 _RENTED = {
     HostKind.SHORTENER: "shortener",
@@ -259,6 +260,15 @@ def _domains(addresses: Iterable[str]) -> frozenset[str]:
 
 def destination(url: str) -> str:
     """Return the real target of a link, behind gateways and open redirects of known organisations."""
+    return _known_destination(url) if len(url) <= _REMEMBERED else _find_destination(url)
+
+
+@lru_cache(maxsize=1_024)  # several analyzers ask for the same link
+def _known_destination(url: str) -> str:
+    return _find_destination(url)
+
+
+def _find_destination(url: str) -> str:
     url = unwrap(url)
     further = follow(url)
     while kind_of(host_of(url)) is HostKind.KNOWN and (inner := next(further, "")):
