@@ -146,6 +146,8 @@ def test_a_boundary_at_any_place_of_a_long_body_is_found(place):
     head = ORDINARY[: ORDINARY.index(b"--outer")]
     filler = b"A" * (65_536 - len(head) + place - 2)
     raw = head + filler + b"\r\n--outer\r\n\r\nhi\r\n--outer--\r\n"
-    assert [node.path for node in check_structure(raw).tree.nodes] == ["", "1"]
+    tree = check_structure(raw).tree
+    assert tree is not None
+    assert [node.path for node in tree.nodes] == ["", "1"]
     doubts = check_structure(raw.replace(b"\r\n--outer\r", b"\r--outer\r")).ambiguities
     assert "A carriage return alone stands before what may be a boundary" in doubts

@@ -88,9 +88,12 @@ def test_a_code_among_lines_is_read():
 def test_a_pdf_is_opened_once_for_its_links_and_its_codes(monkeypatch):
     opened = []
     original = pypdfium2.PdfDocument.__init__
-    monkeypatch.setattr(
-        pypdfium2.PdfDocument, "__init__", lambda self, *rest: (opened.append(1), original(self, *rest))[1]
-    )
+
+    def count_and_open(self, *rest):
+        opened.append(1)
+        original(self, *rest)
+
+    monkeypatch.setattr(pypdfium2.PdfDocument, "__init__", count_and_open)
     content, coverage = pdf(LINES + CODE), Coverage()
     reading = scan_pdf(content, coverage=coverage).reading
     look = (content, PictureClock(coverage), "", WHOLE_MESSAGE, reading.opened)
