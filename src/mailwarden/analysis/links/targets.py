@@ -9,10 +9,11 @@ import binascii
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from itertools import pairwise
 from urllib.parse import unquote
+from weakref import WeakKeyDictionary
 
 import ahocorasick
 import msgspec
@@ -131,14 +132,20 @@ class RecipientMarks:
     """The forms in which the recipients' addresses may occur in a link."""
 
     def __init__(self, recipients: Iterable[str]) -> None:
-        wanted = dict.fromkeys(each.lower() for each in recipients if "@" in each[1:-1] and len(each) <= 254)
-        self._words = ahocorasick.Automaton() if wanted else None
-        if self._words is not None:
-            for address in wanted:
-                self._words.add_word(address, "plain")
-                for text, how in _spellings(address):
-                    self._words.add_word(text, how)
-            self._words.make_automaton()
+        self._wanted = dict.fromkeys(each.lower() for each in recipients if "@" in each[1:-1] and len(each) <= 254)
+
+    @cached_property
+    def _words(self) -> "ahocorasick.Automaton | None":
+        """The forms of the addresses, made when the first link is looked at."""
+        if not self._wanted:
+            return None
+        words = ahocorasick.Automaton()
+        for address in self._wanted:
+            words.add_word(address, "plain")
+            for text, how in _spellings(address):
+                words.add_word(text, how)
+        words.make_automaton()
+        return words
 
     def find(self, url: str) -> str:
         """Return the form of a recipient's address in a link, or return ""."""
@@ -240,10 +247,20 @@ class Parties(Struct, frozen=True):
         return _domain(host) in self.home
 
 
+_PARTIES: WeakKeyDictionary[View, tuple[tuple[str, ...], Parties]] = WeakKeyDictionary()
+
+
 def parties_of(view: View) -> Parties:
-    home = _domains(view.recipients)
-    own = _domains((view.sender.address,)) | home
-    return Parties(own, RecipientMarks(view.recipients), home, _sender_names(view.sender), view.coverage)
+    """Return sender and recipients; several analyzers ask for those of one message."""
+    recipients = view.recipients  # each of them depends on these
+    known = _PARTIES.get(view)
+    if known is None or known[0] != recipients:
+        home = _domains(recipients)
+        own = _domains((view.sender.address,)) | home
+        marks = RecipientMarks(recipients)
+        known = recipients, Parties(own, marks, home, _sender_names(view.sender), view.coverage)
+        _PARTIES[view] = known
+    return known[1]
 
 
 def _sender_names(sender: Address) -> frozenset[str]:

@@ -14,8 +14,11 @@ from mailwarden.analysis.links.targets import (
     is_random,
     look_at_address,
     look_at_links_of,
+    parties_of,
     unwrap,
 )
+from mailwarden.analysis.view import View
+from mailwarden.message.parser import parse_message
 from mailwarden.model.place import Place
 
 PARTIES = Parties(frozenset({"north.example", "south.example"}), RecipientMarks(("bob@south.example",)))
@@ -120,3 +123,15 @@ def test_each_link_of_a_document_is_reported_once_for_its_host():
     links = [f"https://shop{number}.example:8081/{page}" for number in range(7) for page in ("a", "b")]
     found = [each for each in look_at_links_of(Place(part="2"), links, PARTIES) if each.name == "urls.port"]
     assert [each.facts["url"] for each in found] == [f"https://shop{number}.example:8081/a" for number in range(7)]
+
+
+def test_each_tenant_has_the_parties_of_its_own_recipients():
+    view = View(parse_message(b"From: ann@north.example\r\nTo: bob@south.example\r\n\r\nhi\r\n"))
+    first = parties_of(view)
+    view.recipients_read = False
+    assert parties_of(view) is first
+    assert view.recipients_read  # an analyzer that got them depends on the recipients
+    other = view.for_recipients(("eve@west.example",))
+    assert parties_of(other).is_recipients("west.example")
+    assert not parties_of(other).is_recipients("south.example")
+    assert parties_of(view) is first
