@@ -37,6 +37,9 @@ _WWW = re.compile(r"[wW][wW]{2}\.")
 _SCHEME_BEFORE = re.compile(r"(?:https?|ftp)$", re.IGNORECASE)
 _SCHEME_LENGTH = 5  # of `https`
 _SCHEME = re.compile(r"\s*([a-z][a-z0-9+.-]{0,30}):", re.IGNORECASE)
+# Most addresses: nothing in them is dropped, decoded or lowered before the host ends.
+_PLAIN_HOST = re.compile(r"https?://([a-z0-9-]+(?:\.[a-z0-9-]+)*)(?=[/?#]|\Z)")
+_LONGEST_NAME = 253  # not inspection: no name is longer (RFC 1035)
 _AUTHORITY_END = re.compile(r"[/?#\\]")
 _DROPPED = {ord(character): None for character in "\t\r\n\u00ad\u200b\u200c\u200d\u2060\ufeff"}
 _TO_DROP = re.compile(f"[{''.join(map(chr, _DROPPED))}]")
@@ -134,6 +137,9 @@ def _known_host(url: str) -> str:
 
 
 def _read_host(url: str) -> str:
+    plain = _PLAIN_HOST.match(url)
+    if plain and len(plain[1]) <= _LONGEST_NAME:
+        return plain[1]
     url = (url.translate(_DROPPED) if _TO_DROP.search(url) else url).strip(_AROUND).strip()
     scheme = _SCHEME.match(url)
     if scheme and scheme[1].lower() in _WEB:

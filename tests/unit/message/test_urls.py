@@ -100,3 +100,10 @@ def test_the_search_at_marks_finds_every_url_and_name(text):
     labels = [match[1] for match in LAST_LABEL.finditer(text)]
     assert [match[1] for match in reader._last_labels(text)] == labels
     assert bool(reader._FOUR_NUMBERS.search(text)) >= bool(reader._BARE_ADDRESS.search(text))
+
+
+@given(st.lists(st.sampled_from([*"aA1-._:/\\@?#%\t ", "b.com", "%41", "\u200b", "é", ":80", "x" * 130]), max_size=8))
+def test_a_plain_host_is_read_as_any_other(pieces):
+    url = "https://" + "".join(pieces)
+    shouted = "HTTPS" + url.removeprefix("https")  # no plain address, so that it is read step by step
+    assert host_of(url) == host_of(shouted)
