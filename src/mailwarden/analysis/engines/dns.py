@@ -20,15 +20,14 @@ from typing import Annotated, ClassVar
 import dns.asyncquery
 import dns.exception
 import dns.message
-import dns.name
 import dns.rcode
-import dns.rdatatype
 from dns.resolver import NoResolverConfiguration
 from dns.resolver import Resolver as SystemConfiguration
 from msgspec import Meta, Struct
 
 from mailwarden.analysis.analyzer import EngineFailed, Known, SenderChecks
 from mailwarden.analysis.analyzers.authentication import spf_domain
+from mailwarden.analysis.engines.dns_query import Question, Reply, exchange, make_question, read_reply
 from mailwarden.analysis.engines.engine import ConfirmingEngine, EngineInfo, EngineSettings, Milliseconds, ShippedFiles
 from mailwarden.analysis.links.brands import load_brands
 from mailwarden.message.limits import SHOWN
@@ -194,7 +193,7 @@ class DnsEngine(ConfirmingEngine[DnsSettings]):
         """Ask the servers in turn, all within the deadline."""
         answer = Answer(Outcome.FAILED, sentence="no server is configured")
         try:
-            question = dns.message.make_query(dns.name.from_text(name), dns.rdatatype.from_text(kind))
+            question = make_question(name, kind)
         except (dns.exception.DNSException, UnicodeError):
             return Answer(Outcome.NONE)  # no such name can exist
         for server in self.servers:
@@ -203,24 +202,20 @@ class DnsEngine(ConfirmingEngine[DnsSettings]):
                 return answer
         return answer
 
-    async def _ask_server(self, server: str, question: dns.message.QueryMessage) -> Answer:
+    async def _ask_server(self, server: str, question: Question) -> Answer:
         host, port = split_server(server)
         server_timeout = self.timeout / max(len(self.servers), 1)
         try:
             async with asyncio.timeout(server_timeout):
-                # RFC 7766, section 5: an answer that does not fit into a datagram is queried again over TCP.
-                reply, _ = await dns.asyncquery.udp_with_fallback(question, host, server_timeout, port)
+                reply = read_reply(await exchange(host, port, question), question)
+                reply = reply or await _ask_by_dnspython(question, host, port, server_timeout)
         except (TimeoutError, dns.exception.Timeout):
             return Answer(Outcome.FAILED, sentence=f"{server} did not answer within {server_timeout * 1000:.0f} ms")
         except (OSError, dns.exception.DNSException) as error:
             return Answer(Outcome.FAILED, sentence=f"{server}: {error or type(error).__name__}")
-        code = reply.rcode()
-        if code not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
-            return Answer(Outcome.FAILED, sentence=f"{server} answers {dns.rcode.to_text(code)}")
-        wanted = question.question[0].rdtype
-        found = (record for rrset in reply.answer if rrset.rdtype == wanted for record in rrset)
-        texts = tuple(_text_of(record) for record in found)
-        return Answer(Outcome.FOUND, texts) if texts else Answer(Outcome.NONE)
+        if reply.code not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
+            return Answer(Outcome.FAILED, sentence=f"{server} answers {dns.rcode.to_text(dns.rcode.Rcode(reply.code))}")
+        return Answer(Outcome.FOUND, reply.records) if reply.records else Answer(Outcome.NONE)
 
     async def confirm(self, known: Known, until: float) -> Report:
         """Report whether the sender checks can rest on DNS; a failure means that they cannot."""
@@ -296,10 +291,19 @@ def _is_plain(sender: str) -> bool:
     return _PLAIN_SENDER.fullmatch(sender) is not None
 
 
+async def _ask_by_dnspython(question: Question, host: str, port: int, seconds: float) -> Reply:
+    """Ask again; an answer that does not fit into a datagram is queried over TCP (RFC 7766, section 5)."""
+    asked = dns.message.from_wire(secrets.token_bytes(2) + question.wire)
+    assert isinstance(asked, dns.message.QueryMessage)
+    reply, _ = await dns.asyncquery.udp_with_fallback(asked, host, seconds, port)
+    found = (record for rrset in reply.answer if rrset.rdtype == question.kind for record in rrset)
+    return Reply(int(reply.rcode()), tuple(_text_of(record) for record in found))
+
+
 def _text_of(record: object) -> str:
-    """Return a TXT record as one text (RFC 7208, section 3.3), any other as it is written."""
+    """Return a TXT record as one text (RFC 7208, section 3.3), and no text of others."""
     strings = getattr(record, "strings", None)
-    return b"".join(strings).decode("utf-8", "replace") if strings is not None else str(record)
+    return b"".join(strings).decode("utf-8", "replace") if strings is not None else ""
 
 
 def system_servers() -> tuple[str, ...]:
