@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from evaluate.progress import Meter
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
@@ -46,11 +47,12 @@ def main() -> int:
         return 0
     RUN.mkdir(parents=True, exist_ok=True)
     before = _record_base(arguments.base, arguments.messages)
-    return compare(_by_name(before), _by_name(record(arguments.messages)))
+    return compare(before, record(arguments.messages))
 
 
-def compare(before: dict[str, Examined], after: dict[str, Examined]) -> int:
+def compare(earlier: list[Examined], later: list[Examined]) -> int:
     """Print what differs, and return 1 if anything does."""
+    before, after = _by_name(earlier), _by_name(later)
     differing = [name for name in before | after if _differs(before.get(name), after.get(name))]
     for name in differing:
         was, now = before.get(name), after.get(name)
@@ -76,7 +78,19 @@ def _differs(one: Examined | None, other: Examined | None) -> bool:
 
 
 def _by_name(results: list[Examined]) -> dict[str, Examined]:
-    return {one.name: one for one in results}
+    """Return the results by message; a version may write fields that have no value, or leave them out."""
+    return {one.name: replace(one, findings=tuple(map(_with_values, one.findings))) for one in results}
+
+
+def _with_values(finding: str) -> str:
+    return msgspec.json.encode(_drop_empty(msgspec.json.decode(finding))).decode()
+
+
+def _drop_empty(value: object) -> object:
+    if isinstance(value, dict):
+        kept = {key: _drop_empty(each) for key, each in value.items()}
+        return {key: each for key, each in sorted(kept.items()) if each not in (None, "", {}, [])}
+    return [_drop_empty(each) for each in value] if isinstance(value, list) else value
 
 
 def _record_base(commit: str, messages: list[Path]) -> list[Examined]:
