@@ -52,6 +52,15 @@ class Series:
         pairs = zip(self.rounds[OURS], self.rounds[peer], strict=True)
         return [ours.load.rate / other.load.rate for ours, other in pairs]
 
+    def cpu_factors(self, peer: str) -> list[float]:
+        """Return the peer's CPU time a message divided by ours, which other load of the machine changes least."""
+        return [_cpu(other) / _cpu(ours) for ours, other in zip(self.rounds[OURS], self.rounds[peer], strict=True)]
+
+
+def _cpu(one: Round) -> float:
+    """Return the milliseconds of all processes without the client."""
+    return sum(one.cpu.values()) - one.cpu["client"]
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog="Example: python -m bench.peers --messages FOLDER")
@@ -138,9 +147,13 @@ def report(series: Mapping[str, Series]) -> None:
     print("\nMedian of the rounds (lowest-highest)")
     for name, one in series.items():
         for side, done in one.rounds.items():
-            total = show_spread([sum(each.cpu.values()) - each.cpu["client"] for each in done], 1)
+            total = show_spread([_cpu(each) for each in done], 1)
             rate = show_spread([each.load.rate for each in done], 1)
             print(f"{name:>4} {side:<10} {rate} messages/s, {total} ms of CPU a message without the client")
+        for peer in one.rounds:
+            if peer != OURS:
+                factors = f"rate {show_spread(one.factors(peer), 2)}, CPU {show_spread(one.cpu_factors(peer), 2)}"
+                print(f"{name:>4} factor against {peer}: {factors}")
     print("\n" + last_line(series))
 
 

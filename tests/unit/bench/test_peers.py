@@ -25,6 +25,7 @@ def test_the_report_has_rates_and_cpu_without_the_client(capsys):
     report({"5k": series(), "50k": series()})
     printed = capsys.readouterr().out
     assert "  5k spamd      10.0 (4.0-10.0) messages/s, 5.0 (5.0-5.0) ms of CPU a message without the client" in printed
+    assert "  5k factor against spamd: rate 9.00 (5.00-10.00), CPU 1.00 (1.00-1.00)" in printed
     assert printed.endswith("peers factor 5k rspamd 0.50 spamd 9.00 50k rspamd 0.50 spamd 9.00\n")
 
 
