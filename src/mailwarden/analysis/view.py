@@ -26,6 +26,7 @@ from mailwarden.message.html import HtmlDocument, read_html
 from mailwarden.message.limits import Limits
 from mailwarden.message.message import Message, Part
 from mailwarden.message.urls import find_bare_links, find_urls, host_of, registrable_domain
+from mailwarden.message.white_space import pieces, squeeze
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.place import Place, area
 
@@ -253,23 +254,23 @@ class View:
     @cached_property
     def lower_text(self) -> str:
         """Subject and body in lower case with single spaces, for phrases."""
-        return " ".join(f"{self.subject}\n{self.text}".lower().split())
+        return squeeze(f"{self.subject}\n{self.text}".lower())
 
     @cached_property
     def folded_text(self) -> str:
         """Subject and body as phrases are compared with it."""
-        return fold(f"{self.subject} . {self.text}")
+        return _fold(f"{self.subject} . {self.text}")
 
     @cached_property
     def folded_texts(self) -> tuple[str, ...]:
         """The text and its alternatives, folded, in windows whose phrases are weighed together."""
-        others = (fold(f"{self.subject} . {text}") for text in self.other_texts)
+        others = (_fold(f"{self.subject} . {text}") for text in self.other_texts)
         return tuple(window for text in (self.folded_text, *others) for window in _windows(text))
 
     @cached_property
     def shown_length(self) -> int:
         """How many characters a person reads, hidden ones left out; a longer alternative dilutes no shorter one."""
-        return min(len(self.folded_text), *map(len, map(fold, self._seen_texts)), len(self.folded_text))
+        return min(len(self.folded_text), *map(len, map(_fold, self._seen_texts)), len(self.folded_text))
 
     @property
     def _seen_texts(self) -> Iterator[str]:
@@ -378,6 +379,11 @@ def _windows(text: str) -> Iterator[str]:
     yield text[:WINDOW]  # not inspection: the windows below go on
     for start in range(WINDOW - _OVERLAP, len(text) - _OVERLAP, WINDOW - _OVERLAP):
         yield text[start : start + WINDOW]
+
+
+def _fold(text: str) -> str:
+    """Fold a text piece by piece; no rule of folding looks beyond a space."""
+    return " ".join(filter(None, map(fold, pieces(text))))
 
 
 def _letters(text: str) -> str:

@@ -31,6 +31,7 @@ from mailwarden.message.html_links import (
 from mailwarden.message.limits import LIMITS, SHOWN
 from mailwarden.message.literal_set import LiteralSet
 from mailwarden.message.urls import addresses_inside, find_urls, host_of
+from mailwarden.message.white_space import squeeze
 from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 # Styles that hide an element, in lower case, each with a word that must occur in the source.
@@ -90,7 +91,6 @@ _WORDS = LiteralSet(
 _MUCH_HIDDEN = 1_000  # characters
 _OFTEN_HIDDEN = 20  # elements
 _SHORT_STYLE = 300  # characters of one that is kept for the next message
-_PIECE = 1_000_000  # characters of a long text that are taken together
 
 
 class _Look(NamedTuple):
@@ -469,24 +469,8 @@ class _Reader:
             node.decompose()
 
     def _text_of(self, body: LexborNode) -> str:
-        text = _squeeze(body.text(deep=True, separator=" "), self._coverage.limits.html_text)
+        text = squeeze(body.text(deep=True, separator=" "), self._coverage.limits.html_text)
         return self._coverage.cut(text, "html_text", self._place)
-
-
-def _squeeze(text: str, most: int) -> str:
-    """Return a text with single spaces; of a long one, the beginning that is longer than `most`."""
-    if len(text) <= most + _PIECE:
-        return " ".join(text.split())
-    pieces: list[str] = []
-    start, length = 0, 0
-    while start < len(text) and length <= most + 1:
-        space = text.find(" ", start + _PIECE)  # tags leave one between all texts
-        end = space if space >= 0 else len(text)
-        piece = " ".join(text[start:end].split())
-        pieces.append(piece)
-        length += len(piece) + bool(piece)
-        start = end
-    return " ".join(filter(None, pieces))
 
 
 def _is_inside(node: LexborNode, others: dict[int, LexborNode]) -> bool:
