@@ -148,7 +148,8 @@ class Processing:
 
         examined: list[Examined] = []
         for group, found in zip(request.groups, collected, strict=True):
-            await asyncio.sleep(0)  # there may be a thousand tenants: let other messages run
+            if examined:
+                await asyncio.sleep(0)  # there may be a thousand tenants: let other messages run
             case = Case(parts, request, group, found, wanted, created, until)
             examined.append(await self._conclude(case, ignore if examined else observe))
         if parts.tempfail and (unfinished := undecided([each.finished for each in examined])):

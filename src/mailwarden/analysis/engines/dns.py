@@ -220,6 +220,9 @@ class DnsEngine(ConfirmingEngine[DnsSettings]):
     async def confirm(self, known: Known, until: float) -> Report:
         """Report whether the sender checks can rest on DNS; a failure means that they cannot."""
         started = time.monotonic()
+        checks = known.authentication or SenderChecks()
+        if not (self.was_down or checks.temporary_error or _is_doubtful(checks)):
+            return self._report(started)  # there is nothing to ask, and no deadline to hold
         try:
             async with asyncio.timeout(max(0.0, until - started)):
                 findings = await self._confirm(known, started)
@@ -234,10 +237,8 @@ class DnsEngine(ConfirmingEngine[DnsSettings]):
         # A test message (GTUBE) is answered without checks, and without a client IP neither SPF nor DMARC is checked.
         checks = known.authentication or SenderChecks()
         temporary = checks.temporary_error
-        doubtful = checks.spf_checked and (temporary or not checks.policy_found or checks.spf == "none")
-        if not doubtful:
-            if self.was_down or temporary:
-                await self.probe(since, outside=temporary)
+        if not _is_doubtful(checks):
+            await self.probe(since, outside=temporary)
             return ()
         domain = normalize_host(domain_of(known.summary.from_address))
         # The lookups stand between two probes that succeed: a resolver that came back meanwhile is asked as it is now.
@@ -284,6 +285,11 @@ class DnsEngine(ConfirmingEngine[DnsSettings]):
         took = round((time.monotonic() - started) * 1000, 3)
         status = Status.FAILED if failure else Status.FINISHED
         return Report(self.name, self.required, status, took, findings, failure, "resolver")
+
+
+def _is_doubtful(checks: SenderChecks) -> bool:
+    """Return whether a result may rest on records that the engine's resolver did not find."""
+    return checks.spf_checked and (checks.temporary_error or not checks.policy_found or checks.spf == "none")
 
 
 def _is_plain(sender: str) -> bool:
