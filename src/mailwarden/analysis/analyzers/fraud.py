@@ -12,7 +12,7 @@ import re2
 
 from mailwarden.analysis.text.extraction import find_bitcoin_address, find_phone
 from mailwarden.analysis.text.patterns import TextPattern
-from mailwarden.analysis.text.phrases import SENTENCE_ENDS, load_books, match_books, match_by_density
+from mailwarden.analysis.text.phrases import SENTENCE_ENDS, Matches, load_books, match_books, match_by_density
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
 
@@ -76,15 +76,15 @@ class FraudAnalyzer:
             yield Finding("fraud.bitcoin-address", facts={"address": address})
 
 
-def _warnings(texts: Iterable[str]) -> frozenset[str]:
+def _warnings(texts: tuple[str, ...]) -> frozenset[str]:
     """Return the families that occur only in warnings and denials, such as legal notices below a mail."""
-    found = frozenset(family for text in texts for family in _found_beyond_warnings(text))
-    return WARNED_OF - found
+    each = zip(texts, match_books(texts), strict=True)
+    return WARNED_OF - {family for text, matches in each for family in _found_beyond_warnings(text, matches)}
 
 
-def _found_beyond_warnings(text: str) -> Iterable[str]:
+def _found_beyond_warnings(text: str, matches: Matches) -> Iterable[str]:
     if not _WARNING.search(text):
-        return match_books(text).keys()
+        return matches.keys()
     rest, at = [], 0
     for found in _WARNING.finditer(text):
         begin = max(at, found.start() - AROUND, *(text.rfind(end, at, found.start()) + 1 for end in SENTENCE_ENDS))

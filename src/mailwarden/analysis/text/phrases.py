@@ -46,6 +46,9 @@ class PhraseMatch(Struct, frozen=True):
     words: str
 
 
+Matches = Mapping[str, PhraseMatch]  # by family
+
+
 class Phrase(Struct, frozen=True):
     """A phrase: its pieces as patterns, in their order."""
 
@@ -175,14 +178,15 @@ def _books() -> list[Path]:
 COMPILED = CompiledFile(_FOLDER / "__pycache__" / "phrases.msgpack", Books, _sources)
 
 
-@lru_cache(maxsize=128)  # every analyzer of phrases matches the same texts, one after the other
-def match_books(text: str) -> dict[str, PhraseMatch]:
-    return load_books().find(text)
+@lru_cache(maxsize=1)  # every analyzer of phrases matches the texts of one message, one after the other
+def match_books(texts: tuple[str, ...]) -> tuple[Matches, ...]:
+    """Return the families in each of the texts of a message."""
+    return tuple(map(load_books().find, texts))
 
 
-def match_phrases(text: str, name: str, often: Mapping[str, int]) -> Iterator[Finding]:
+def match_phrases(matches: Matches, name: str, often: Mapping[str, int]) -> Iterator[Finding]:
     """Yield `<name>.<family>` for every matched family, and `<name>.<family>-often` from `often[family]` phrases on."""
-    for full_name, match in match_books(text).items():
+    for full_name, match in matches.items():
         book, _, family = full_name.partition(".")
         if book == name:
             facts: dict[str, Fact] = {"words": match.words, "count": match.count}
@@ -198,10 +202,10 @@ def match_by_density(view: View, name: str, often: Mapping[str, int]) -> Iterato
     """
     found: dict[str, Finding] = {}
     hidden = unseen(view)
-    for text in view.folded_texts:
+    for text, matches in zip(view.folded_texts, match_books(view.folded_texts), strict=True):
         chance = max(0, len(text) - hidden) // PORTION
         hidden = 0  # it stands in the first text alone
-        for finding in match_phrases(text, name, often):
+        for finding in match_phrases(matches, name, often):
             family = finding.name.partition(".")[2]
             needed = often[family.removesuffix(_OFTEN)] if family.endswith(_OFTEN) else 1
             known = found.get(finding.name)

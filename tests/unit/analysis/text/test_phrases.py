@@ -18,6 +18,7 @@ from mailwarden.analysis.text.phrases import (
     PhraseBook,
     compile_books,
     load_books,
+    match_books,
     match_by_density,
     read_phrase,
     unseen,
@@ -169,3 +170,11 @@ def test_invisible_text_does_not_lower_the_density():
     view = view_of(hidden, "html")
     assert unseen(view) > PORTION
     assert "offers.casino" in names(view)
+
+
+def test_a_long_text_is_matched_once_for_all_analyzers(monkeypatch):
+    view = view_of("the path goes around the pear trees. " * 150_000)
+    assert len(view.folded_texts) > 128
+    match_books(view.folded_texts)
+    monkeypatch.setattr(PhraseBook, "find", None)
+    assert names(view) == set()
