@@ -1,6 +1,6 @@
 """`make bench-peers`: the same messages through Mailwarden, plain Rspamd and SpamAssassin's spamd, in one run.
 
-Rspamd has its stock rules, spamd its own rules without network tests and learning. Both get the whole message and no
+Rspamd has the settings that Mailwarden requires, spamd its own rules without network tests and learning. Neither asks a
 virus scanner; Mailwarden asks Rspamd and ClamAV.
 """
 
