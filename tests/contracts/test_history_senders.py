@@ -1,6 +1,6 @@
 """Every history store counts the messages of contacts within a scope, and can undo and delete the counts."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from uuid import uuid4
 
 from mailwarden.history.store import ContactCount, ContactRecord, ContactStats, SenderStore
@@ -8,12 +8,16 @@ from mailwarden.model.scope import Scope
 
 ALL = Scope.deployment()
 TENANT = uuid4()
-TODAY = datetime.now(UTC).date()
 ADA, BOB = b"a" * 16, b"b" * 16
 
 
+def today() -> date:
+    """Return the date when it is needed: a run may begin before midnight and end after it."""
+    return datetime.now(UTC).date()
+
+
 def count(contact: bytes, age: int = 0, messages: int = 1) -> ContactCount:
-    return ContactCount(TENANT, contact, TODAY - timedelta(days=age), messages)
+    return ContactCount(TENANT, contact, today() - timedelta(days=age), messages)
 
 
 async def stats(senders: SenderStore, contact: bytes = ADA) -> ContactStats | None:
@@ -41,8 +45,8 @@ async def test_a_scope_neither_reads_nor_changes_another_tenant(senders: SenderS
     await senders.add(ALL, [count(ADA)])
     await senders.subtract(other, TENANT, [ADA])
     assert await senders.remove(other, TENANT, [ADA]) == []
-    await senders.restore(other, TENANT, [ContactRecord(ADA, 5, 5, TODAY, TODAY)])
-    assert await senders.delete_unseen(other, TODAY + timedelta(days=1)) == 0
+    await senders.restore(other, TENANT, [ContactRecord(ADA, 5, 5, today(), today())])
+    assert await senders.delete_unseen(other, today() + timedelta(days=1)) == 0
     assert await senders.stats(other, [(TENANT, ADA)]) == {}
     assert await stats(senders) == ContactStats(1, 1, 0)
     assert await stats(senders, BOB) is None
@@ -59,7 +63,7 @@ async def test_subtracting_stops_at_zero(senders: SenderStore) -> None:
 async def test_removed_contacts_are_restored_beside_newer_counts(senders: SenderStore) -> None:
     await senders.add(ALL, [count(ADA, age=10, messages=6)])
     removed = await senders.remove(ALL, TENANT, [ADA, BOB])
-    first = TODAY - timedelta(days=10)
+    first = today() - timedelta(days=10)
     assert removed == [ContactRecord(ADA, 6, 1, first, first)]
     assert await stats(senders) is None
     await senders.add(ALL, [count(ADA)])
@@ -69,6 +73,6 @@ async def test_removed_contacts_are_restored_beside_newer_counts(senders: Sender
 
 async def test_contacts_not_seen_since_a_day_are_deleted(senders: SenderStore) -> None:
     await senders.add(ALL, [count(ADA, age=5), count(BOB, age=4)])
-    assert await senders.delete_unseen(ALL, TODAY - timedelta(days=4)) == 1
+    assert await senders.delete_unseen(ALL, today() - timedelta(days=4)) == 1
     assert await stats(senders) is None
     assert await stats(senders, BOB) is not None

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -26,9 +26,13 @@ from tests.samples.finished import finished_request
 from tests.waiting import eventually
 
 ALL = Scope.deployment()
-TODAY = datetime.now(UTC).date()
 TENANT = UUID("6f1d2c3b-0000-4000-8000-000000000001")
 ADA, BOB = "ada@north.example", "bob@south.example"
+
+
+def today() -> date:
+    """Return the date when it is needed: a run may begin before midnight and end after it."""
+    return datetime.now(UTC).date()
 
 
 @pytest.fixture
@@ -59,7 +63,7 @@ async def count_messages(store: SenderStore, sender: str, messages: int, days: i
     """Count messages of a sender, and enough of others for an established history."""
     salt = await store.salt(ALL)
     for age in range(days, 0, -1):
-        day = TODAY - timedelta(days=age)
+        day = today() - timedelta(days=age)
         whole = ContactCount(TENANT, contact_digest(salt, TENANT, "", ""), day, 100)
         alone = ContactCount(TENANT, contact_digest(salt, TENANT, sender, ""), day, messages)
         await store.add(ALL, [whole, alone])
@@ -127,7 +131,7 @@ async def test_the_table_holds_no_addresses(store: SenderStore, database_url: st
 async def test_contacts_not_seen_for_long_are_deleted(history: HistoryStore, store: SenderStore) -> None:
     salt = await store.salt(ALL)
     old, new = (ContactCount(TENANT, contact_digest(salt, TENANT, name, ""), day, 1) for name, day in (
-        ("old", TODAY - timedelta(days=SENDER_DAYS + 1)), ("new", TODAY)
+        ("old", today() - timedelta(days=SENDER_DAYS + 1)), ("new", today())
     ))  # fmt: skip
     await store.add(ALL, [old, new])
     assert await Retention(history, 30).delete_senders() == 1
