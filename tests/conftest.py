@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 from rig.engines import Engines, start_engines
 
@@ -26,9 +26,8 @@ _numbers = itertools.count(1)
 
 FULL = os.environ.get("MAILWARDEN_FULL") == "1"
 # A machine that is busy takes its time over an example; what is slow by itself has a test that says so.
-_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("every run", _PATIENT, derandomize=True)
-settings.register_profile("full", _PATIENT, max_examples=2_000)
+settings.register_profile("every run", deadline=None, derandomize=True)
+settings.register_profile("full", deadline=None, max_examples=2_000)
 settings.load_profile("full" if FULL else "every run")
 
 
