@@ -84,3 +84,6 @@ def note(pytestconfig: pytest.Config) -> Callable[[str], None]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for figure in config.stash.get(FIGURES, []):
         terminalreporter.write_line(figure)
+    for report in terminalreporter.stats.get("rerun", []):  # pytest prints the error of a test's last run alone
+        terminalreporter.section(f"first run of {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
