@@ -45,8 +45,11 @@ class PatternSet:
         self._all = range(count)
         self._database = None
         if VECTORSCAN and database:
-            self._database = hyperscan.loadb(database, hyperscan.HS_MODE_BLOCK)
-            self._database.scratch = hyperscan.Scratch(self._database)
+            try:
+                self._database = hyperscan.loadb(database, hyperscan.HS_MODE_BLOCK)
+                self._database.scratch = hyperscan.Scratch(self._database)
+            except hyperscan.HyperscanError:  # made for another processor or version: slower, with the same result
+                self._database = None
 
     def find(self, text: bytes) -> Collection[int]:
         """Return the numbers of the patterns that occur in a text in UTF-8; all of them without a database."""

@@ -55,3 +55,11 @@ def test_which_patterns_are_searched_byte_by_byte(pattern, bytewise):
 
 def test_without_a_database_every_pattern_may_occur():
     assert list(PatternSet(3, b"").find(b"text")) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("damage", [(0, b"\0" * 4), (4, b"\xff" * 4), (12, b"\xff" * 8), (2_000, b"\x55")])
+def test_a_database_that_does_not_load_is_as_good_as_none(damage: tuple[int, bytes]) -> None:
+    at, other = damage
+    stored = bytearray(compile_patterns(["one", "two"]))
+    stored[at : at + len(other)] = other
+    assert list(PatternSet(2, bytes(stored)).find(b"text")) == [0, 1]
