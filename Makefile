@@ -116,8 +116,8 @@ bench-sandbox: ## Measure what the worker sandbox costs at start and a message
 bench-fairness: ## Measure the p99 of a harmless message alone and beside attacks (PHASES=number)
 	@$(BIN)/python -m torture --only harm $(if $(PHASES),--phases $(PHASES))
 
-evaluate: ## Measure detection on a labelled corpus (CORPUS=folder, SPLIT=test|dev, MORE="--rejudge" and the like)
-	@$(BIN)/python -m evaluate $(if $(CORPUS),--corpus $(CORPUS)) $(if $(SPLIT),--split $(SPLIT)) $(MORE)
+evaluate: ## Measure detection on labelled corpora (CORPUS="folder ...", SPLIT=dev|test, MORE="--blind" or "--rejudge" and the like)
+	@$(BIN)/python -m evaluate $(foreach folder,$(CORPUS),--corpus $(folder)) $(if $(SPLIT),--split $(SPLIT)) $(MORE)
 
 parity: ## The same messages by SMTP, the scanning API and /checkv2 (CORPUS=folder): judged the same?
 	@$(BIN)/python -m evaluate.parity $(if $(CORPUS),--corpus $(CORPUS)) $(MORE)

@@ -8,18 +8,20 @@ import hashlib
 import importlib.util
 import re
 import tarfile
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Literal
 
 from msgspec import Struct
 
+from evaluate.delivery import Authentication, Route, deliver, recipient_of, sender_address, sent_at
 from mailwarden.model.envelope import Envelope
 
 MANIFEST, MESSAGES, NORMALIZER = "MANIFEST.csv", "messages.tar.xz", "normalize.py"
 
 Split = Literal["dev", "test"]
+SPLITS = ("dev/", "test/")
 
 # Classes that are measured separately. Simulated messages are few and our own, so they never count as phishing.
 HAM, FIXTURE, PHISHING, SPAM, BEC_QR, MALWARE, MALFORMED = (
@@ -33,10 +35,12 @@ HAM, FIXTURE, PHISHING, SPAM, BEC_QR, MALWARE, MALFORMED = (
 )
 CLASSES = (PHISHING, SPAM, BEC_QR, MALWARE, MALFORMED, HAM, FIXTURE)
 _SIMULATED = frozenset({"bec-simulated", "qr-simulated"})
+# Every other label is an attack; one that is no class of its own counts as phishing.
+_LABELS = {"ham": HAM, "spam": SPAM, "malware": MALWARE, "malware-simulated": MALWARE, "malformed": MALFORMED}
+_GOOD_LABELS = frozenset({"ham", "good", "legitimate", "clean", "benign"})
 # Delivered mail has one kind of line ends; files of one collection have two, which would reveal their source.
 _HONEYPOT = re.compile(rb"phishing@pot\b", re.IGNORECASE)
 _LINE_END = re.compile(rb"\r?\n")
-_MEMBER = re.compile(r"(?:\./)?(?:dev|test)/[a-z-]+/[\w.-]+\.eml", re.ASCII)
 
 
 class Sample(Struct, frozen=True):
@@ -44,8 +48,13 @@ class Sample(Struct, frozen=True):
 
     path: str
     label: str
-    subset: str
+    subset: str  # its group in the manifest
     source: str
+    language: str = ""
+    mail_from: str | None = None  # None: the manifest does not say
+    auth: str = ""  # how it was authenticated in life, see evaluate/delivery.py
+    corpus: str = ""
+    origin: str = ""  # the collection that is left out as one
 
     @property
     def kind(self) -> str:
@@ -54,7 +63,15 @@ class Sample(Struct, frozen=True):
             return FIXTURE
         if self.label == "phishing" and self.subset in _SIMULATED:
             return BEC_QR
-        return {"malware-simulated": MALWARE}.get(self.label, self.label)
+        return _LABELS.get(self.label, PHISHING)
+
+    @property
+    def is_ham(self) -> bool:
+        return self.label == "ham"
+
+    @property
+    def is_attack(self) -> bool:
+        return self.label not in ("ham", "malformed")
 
 
 class Submission(Struct, frozen=True):
@@ -63,45 +80,73 @@ class Submission(Struct, frozen=True):
     sample: Sample
     raw: bytes
     envelope: Envelope
+    sent: float = 0.0  # when it was sent in life, by its own Date
 
 
 class Corpus:
-    """A corpus folder, and the folder for its unpacked messages."""
+    """A corpus folder, and the folder in which it has one for its unpacked messages."""
 
     def __init__(self, folder: Path, unpacked: Path) -> None:
-        for name in (MANIFEST, NORMALIZER):
-            if not (folder / name).is_file():
-                raise SystemExit(f"{folder} is no corpus: it has no {name}")
+        if not (folder / MANIFEST).is_file():
+            raise SystemExit(f"{folder} is no corpus: it has no {MANIFEST}")
+        self.name = folder.resolve().name
         self._folder = folder
-        self._unpacked = unpacked
-        self._normalizer = _load(folder / NORMALIZER)
+        self._archive = next(iter(sorted(folder.glob("messages.tar*"))), None)
+        self._unpacked = unpacked / f"{self.name}-{self.key.hex()[:8]}" if self._archive else folder
+        self._normalizer = _load(folder / NORMALIZER) if (folder / NORMALIZER).is_file() else None
+        self._rows = self._read_manifest()
+        # Set before messages are read, if authentication is replayed.
+        self.authentication: Authentication | None = None
+
+    @property
+    def is_split(self) -> bool:
+        """Return whether its messages are divided into dev and test."""
+        return all(row["path"].startswith(SPLITS) for row in self._rows)
 
     def samples(self, split: Split, limit: int | None = None) -> list[Sample]:
-        """Return the samples of one split; `limit` selects so many of them, spread evenly over the manifest."""
-        with (self._folder / MANIFEST).open(encoding="utf-8", newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row["path"].startswith(f"{split}/")]
+        """Return the samples of one split, or all of a corpus without splits.
+
+        `limit` selects so many of them, spread evenly over the manifest.
+        """
+        rows = [row for row in self._rows if not self.is_split or row["path"].startswith(f"{split}/")]
         if limit is not None and limit < len(rows):
             rows = [rows[position * len(rows) // limit] for position in range(limit)]
-        return [Sample(row["path"], row["label"], row["subset"], row["source"]) for row in rows]
+        return [self._sample(row) for row in rows]
 
     def unpack(self) -> None:
         """Unpack the messages once; an incomplete folder is unpacked again."""
         mark = self._unpacked / ".unpacked"
-        if mark.exists():
+        if self._archive is None or mark.exists():
             return
-        with tarfile.open(self._folder / MESSAGES) as archive:
+        wanted = {row["path"] for row in self._rows}
+        with tarfile.open(self._archive) as archive:
             for member in archive:
                 content = archive.extractfile(member) if member.isfile() else None
-                if content is None or not _MEMBER.fullmatch(member.name):
+                name = _listed(member.name, wanted)
+                if content is None or not name:
                     continue
-                place = self._unpacked / member.name
+                place = self._unpacked / name
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(content.read())
         mark.touch()
 
+    def existing(self, samples: list[Sample]) -> list[Sample]:
+        """Return the samples whose message is there."""
+        return [sample for sample in samples if self._place(sample).is_file()]
+
+    def prepare(self, samples: list[Sample], authentication: Authentication) -> None:
+        """Have the authentication of these messages replayed."""
+        self.authentication = authentication
+        for sample in samples:
+            if sample.auth:
+                authentication.add(sample.auth, sample.mail_from, self._place(sample).read_bytes())
+
     def post(self, sample: Sample, now: float) -> Submission:
         """Return the message without the traces of its collection; malformed ones stay as they are."""
-        raw = (self._unpacked / sample.path).read_bytes()
+        raw = self._place(sample).read_bytes()
+        if self._normalizer is None:
+            return self._post_delivered(sample, raw, now)
+        sent = sent_at(raw)
         if sample.kind == MALFORMED:
             envelope_fields = self._normalizer.raw_envelope(raw)
             return Submission(
@@ -118,7 +163,18 @@ class Corpus:
         )
         # The normaliser leaves the honeypot's own address in From and Subject, where it would reveal the label.
         unmasked = _HONEYPOT.sub(str(envelope_fields["rcpt"]).encode(), normal)
-        return Submission(sample, _LINE_END.sub(b"\r\n", unmasked), envelope)
+        return Submission(sample, _LINE_END.sub(b"\r\n", unmasked), envelope, sent)
+
+    def _post_delivered(self, sample: Sample, raw: bytes, now: float) -> Submission:
+        """Return a message of a corpus without a normaliser: as delivered, by its authentication in life if known."""
+        if self.authentication is not None and sample.auth:
+            route = self.authentication.route(sample.auth, sample.mail_from, raw)
+        else:
+            route = Route(sender=sender_address(raw) if sample.mail_from is None else sample.mail_from)
+        recipient = recipient_of(raw)
+        message = deliver(raw, route, recipient, now, self.authentication)
+        envelope = Envelope(_printable(route.sender), (recipient,), route.address, route.helo)
+        return Submission(sample, message, envelope, sent_at(raw))
 
     def posts(self, samples: list[Sample], now: float) -> Iterator[Submission]:
         for sample in samples:
@@ -127,8 +183,58 @@ class Corpus:
     @property
     def key(self) -> bytes:
         """Return a key that identifies this corpus: its manifest and its normaliser."""
-        files = (self._folder / MANIFEST, self._folder / NORMALIZER)
+        files = [file for file in (self._folder / MANIFEST, self._folder / NORMALIZER) if file.is_file()]
         return hashlib.sha256(b"".join(file.read_bytes() for file in files)).digest()
+
+    def _read_manifest(self) -> list[dict[str, str]]:
+        with (self._folder / MANIFEST).open(encoding="utf-8-sig", newline="", errors="replace") as file:
+            reader = csv.DictReader(file)
+            if "path" not in (reader.fieldnames or ()):
+                raise SystemExit(f"{self._folder / MANIFEST} has no column `path`")
+            rows = [{name: value or "" for name, value in row.items() if isinstance(name, str)} for row in reader]
+        return [row for row in rows if _is_inside(row["path"])]
+
+    def _sample(self, row: Mapping[str, str]) -> Sample:
+        group = row.get("subset") or row.get("group") or row.get("label") or "messages"
+        source = row.get("source") or group
+        return Sample(
+            row["path"],
+            _label(row.get("label", ""), group),
+            group,
+            source,
+            row.get("language", "").strip().lower(),
+            row.get("mail_from"),
+            row.get("auth", "").strip().lower(),
+            self.name,
+            # A corpus with a normaliser has one repository for many collections.
+            source if self._normalizer is None else group,
+        )
+
+    def _place(self, sample: Sample) -> Path:
+        place = self._unpacked / sample.path
+        return place if self._archive or place.is_file() else self._unpacked / "messages" / sample.path
+
+
+def _label(label: str, group: str) -> str:
+    """Return the label, "ham" for every word for good mail; without one the group says it."""
+    word = label.strip().lower()
+    if word:
+        return "ham" if word in _GOOD_LABELS else word
+    return "ham" if group.lower().startswith("ham") else "attack"
+
+
+def _is_inside(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return bool(parts) and not path.startswith("/") and ".." not in parts
+
+
+def _listed(member: str, wanted: set[str]) -> str:
+    """Return the path in the manifest that a member of the archive is, or ""."""
+    name = member.removeprefix("./")
+    for path in (name, name.removeprefix("messages/"), f"messages/{name}"):
+        if path in wanted:
+            return path
+    return ""
 
 
 def _printable(address: str) -> str:

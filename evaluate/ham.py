@@ -132,7 +132,7 @@ def _result(judged: Judged) -> Result:
 def _collection(folder: Path) -> Iterator[Submission]:
     """Yield the ham of a corpus: without its traces if it has a normaliser, else as delivered."""
     if (folder / "normalize.py").is_file():
-        corpus = Corpus(folder, UNPACKED / folder.name)
+        corpus = Corpus(folder, UNPACKED)
         corpus.unpack()
         samples = [each for split in ("dev", "test") for each in corpus.samples(split) if each.label == "ham"]
         now = time.time()

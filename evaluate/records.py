@@ -8,7 +8,10 @@ import msgspec
 from msgspec import Struct
 
 from evaluate.corpus import Sample
+from mailwarden.analysis.analyzer import EngineAnswer
+from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding
+from mailwarden.model.record import MessageSummary
 
 SOURCES = Path(__file__).parents[1] / "src" / "mailwarden"
 # The packages whose code makes evidence; policy is not one of them, because it is applied again each time.
@@ -27,6 +30,10 @@ class Scanned(Struct, frozen=True):
     spamassassin: float | None = None
     learned: tuple[Finding, ...] = ()  # the findings of a tenant's learning, trained with the dev split
     learned_elsewhere: tuple[Finding, ...] | None = None  # of ham: the same, trained without its own source
+    envelope: Envelope | None = None
+    summary: MessageSummary | None = None
+    answers: dict[str, EngineAnswer] = {}  # of the engines, for analyzers that conclude from them
+    sent: float = 0.0  # when it was sent in life, by its own Date
 
 
 def key_of(corpus: bytes, samples: Iterable[Sample]) -> str:
@@ -62,14 +69,23 @@ class RecordFile:
             return [decoder.decode(line) for line in file]
 
 
-def named(split: str, sample: int | None, key: str) -> str:
-    """Return the name of a scan's file; a sample and the whole split have different names."""
-    return f"{split}-{key}.jsonl" if sample is None else f"{split}-{sample}-{key}.jsonl"
+class Run(Struct, frozen=True):
+    """What was scanned: a corpus, its split or "all", a sample of it or all, with or without authentication."""
+
+    corpus: str
+    split: str
+    sample: int | None = None
+    authenticated: bool = True
+
+    def named(self, key: str) -> str:
+        """Return the name of the file; a sample and the whole corpus have different names."""
+        parts = [self.corpus, self.split, str(self.sample or ""), "" if self.authenticated else "unauthenticated", key]
+        return "-".join(filter(None, parts)) + ".jsonl"
 
 
-def newest(folder: Path, split: str, sample: int | None = None) -> RecordFile:
-    """Return the file of the last finished scan of this split, or of a sample of this size."""
-    files = sorted(folder.glob(named(split, sample, "?" * KEY_LENGTH)), key=lambda file: file.stat().st_mtime)
+def newest(folder: Path, run: Run) -> RecordFile:
+    """Return the file of the last finished scan of this kind."""
+    files = sorted(folder.glob(run.named("?" * KEY_LENGTH)), key=lambda file: file.stat().st_mtime)
     if not files:
-        raise SystemExit(f"{folder} holds no such scan of the {split} split; run it once without --rejudge")
+        raise SystemExit(f"{folder} has no scan {run.named('*')}: run it once without --rejudge and --refresh")
     return RecordFile(files[-1])

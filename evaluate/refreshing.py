@@ -1,49 +1,57 @@
-"""Runs the current local analyzers on scanned messages again, and keeps the engines' reports.
+"""Runs the current local and concluding analyzers on scanned messages again, with the engines' stored answers.
 
 After a change of an analyzer this takes seconds where a scan takes minutes. It is for development: the analyzers run in
-plain processes without deadlines, and analyzers that need the engines are not run again.
+plain processes without deadlines, and the engines are not asked again.
 """
 
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from msgspec.structs import replace
 
 from evaluate.corpus import Corpus
+from evaluate.progress import Meter
 from evaluate.records import Scanned
-from mailwarden.analysis.pipeline.registry import LOCAL, MESSAGE, STRUCTURE
-from mailwarden.analysis.pipeline.worker_steps import Job, examine
-from mailwarden.model.evidence import Evidence, Report
+from mailwarden.analysis.analyzer import Known
+from mailwarden.analysis.pipeline.registry import CONCLUDING, LOCAL, MESSAGE, STRUCTURE
+from mailwarden.analysis.pipeline.worker_steps import Job, examine, report_of
+from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Report
+from mailwarden.model.record import MessageSummary
 
 _CHUNK = 20
-_corpus: list[Corpus] = []  # the corpus, in each process
+_corpora: dict[str, Corpus] = {}  # by name, in each process
 
 
-def refresh(corpus: Corpus, records: Sequence[Scanned]) -> Iterator[Scanned]:
-    """Yield the records in their order, with new reports of the local analyzers."""
+def refresh(corpora: Mapping[str, Corpus], records: Sequence[Scanned]) -> Iterator[Scanned]:
+    """Yield the records in their order, with new reports of the local and concluding analyzers."""
     now = time.time()
     work = ((record, now) for record in records)
+    meter = Meter(len(records))
     context = multiprocessing.get_context("fork")  # the corpus's normaliser is a file, not an importable module
-    with context.Pool(os.cpu_count(), _corpus.append, (corpus,)) as pool:
-        yield from pool.imap(_refresh_one, work, _CHUNK)
+    with context.Pool(os.cpu_count(), _corpora.update, (corpora,)) as pool:
+        for record in pool.imap(_refresh_one, work, _CHUNK):
+            meter.step()
+            yield record
 
 
 def _refresh_one(work: tuple[Scanned, float]) -> Scanned:
     record, now = work
-    posted = _corpus[0].post(record.sample, now)
-    reports = [frame.report for frame in examine(Job(posted.raw, envelope=posted.envelope))]
-    return with_reports(record, reports)
+    posted = _corpora[record.sample.corpus].post(record.sample, now)
+    frames = list(examine(Job(posted.raw, envelope=posted.envelope)))
+    reports = [frame.report for frame in frames]
+    summary = next((frame.summary for frame in reversed(frames) if frame.summary), None)
+    if record.answers and all(frame.sound for frame in frames):
+        ambiguous = Evidence(tuple(reports)).has(AMBIGUOUS_SENDER)
+        known = Known(posted.envelope, summary or MessageSummary(len(posted.raw), ""), record.answers, ambiguous)
+        reports += [report_of(analyzer.name, partial(analyzer.conclude, known)) for analyzer in CONCLUDING]
+    return replace(with_reports(record, reports), summary=summary or record.summary)
 
 
 def with_reports(record: Scanned, reports: Sequence[Report]) -> Scanned:
-    """Return the record with these reports in place of the worker's earlier ones."""
+    """Return the record with these reports in place of the earlier ones of the same analyzers."""
     local = {STRUCTURE, MESSAGE, *(analyzer.name for analyzer in LOCAL), *(report.analyzer for report in reports)}
     kept = tuple(report for report in record.evidence.reports if report.analyzer not in local)
-    return Scanned(
-        record.sample,
-        Evidence((*reports, *kept)),
-        record.subject,
-        record.problem,
-        record.rspamd,
-        record.spamassassin,
-    )
+    return replace(record, evidence=Evidence((*reports, *kept)))

@@ -7,9 +7,11 @@ return every finding is complete. Nothing is stored, so that no message changes 
 
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from typing import ClassVar
 from uuid import UUID
 
 import uvloop
@@ -18,13 +20,15 @@ from evaluate.corpus import Submission
 from evaluate.progress import Meter, side_by_side
 from evaluate.records import Scanned
 from evaluate.rivals import PlainRspamd, SpamAssassin, has_spamassassin
-from mailwarden.analysis.analyzer import EngineFailed
+from mailwarden.analysis.analyzer import EngineFailed, Known
+from mailwarden.analysis.pipeline import collector
 from mailwarden.guard.app import open_context
 from mailwarden.guard.config import PATH, GuardConfig
 from mailwarden.guard.context import GuardContext
 from mailwarden.guard.processing import GuardRequest
-from mailwarden.model.evidence import Evidence
+from mailwarden.model.evidence import Evidence, Finding
 from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.record import MessageSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
 from mailwarden.serving.spool import Spooled
 from mailwarden.settings.reader import read
@@ -50,10 +54,36 @@ async def no_score(_: Submission) -> float | None:
     return None
 
 
-def scan_all(posts: Iterable[Submission], total: int, go_on: GoOn = leave) -> list[Scanned]:
+class AnswerRecorder:
+    """Keeps what concluding analyzers know about a message, so that they can be run again without the engines."""
+
+    name: ClassVar[str] = "answer-recorder"
+
+    def conclude(self, known: Known) -> Iterator[Finding]:
+        _known.get().append(known)
+        yield from ()
+
+
+_known: ContextVar[list[Known]] = ContextVar("known")
+
+
+@contextmanager
+def recording_answers() -> Iterator[None]:
+    """Run the recorder after the concluding analyzers."""
+    usual = collector.CONCLUDING
+    collector.CONCLUDING = (*usual, AnswerRecorder())
+    try:
+        yield
+    finally:
+        collector.CONCLUDING = usual
+
+
+def scan_all(
+    posts: Iterable[Submission], total: int, go_on: GoOn = leave, dns_records: Iterable[str] = ()
+) -> list[Scanned]:
     """Start everything, scan the messages, process them while the engines run, stop everything."""
     start_logging("evaluate", "error")
-    with start_engines() as engines:
+    with start_engines(dns_records=dns_records) as engines:
         return go_on(engines, scan_with(engines, posts, total))
 
 
@@ -72,8 +102,10 @@ def scan_with(engines: Engines, posts: Iterable[Submission], total: int) -> list
 
 
 async def _scan(folder: Path, posts: Iterable[Submission], rivals: tuple[Ask, Ask], meter: Meter) -> list[Scanned]:
-    async with open_context(read(folder / PATH, GuardConfig), folder, Metrics()) as (_, context):
-        return await side_by_side(posts, lambda posted: _scan_one(context, posted, rivals), meter.step)
+    guard = read(folder / PATH, GuardConfig)
+    with recording_answers():
+        async with open_context(guard, folder, Metrics()) as (_, context):
+            return await side_by_side(posts, lambda posted: _scan_one(context, posted, rivals), meter.step)
 
 
 async def _scan_one(context: GuardContext, posted: Submission, rivals: tuple[Ask, Ask]) -> Scanned:
@@ -86,14 +118,31 @@ async def _scan_one(context: GuardContext, posted: Submission, rivals: tuple[Ask
         deadline=DEADLINE,
         stored=False,
     )
-    evidence, subject, problem = Evidence(()), "", ""
+    evidence, summary, problem = Evidence(()), MessageSummary(len(posted.raw), ""), ""
+    known: list[Known] = []
+    _known.set(known)
     try:
         finished = await context.processing.process(request)
-        evidence, subject = finished.evidence, finished.summary.subject
+        evidence, summary = _without_recorder(finished.evidence), finished.summary
     except Exception as error:  # any exception would be a 500 in the product, and counts as one
         problem = f"{type(error).__name__}: {error}"[:300]
     rspamd, spamassassin = [await _ask(rival, posted) for rival in rivals]
-    return Scanned(posted.sample, evidence, subject[:200], problem, rspamd, spamassassin)
+    return Scanned(
+        posted.sample,
+        evidence,
+        summary.subject[:200],
+        problem,
+        rspamd,
+        spamassassin,
+        envelope=posted.envelope,
+        summary=summary,
+        answers=known[0].answers if known else {},
+        sent=posted.sent,
+    )
+
+
+def _without_recorder(evidence: Evidence) -> Evidence:
+    return Evidence(tuple(report for report in evidence.reports if report.analyzer != AnswerRecorder.name))
 
 
 async def _ask(rival: Ask, posted: Submission) -> float | None:

@@ -1,6 +1,7 @@
 """DNS: unbound with the test domains; about almost every other name it answers at once that it does not exist."""
 
 import base64
+from collections.abc import Iterable
 from pathlib import Path
 
 import dkim
@@ -23,29 +24,21 @@ TEXT_PIECE = 255
 SIGNED_HEADERS = [b"from", b"to", b"subject", b"date", b"message-id", b"mime-version", b"content-type"]
 
 
-class Dns(ServerProcess):
-    def __init__(self, folder: Path) -> None:
-        make_folder(folder)
-        self.port = free_port()
-        self.address = f"{HOST}:{self.port}"
-        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+class DkimKey:
+    """A key pair of this run; `record` is the text that a domain publishes under the selector."""
+
+    def __init__(self, bits: int = 2048) -> None:
+        key = rsa.generate_private_key(public_exponent=65537, key_size=bits)
         self._private_key = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
         )
         public_key = key.public_key().public_bytes(
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         )
-        configuration = folder / "unbound.conf"
-        text = _configuration(folder, self.port, base64.b64encode(public_key).decode("ascii"))
-        configuration.write_text(text, "ascii")
-        super().__init__(
-            "dns", [find_program("unbound"), "-d", "-c", str(configuration)], folder / "unbound.log", self._answers
-        )
+        self.record = f"v=DKIM1; k=rsa; p={base64.b64encode(public_key).decode('ascii')}"
 
     def sign(self, message: bytes, domain: str) -> bytes:
         """Put a DKIM signature of this domain in front of a message."""
-        if not any(zone.name == domain and zone.dkim for zone in ZONES):
-            raise RigError(f"{domain} publishes no DKIM key: rig/zones.py has those that do")
         signature = dkim.sign(
             message,
             SELECTOR.encode("ascii"),
@@ -56,6 +49,27 @@ class Dns(ServerProcess):
         )
         assert isinstance(signature, bytes)
         return signature + message
+
+
+class Dns(ServerProcess):
+    def __init__(self, folder: Path, records: Iterable[str] = ()) -> None:
+        """Serve the zones of rig/zones.py, and further records in the form of `record_line`."""
+        make_folder(folder)
+        self.port = free_port()
+        self.address = f"{HOST}:{self.port}"
+        self._key = DkimKey()
+        configuration = folder / "unbound.conf"
+        text = _configuration(folder, self.port, self._key.record, records)
+        configuration.write_text(text, "ascii")
+        super().__init__(
+            "dns", [find_program("unbound"), "-d", "-c", str(configuration)], folder / "unbound.log", self._answers
+        )
+
+    def sign(self, message: bytes, domain: str) -> bytes:
+        """Put a DKIM signature of this domain in front of a message."""
+        if not any(zone.name == domain and zone.dkim for zone in ZONES):
+            raise RigError(f"{domain} publishes no DKIM key: rig/zones.py has those that do")
+        return self._key.sign(message, domain)
 
     def look_up(self, name: str, kind: str, timeout: float = 5.0) -> list[str]:
         """Query the records of a name; none if it does not exist."""
@@ -69,7 +83,12 @@ class Dns(ServerProcess):
             return False
 
 
-def _configuration(folder: Path, port: int, public_key: str) -> str:
+def record_line(name: str, kind: str, value: str) -> str:
+    """Return one record as the name server reads it; the value of a TXT record is its text."""
+    return f"{name}. {SECONDS_TO_LIVE} IN {kind} {_quoted(value) if kind == 'TXT' else value}"
+
+
+def _configuration(folder: Path, port: int, dkim_record: str, records: Iterable[str]) -> str:
     lines = [
         "server:",
         f'  directory: "{folder}"',
@@ -86,7 +105,8 @@ def _configuration(folder: Path, port: int, public_key: str) -> str:
         '  module-config: "iterator"',
         '  local-zone: "." static',
         f'  local-zone: "{NETWORK}." static',
-        *(line for zone in ZONES for line in _zone_lines(zone, public_key)),
+        *(line for zone in ZONES for line in _zone_lines(zone, dkim_record)),
+        *(f"  local-data: '{record}'" for record in records),
         *(f'  local-zone: "{zone.name}." {zone.kind}' for zone in DEAD_ZONES),
         "remote-control:",
         "  control-enable: no",
@@ -94,12 +114,12 @@ def _configuration(folder: Path, port: int, public_key: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _zone_lines(zone: Zone, public_key: str) -> list[str]:
+def _zone_lines(zone: Zone, dkim_record: str) -> list[str]:
     records = [
-        f"{zone.name}. {SECONDS_TO_LIVE} IN A {zone.address}",
-        f"{zone.name}. {SECONDS_TO_LIVE} IN MX 10 {zone.mail_host}.",
-        f"{zone.mail_host}. {SECONDS_TO_LIVE} IN A {zone.address}",
-        f"{zone.address.rpartition('.')[2]}.{NETWORK}. {SECONDS_TO_LIVE} IN PTR {zone.mail_host}.",
+        record_line(zone.name, "A", zone.address),
+        record_line(zone.name, "MX", f"10 {zone.mail_host}."),
+        record_line(zone.mail_host, "A", zone.address),
+        record_line(f"{zone.address.rpartition('.')[2]}.{NETWORK}", "PTR", f"{zone.mail_host}."),
     ]
     texts = dict(zone.texts)
     if zone.spf is not None:
@@ -107,8 +127,8 @@ def _zone_lines(zone: Zone, public_key: str) -> list[str]:
     if zone.dmarc is not None:
         texts[f"_dmarc.{zone.name}"] = zone.dmarc
     if zone.dkim:
-        texts[f"{SELECTOR}._domainkey.{zone.name}"] = f"v=DKIM1; k=rsa; p={public_key}"
-    records.extend(f"{name}. {SECONDS_TO_LIVE} IN TXT {_quoted(text)}" for name, text in texts.items())
+        texts[f"{SELECTOR}._domainkey.{zone.name}"] = dkim_record
+    records.extend(record_line(name, "TXT", text) for name, text in texts.items())
     return [f'  local-zone: "{zone.name}." static', *(f"  local-data: '{record}'" for record in records)]
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,16 +58,18 @@ def start_engines(
     *,
     rspamd_workers: int = 2,
     signature_set: SignatureSet | None = None,
+    dns_records: Iterable[str] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Engines:
     """Start all servers and return when every one of them answers.
 
     The folder is emptied first and stays afterwards, for its logs. Without a folder, or if the users that root runs
-    servers as cannot access it, the servers use a temporary folder, which is removed when they stop.
+    servers as cannot access it, the servers use a temporary folder, which is removed when they stop. The name server
+    serves `dns_records` beside the zones of rig/zones.py.
     """
     usable = folder is not None and service_users_can_enter(folder)
     place = empty_folder(folder) if folder is not None and usable else temporary_folder()
-    redis, dns = Redis(place / "redis"), Dns(place / "dns")
+    redis, dns = Redis(place / "redis"), Dns(place / "dns", dns_records)
     engines = Engines(
         place,
         not usable,

@@ -3,7 +3,7 @@
 import pytest
 
 from evaluate.corpus import Corpus
-from evaluate.records import RecordFile, key_of, named, newest
+from evaluate.records import RecordFile, Run, key_of, newest
 from evaluate.refreshing import refresh
 from mailwarden.model.envelope import Envelope
 from tests.samples.judged import scanned
@@ -50,15 +50,17 @@ def test_a_folder_without_a_corpus_is_reported(tmp_path):
 
 def test_records_come_back_as_they_were(tmp_path):
     records = [scanned("ham"), scanned("phishing", "html.credential-form", rspamd=3.5)]
-    RecordFile(tmp_path / "new" / "dev-abcdefabcdef.jsonl").write(records)
-    assert newest(tmp_path / "new", "dev").read() == records
+    run = Run("mail", "dev")
+    RecordFile(tmp_path / "new" / run.named("abcdefabcdef")).write(records)
+    assert newest(tmp_path / "new", run).read() == records
 
 
-def test_a_sample_never_passes_for_the_whole_split(tmp_path):
-    RecordFile(tmp_path / named("dev", 5, "abcdefabcdef")).write([])
-    with pytest.raises(SystemExit, match="no such scan"):
-        newest(tmp_path, "dev")
-    assert newest(tmp_path, "dev", 5).read() == []
+@pytest.mark.parametrize("other", [Run("mail", "dev", 5), Run("mail", "dev", None, False), Run("mail-2", "dev")])
+def test_a_scan_of_another_kind_is_not_taken(tmp_path, other):
+    RecordFile(tmp_path / other.named("abcdefabcdef")).write([])
+    with pytest.raises(SystemExit, match="has no scan"):
+        newest(tmp_path, Run("mail", "dev"))
+    assert newest(tmp_path, other).read() == []
 
 
 def test_the_key_follows_corpus_and_samples(corpus):
@@ -71,7 +73,7 @@ def test_refreshed_records_keep_engine_reports(corpus):
     samples = corpus.samples("dev")
     before = [scanned("ham", "rspamd.reject", "urls.ip-host", rspamd=7.0) for _ in samples]
     before = [type(old)(sample, old.evidence, "", "", old.rspamd) for old, sample in zip(before, samples, strict=True)]
-    after = list(refresh(corpus, before))
+    after = list(refresh({corpus.name: corpus}, before))
     names = [{finding.name for _, finding in record.evidence.findings} for record in after]
     assert all("rspamd.reject" in each and "urls.ip-host" not in each for each in names)
     assert "html.credential-form" in names[1]

@@ -1,0 +1,143 @@
+"""`--replay`: judges scanned messages in the order of time, mailbox by mailbox, with the memory of a deployment.
+
+The messages of each mailbox are spread over thirty days in the order of their Date fields; those with equal dates are
+in an arbitrary order that stays the same. `recall` is the only place that knows what a deployment remembers.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evaluate.records import Scanned
+from evaluate.shipped import attacks_of, counted, ham_of, held, suspicious
+from evaluate.trial import Judged, try_all
+from mailwarden.history.senders import ANALYZER, GOOD, KnownSender, findings_of
+from mailwarden.history.store import ContactStats
+from mailwarden.model.envelope import domain_of
+from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Report, Status
+from mailwarden.policy.rules import Policy
+
+DAYS = 30
+RIPE_DAY = 14  # from here on a deployment knows the usual senders
+
+
+class Seen(Struct):
+    """The good messages of one contact."""
+
+    messages: int = 0
+    first: int = 0
+    days: set[int] = set()
+
+
+class Memory:
+    """What one tenant remembers after some days."""
+
+    def __init__(self) -> None:
+        self._contacts: defaultdict[tuple[str, str], Seen] = defaultdict(Seen)
+
+    def add(self, record: Scanned, day: int) -> None:
+        """Remember a message that was judged good."""
+        sender = _sender(record)
+        if not sender:
+            return
+        for contact in [("", ""), *((sender, recipient) for recipient in ("", *_recipients(record)))]:
+            seen = self._contacts[contact]
+            seen.first = seen.first if seen.messages else day
+            seen.messages += 1
+            seen.days.add(day)
+
+    def stats(self, sender: str, recipient: str, day: int) -> ContactStats:
+        seen = self._contacts.get((sender, recipient))
+        return ContactStats(seen.messages, len(seen.days), day - seen.first) if seen else ContactStats()
+
+
+def recall(record: Scanned, memory: Memory, day: int) -> tuple[Report, ...]:
+    """Return the reports of everything that is remembered about the sender of a message."""
+    sender, recipients = _sender(record), _recipients(record)
+    if not sender or not recipients or record.evidence.has(AMBIGUOUS_SENDER):
+        return ()
+    known = KnownSender(
+        tenant=memory.stats("", "", day),
+        sender=memory.stats(sender, "", day),
+        pair=max(memory.stats(sender, each, day) for each in recipients),
+        replies=max(memory.stats(each, sender, day) for each in recipients),
+    )
+    found = tuple(findings_of(known, sender))
+    return (Report(ANALYZER, required=False, status=Status.FINISHED, milliseconds=0.0, findings=found),)
+
+
+class Replayed(Struct, frozen=True):
+    """A judged message, and the day of its delivery."""
+
+    judged: Judged
+    day: int
+
+
+def replay(records: Sequence[Scanned], policy: Policy) -> list[Replayed]:
+    """Judge the messages of every mailbox in their order; a tenant is the domain of its recipients."""
+    done: list[Replayed] = []
+    for tenant in _by_tenant(records):
+        memory = Memory()
+        for record, day in _in_time(tenant):
+            reports = recall(record, memory, day)
+            replaced = {report.analyzer for report in reports} | {ANALYZER}
+            others = tuple(report for report in record.evidence.reports if report.analyzer not in replaced)
+            (judged,) = try_all([replace(record, evidence=Evidence((*others, *reports)))], policy)
+            if judged.judgement.verdict in GOOD and not judged.judgement.incomplete:
+                memory.add(record, day)
+            done.append(Replayed(judged, day))
+    return done
+
+
+def replay_tables(without: Sequence[Judged], replayed: Sequence[Replayed]) -> Iterator[str]:
+    """Yield the figures without memory and with it, over all days and when the deployment knows its senders."""
+    yield f"\nReplay: {DAYS} days in the order of time, with the memory of a deployment"
+    yield f"{'':40}{'messages':>9}{'ham held':>10}{'suspicious':>12}{'attacks held':>14}"
+    late = {each.judged.sample.path for each in replayed if each.day >= RIPE_DAY}
+    parts: tuple[tuple[str, Iterable[Judged]], ...] = (
+        ("all days, without memory", without),
+        ("all days, with memory", (each.judged for each in replayed)),
+        (f"from day {RIPE_DAY}, without memory", (one for one in without if one.sample.path in late)),
+        (f"from day {RIPE_DAY}, with memory", (each.judged for each in replayed if each.day >= RIPE_DAY)),
+    )
+    for name, judged in parts:
+        some = counted(judged)
+        ham, attacks = ham_of(some), attacks_of(some)
+        cells = f"{held(ham).percent:>10}{suspicious(ham).percent:>12}{held(attacks).percent:>14}"
+        yield f"{name:40}{len(some):>9}{cells}"
+
+
+def _by_tenant(records: Iterable[Scanned]) -> list[list[Scanned]]:
+    tenants: dict[tuple[str, str], list[Scanned]] = defaultdict(list)
+    for record in records:
+        recipients = _recipients(record)
+        tenants[record.sample.corpus, domain_of(recipients[0]) if recipients else record.sample.subset].append(record)
+    return list(tenants.values())
+
+
+def _in_time(records: Sequence[Scanned]) -> Iterator[tuple[Scanned, int]]:
+    """Yield the messages in the order of their dates, each with its day."""
+    mailboxes: dict[str, list[Scanned]] = defaultdict(list)
+    for record in records:
+        mailboxes[(_recipients(record) or (record.sample.subset,))[0]].append(record)
+    dated = []
+    for mailbox in mailboxes.values():
+        ordered = sorted(mailbox, key=lambda record: (record.sent, _arbitrary(record)))
+        dated += [(rank * DAYS / len(ordered), record) for rank, record in enumerate(ordered)]
+    for moment, record in sorted(dated, key=lambda each: (each[0], _arbitrary(each[1]))):
+        yield record, int(moment)
+
+
+def _arbitrary(record: Scanned) -> bytes:
+    return hashlib.sha256(record.sample.path.encode()).digest()
+
+
+def _sender(record: Scanned) -> str:
+    return record.summary.from_address.lower() if record.summary else ""
+
+
+def _recipients(record: Scanned) -> tuple[str, ...]:
+    return tuple(each.lower() for each in record.envelope.recipients) if record.envelope else ()
