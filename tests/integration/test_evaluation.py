@@ -96,7 +96,7 @@ def test_a_blind_run_shows_and_stores_no_message(engines, tmp_path, monkeypatch,
         command, "scan_all", lambda posts, total, go_on, _: go_on(engines, scan_with(engines, posts, total))
     )
     monkeypatch.chdir(tmp_path)
-    before = {file for file in tmp_path.rglob("*")}
+    before = set(tmp_path.rglob("*"))
     assert command.main(["--corpus", str(folder), "--blind", "--replay"]) == 0
     printed = "".join(capfd.readouterr())
     assert printed.splitlines()[-1].startswith("evaluate as shipped: ham held ")
@@ -104,4 +104,4 @@ def test_a_blind_run_shows_and_stores_no_message(engines, tmp_path, monkeypatch,
     for word in ("secret-", "confidential", "hidden-source", "tell.example", "hidden-set", ".eml"):
         assert word not in printed
     assert not re.search(r"\b(?:urls|sender|html|authentication|rspamd)\.[a-z-]+", printed)
-    assert {file for file in tmp_path.rglob("*")} == before
+    assert set(tmp_path.rglob("*")) == before
