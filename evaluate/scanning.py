@@ -21,7 +21,7 @@ from evaluate.progress import Meter, side_by_side
 from evaluate.records import Scanned
 from evaluate.rivals import PlainRspamd, SpamAssassin, has_spamassassin
 from mailwarden.analysis.analyzer import EngineFailed, Known
-from mailwarden.analysis.pipeline import collector
+from mailwarden.analysis.pipeline.collector import Collector
 from mailwarden.guard.app import open_context
 from mailwarden.guard.config import PATH, GuardConfig
 from mailwarden.guard.context import GuardContext
@@ -70,12 +70,12 @@ _known: ContextVar[list[Known]] = ContextVar("known")
 @contextmanager
 def recording_answers() -> Iterator[None]:
     """Run the recorder after the concluding analyzers."""
-    usual = collector.CONCLUDING
-    collector.CONCLUDING = (*usual, AnswerRecorder())
+    usual = Collector.concluding
+    Collector.concluding = (*usual, AnswerRecorder())
     try:
         yield
     finally:
-        collector.CONCLUDING = usual
+        Collector.concluding = usual
 
 
 def scan_all(

@@ -53,6 +53,6 @@ async def test_a_concluding_analyzer_that_breaks_is_a_failure_of_its_own(collect
         def conclude(self, known):
             raise ZeroDivisionError
 
-    monkeypatch.setattr("mailwarden.analysis.pipeline.collector.CONCLUDING", (Broken(),))
+    monkeypatch.setattr("mailwarden.analysis.pipeline.collector.Collector.concluding", (Broken(),))
     collected = await collector.collect(Spooled.of(b"From: a@b.example\r\n\r\nhi"), ENVELOPE, 60.0)
     assert [failure.analyzer for failure in missing_required(collected.evidence)] == ["broken"]

@@ -55,7 +55,7 @@ def is_signed(raw, records):
         return ""
     message = raw[start:]
     assert dkim.verify(message, dnsfunc=lambda name, timeout=5: records[name.decode().rstrip("."), "TXT"].encode())
-    return re.search(rb"\bd=([^;]+);", message)[1].decode()
+    return re.findall(rb"\bd=([^;]+);", message)[0].decode()
 
 
 def test_an_aligned_message_passes_spf_dkim_and_dmarc(tmp_path):

@@ -28,7 +28,7 @@ def test_the_interval_is_that_of_wilson():
     low, high = Share(5, 200).interval
     assert low == pytest.approx(0.0107, abs=1e-4)
     assert high == pytest.approx(0.0572, abs=1e-4)
-    assert Share(0, 100).interval == (0.0, pytest.approx(0.0370, abs=1e-4))
+    assert Share(0, 100).interval == pytest.approx((0.0, 0.0370), abs=1e-4)
     assert Share(0, 0).percent == "-"
 
 

@@ -4,11 +4,12 @@ import asyncio
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.analysis.analyzer import Known, RawMessage
+from mailwarden.analysis.analyzer import ConcludingAnalyzer, Known, RawMessage
 from mailwarden.analysis.engines.engine import AnyEngine, ConfirmingEngine, ScanEngine
 from mailwarden.analysis.pipeline.engine_questions import EngineTurns, Question, Questions, ScanInput, Scanning
 from mailwarden.analysis.pipeline.examination import Examination, Observer, ignore, skipped
@@ -39,6 +40,8 @@ class Collected(Struct, frozen=True):
 
 class Collector:
     """Asks every analyzer about a message: the worker and the engines side by side, the concluding ones at the end."""
+
+    concluding: ClassVar[tuple[ConcludingAnalyzer, ...]] = CONCLUDING
 
     def __init__(self, workers: WorkerPool, engines: Sequence[AnyEngine], tracing: Tracing = NO_TRACING) -> None:
         self._workers = workers
@@ -101,7 +104,7 @@ class Collector:
             results = [questions[engine, _learner(engine, audience)].result for engine in self._engines]
             answers = {report.analyzer: answer for report, answer in results if answer}
             known = Known(replace(envelope, recipients=audience.recipients), summary, answers, ambiguous)
-            concluded = _conclude(known, sound=examination.sound)
+            concluded = _conclude(known, self.concluding, sound=examination.sound)
             concluded += [await engine.confirm(known, until) for engine in self._confirming]
             for report in () if number else concluded:
                 observe(report)
@@ -159,9 +162,9 @@ def _input_for(engine: Scanning, learner: str, audiences: Sequence[Audience], me
     return replace(message, envelope=replace(message.envelope, recipients=tuple(recipients)), learner=learner)
 
 
-def _conclude(known: Known, *, sound: bool) -> list[Report]:
+def _conclude(known: Known, analyzers: Sequence[ConcludingAnalyzer], *, sound: bool) -> list[Report]:
     """Run the concluding analyzers; on a message whose structure tripped there is nothing for them to know."""
     return [
         report_of(analyzer.name, partial(analyzer.conclude, known)) if sound else skipped(analyzer.name)
-        for analyzer in CONCLUDING
+        for analyzer in analyzers
     ]
