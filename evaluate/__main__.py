@@ -99,7 +99,7 @@ def _main_blind(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         try:
             parts = _open(arguments, Path(folder))
-            _say(f"{sum(len(part.samples) for part in parts):,} messages are scanned, without a sign of progress")
+            _say(f"{sum(len(part.samples) for part in parts):,} messages to scan; progress is not shown")
             with _silence():
                 records = _scan(parts, arguments)
             judged = try_all(records, policy)

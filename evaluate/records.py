@@ -70,7 +70,7 @@ class RecordFile:
 
 
 class Run(Struct, frozen=True):
-    """What was scanned: a corpus, its split or "all", a sample of it or all, with or without authentication."""
+    """The messages of a scan: a corpus, its split or "all", a sample or all of it, with authentication or without."""
 
     corpus: str
     split: str

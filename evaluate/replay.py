@@ -33,7 +33,7 @@ class Seen(Struct):
 
 
 class Memory:
-    """What one tenant remembers after some days."""
+    """The contacts of one tenant until a day."""
 
     def __init__(self) -> None:
         self._contacts: defaultdict[tuple[str, str], Seen] = defaultdict(Seen)

@@ -5,7 +5,7 @@ lists, database. Only the front (abby, HTTPS and admission) is left out; it does
 return every finding is complete. Nothing is stored, so that no message changes the result of the next.
 """
 
-import os
+import secrets
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -90,7 +90,9 @@ def scan_all(
 def scan_with(engines: Engines, posts: Iterable[Submission], total: int) -> list[Scanned]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        product = install_product(folder, engines, engines.postgresql.create_database(f"evaluate_{os.getpid()}"))
+        product = install_product(
+            folder, engines, engines.postgresql.create_database(f"evaluate_{secrets.token_hex(6)}")
+        )
         rspamd = PlainRspamd(engines.rspamd.address).score
         spamassassin: Ask = no_score
         if has_spamassassin():

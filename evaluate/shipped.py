@@ -1,4 +1,4 @@
-"""The headline: what the shipped policy holds and calls suspicious, by group and language, with 95 % intervals."""
+"""The headline: held and suspicious messages of the shipped policy, by group and language, with 95 % intervals."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
