@@ -13,7 +13,7 @@ password=$(openssl rand -hex 16)
 runuser -u postgres -- psql --quiet --command="CREATE ROLE mailwarden LOGIN PASSWORD '$password'"
 for archive in previous upgraded; do
     chown mailwarden $archive.tar
-    systemctl stop mailwarden-abby mailwarden-guard
+    systemctl stop mailwarden-all
     rm -rf /etc/mailwarden /var/lib/mailwarden/* /var/spool/mailwarden/* /var/mail/bob
     runuser -u postgres -- dropdb --if-exists mailwarden
     runuser -u postgres -- createdb --owner=mailwarden mailwarden
@@ -23,14 +23,14 @@ for archive in previous upgraded; do
         --state /var/lib/mailwarden --spool /var/spool/mailwarden
     check "$archive.tar: addresses of this host" /usr/lib/mailwarden/bin/python restored_client.py addresses
     check "$archive.tar: config check" as_service mailwarden config check
-    systemctl start mailwarden-guard mailwarden-abby
+    systemctl start mailwarden-all
     check "$archive.tar: the API key works" eventually 60 python3 restored_client.py key
     check "$archive.tar: the list entry acts on a scan" eventually 120 python3 restored_client.py entry
     check "$archive.tar: the held message is released" python3 restored_client.py release
     check "$archive.tar: the released message is in the mailbox, unchanged" eventually 60 python3 restored_client.py mailbox
 done
 check "doctor: all well" eventually 180 as_service mailwarden doctor
-for unit in mailwarden-guard mailwarden-abby rspamd clamav-daemon unbound postfix; do
+for unit in mailwarden-all rspamd clamav-daemon unbound postfix; do
     journalctl --no-pager -u $unit >"journal-$unit"
 done
 echo done >&3

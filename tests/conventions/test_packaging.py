@@ -34,3 +34,10 @@ def test_the_documented_variants_are_found(heading: str) -> None:
 @pytest.mark.parametrize("script", sorted(ROOT.glob("packaging/**/*.sh")), ids=lambda path: path.name)
 def test_every_script_parses(script: object) -> None:
     subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_the_commands_that_change_the_units_are_found() -> None:
+    two, one = packages.documented("### Separate processes on one host")
+    assert two.rstrip().endswith("&& systemctl enable --now mailwarden-guard mailwarden-abby")
+    assert one.rstrip().endswith("&& systemctl enable --now mailwarden-all")
+    assert two.count("\n") == one.count("\n") == 1, "one command each"

@@ -17,6 +17,13 @@ SERVICES = [
     "mailwarden-guard.service",
     "mailwarden-guard@.service",
 ]
+SOCKETS = [
+    "mailwarden-abby.socket",
+    "mailwarden-all-abby.socket",
+    "mailwarden-all-guard.socket",
+    "mailwarden-guard.socket",
+]
+SEPARATE = ["mailwarden-abby.service", "mailwarden-abby.socket", "mailwarden-guard.service", "mailwarden-guard.socket"]
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze")
 
 
@@ -31,6 +38,7 @@ def units(tmp_path: Path) -> Path:
 
 def test_every_unit_is_tested(units: Path) -> None:
     assert sorted(path.name for path in units.glob("*.service")) == SERVICES
+    assert sorted(path.name for path in units.glob("*.socket")) == SOCKETS
 
 
 def analyze(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -40,7 +48,7 @@ def analyze(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @needs_systemd
-@pytest.mark.parametrize("unit", [*SERVICES, "mailwarden-abby.socket", "mailwarden-guard.socket"])
+@pytest.mark.parametrize("unit", [*SERVICES, *SOCKETS])
 def test_systemd_understands_the_unit(units: Path, unit: str) -> None:
     name = unit.replace("@.", "@2.")
     (units / unit).rename(units / name)
@@ -65,7 +73,71 @@ def test_both_guard_units_differ_in_their_folders_alone(units: Path) -> None:
 def test_the_unit_of_both_confines_them_like_the_unit_of_guard(units: Path) -> None:
     both, guard = ((units / name).read_text() for name in SERVICES[1:3])
     assert both.partition("[Service]")[2] == guard.partition("[Service]")[2].replace("serve guard", "serve all")
-    assert "Conflicts=mailwarden-abby.service mailwarden-guard.service\n" in both
+
+
+def dependencies(text: str, kind: str) -> list[str]:
+    return [name for line in re.findall(rf"(?m)^{kind}=(.*)$", text) for name in line.split()]
+
+
+def test_separate_units_stop_before_the_unit_of_both_starts(units: Path) -> None:
+    text = (units / "mailwarden-all.service").read_text()
+    assert sorted(dependencies(text, "Conflicts")) == SEPARATE
+    assert set(dependencies(text, "After")) >= set(SEPARATE), "without an order both would have the port at once"
+
+
+@pytest.mark.parametrize("program", ["abby", "guard"])
+def test_a_socket_of_both_conflicts_with_the_separate_units(units: Path, program: str) -> None:
+    text = (units / f"mailwarden-all-{program}.socket").read_text()
+    assert dependencies(text, "Conflicts") == [f"mailwarden-{program}.service", f"mailwarden-{program}.socket"]
+    assert dependencies(text, "After") == dependencies(text, "Conflicts")
+    assert dependencies(text, "Service") == ["mailwarden-all.service"]
+    assert dependencies(text, "FileDescriptorName") == [f"mailwarden-{program}.socket"], (
+        "the name that the process asks for"
+    )
+
+
+def test_the_package_enables_units_by_its_script_alone() -> None:
+    lines = re.findall(r"(?m)^\tdh_installsystemd (.*)$", (DEBIAN / "rules").read_text())
+    assert lines
+    assert [line for line in lines if not line.startswith("--no-enable ")] == []
+
+
+@pytest.mark.parametrize(
+    ("before", "enabled", "expected"),
+    [
+        ("", "", ["mailwarden-all.service"]),
+        ("", "mailwarden-abby.service", []),
+        ("", "mailwarden-guard.service", []),
+        ("1.0.0~deb12", "", []),
+        ("1.0.0~deb12", "mailwarden-guard.service", []),
+    ],
+    ids=["new", "new-with-abby", "new-with-guard", "upgrade-without-units", "upgrade-of-a-scan-node"],
+)
+def test_only_a_new_installation_enables_one_process(
+    tmp_path: Path, before: str, enabled: str, expected: list[str]
+) -> None:
+    """Run postinst with programs of the test in place of Python, the product and systemd's helper."""
+    for name in ("python", "mailwarden"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+    (tmp_path / "deb-systemd-helper").write_text(
+        f"""#!/bin/sh
+        [ "$1" = --quiet ] && shift
+        case $1 in
+        is-enabled) [ "$2" = "{enabled}" ] ;;
+        *) echo "$1 $2" >>{tmp_path}/done ;;
+        esac
+        """
+    )
+    script = (DEBIAN / f"{PREFIX}postinst").read_text().replace("/usr/lib/mailwarden/bin", str(tmp_path))
+    for path in tmp_path.iterdir():
+        path.chmod(0o755)
+    subprocess.run(
+        ["sh", "-c", script, "postinst", "configure", before],
+        check=True,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+    )
+    done = (tmp_path / "done").read_text().splitlines() if (tmp_path / "done").exists() else []
+    assert done == [f"enable {unit}" for unit in expected]
 
 
 @pytest.mark.parametrize("unit", SERVICES)
@@ -80,5 +152,6 @@ def test_sockets_have_the_ports_of_the_shipped_configuration() -> None:
         (port,) = re.findall(
             r"listen:\n  host: .*\n  port: (\d+)", (ROOT / "deploy/config" / folder / f"{process}.yml").read_text()
         )
-        unit = (DEBIAN / f"{PREFIX}mailwarden-{process}.socket").read_text()
-        assert f"ListenStream=127.0.0.1:{port}\n" in unit
+        for name in (process, f"all-{process}"):
+            unit = (DEBIAN / f"{PREFIX}mailwarden-{name}.socket").read_text()
+            assert f"ListenStream=127.0.0.1:{port}\n" in unit

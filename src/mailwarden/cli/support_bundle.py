@@ -235,7 +235,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="log of abby or guard, such as the output of `journalctl -o cat -u mailwarden-guard`; may be repeated",
+        help="log of abby or guard, such as the output of `journalctl -o cat -u mailwarden-all`; may be repeated",
     )
     add_config_option(parser)
 

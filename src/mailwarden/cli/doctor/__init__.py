@@ -20,6 +20,7 @@ from mailwarden.cli.doctor.host import (
     check_self_tests,
     check_sources,
     check_trust,
+    check_units,
 )
 from mailwarden.cli.doctor.report import Check, Host, Line
 from mailwarden.cli.doctor.servers import (
@@ -37,6 +38,7 @@ from mailwarden.settings.reader import read
 # Every check, in the order of the report: files first, then servers, then the processes that need both.
 CHECKS: tuple[Check, ...] = (
     check_self_tests,
+    check_units,
     check_certificates,
     check_trust,
     check_sources,

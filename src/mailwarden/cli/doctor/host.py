@@ -33,6 +33,8 @@ from mailwarden.serving.tls import client_context, server_context
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.self_tests import BASIC, PASSWORDS, wrong_answers
 
+WANTS = Path("/etc/systemd/system/multi-user.target.wants")  # the links of enabled services
+TOGETHER, SEPARATE = "mailwarden-all.service", ("mailwarden-abby.service", "mailwarden-guard.service")
 WARN_DAYS = 30
 MIN_FREE = 1024 * 1024 * 1024
 
@@ -225,3 +227,19 @@ async def check_self_tests(_: Host) -> AsyncIterator[Line]:
     if not failed:
         took = (time.perf_counter() - began) * 1000
         yield Line(True, "self-tests", f"{len(ALL)} known answers in {took:.0f} ms")
+
+
+async def check_units(_: Host) -> AsyncIterator[Line]:
+    if line := look_at_units(WANTS):
+        yield line
+
+
+def look_at_units(wants: Path) -> Line | None:
+    """Check that systemd starts one kind of units at boot; they conflict, and it would choose one of them."""
+    together = (wants / TOGETHER).is_symlink()
+    separate = [name for name in SEPARATE if (wants / name).is_symlink()]
+    if together and separate:
+        remedy = f"systemctl disable {' '.join(separate)}, or systemctl disable {TOGETHER}"
+        return Line(False, "units", f"{TOGETHER} and {' and '.join(separate)} are enabled, and conflict", remedy)
+    enabled = [TOGETHER] if together else separate
+    return Line(True, "units", f"enabled: {', '.join(enabled)}") if enabled else None

@@ -1,0 +1,35 @@
+"""The line of the doctor about units."""
+
+from pathlib import Path
+
+import pytest
+
+from mailwarden.cli.doctor.host import look_at_units
+
+ALL, ABBY, GUARD = "mailwarden-all.service", "mailwarden-abby.service", "mailwarden-guard.service"
+
+
+def enable(folder: Path, *units: str) -> Path:
+    for unit in units:
+        (folder / unit).symlink_to(f"/lib/systemd/system/{unit}")  # the unit itself is not on every host
+    return folder
+
+
+@pytest.mark.parametrize("units", [(ALL,), (ABBY, GUARD), (GUARD,)])
+def test_one_kind_of_units_is_well(tmp_path: Path, units: tuple[str, ...]):
+    line = look_at_units(enable(tmp_path, *units))
+    assert line is not None
+    assert (line.state, line.seen) == ("ok", f"enabled: {', '.join(units)}")
+
+
+@pytest.mark.parametrize("separate", [(ABBY, GUARD), (GUARD,)])
+def test_both_kinds_of_units_fail(tmp_path: Path, separate: tuple[str, ...]):
+    line = look_at_units(enable(tmp_path, ALL, *separate))
+    assert line is not None
+    assert line.state == "FAIL"
+    assert line.remedy == f"systemctl disable {' '.join(separate)}, or systemctl disable {ALL}"
+
+
+def test_a_host_without_units_has_no_line(tmp_path: Path):
+    assert look_at_units(tmp_path) is None
+    assert look_at_units(tmp_path / "missing") is None
