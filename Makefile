@@ -131,6 +131,9 @@ evasion: ## Payloads in every wrapper and encoding through the real product: non
 evaluate-ham: ## Good mail that is held (CORPUS="folder ...", MORE="--before FILE" compares with an earlier run)
 	@$(BIN)/python -m evaluate.ham $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
 
+evaluate-languages: ## Lures and honest messages in ten languages: noticed, held, passed (MORE="--missed --honest")
+	@$(BIN)/python -m evaluate.languages $(MORE)
+
 compare-findings: ## Findings and verdicts of this code and of another commit, message by message (BASE=commit, CORPUS="folder ...")
 	@$(BIN)/python -m evaluate.findings $(if $(BASE),--base $(BASE)) $(foreach folder,$(CORPUS),--messages $(folder))
 
