@@ -25,7 +25,7 @@ from evaluate.records import RecordFile, Run, Scanned, key_of, newest
 from evaluate.refreshing import refresh
 from evaluate.replay import replay, replay_tables
 from evaluate.scanning import GoOn, leave, scan_all
-from evaluate.separation import reasons_of, separating
+from evaluate.separation import separating, sums_of
 from evaluate.shipped import left_out_tables, rival_table, shipped_line, shipped_tables
 from evaluate.tables import (
     best_findings,
@@ -212,10 +212,11 @@ def _learn(parts: Sequence[Part], arguments: argparse.Namespace) -> GoOn:
 def _headline(
     judged: list[Judged], records: list[Scanned], policy: Policy, arguments: argparse.Namespace
 ) -> Iterator[str]:
+    again = (arguments.rejudge or arguments.refresh) and not arguments.details  # a short output, for development
     yield from shipped_tables(judged, blind=arguments.blind)
     if arguments.replay:
         yield from replay_tables(judged, replay(records, policy))
-    yield from left_out_tables(judged, blind=arguments.blind)
+    yield from left_out_tables(judged, rows=not again, named=not arguments.blind)
     yield from rival_table(judged)
 
 
@@ -228,7 +229,7 @@ def _wrong_decisions(judged: Iterable[Judged], pattern: str) -> Iterator[str]:
             continue
         doubtful = one.held or one.judgement.verdict is Verdict.SUSPICIOUS
         if (sample.is_ham and doubtful) or (sample.is_attack and not one.held):
-            yield f"{sample.path}  {one.judgement.verdict} {one.score:g}  {reasons_of(one)}"
+            yield f"{sample.path}  {one.judgement.verdict} {one.score:g}  {sums_of(one)}"
 
 
 def _sections(judged: list[Judged], policy: Policy) -> Iterator[str]:

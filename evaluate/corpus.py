@@ -108,7 +108,8 @@ class Corpus:
 
         `limit` selects so many of them, spread evenly over the manifest.
         """
-        rows = [row for row in self._rows if not self.is_split or row["path"].startswith(f"{split}/")]
+        begins = f"{split}/" if self.is_split else ""
+        rows = [row for row in self._rows if row["path"].startswith(begins)]
         if limit is not None and limit < len(rows):
             rows = [rows[position * len(rows) // limit] for position in range(limit)]
         return [self._sample(row) for row in rows]

@@ -9,9 +9,11 @@ from msgspec import Struct
 
 from evaluate.corpus import HAM, PHISHING, SPAM
 from evaluate.trial import Judged
+from mailwarden.model.outcome import Verdict
 
 NOTHING = "nothing weighs"
 _NAMED = 3
+_SUMS, _RULES = 2, 8
 
 
 class FindingRow(Struct, frozen=True):
@@ -108,3 +110,20 @@ def reasons_of(one: Judged) -> str:
         return one.scanned.problem
     named = [f"{rule} {weight}" for rule, weight in _weights(one).most_common(_NAMED)]
     return ", ".join(named) or NOTHING
+
+
+def sums_of(one: Judged) -> str:
+    """Return the two highest sums of points with their rules, without that of `bulk`, which holds nothing."""
+    if one.scanned.problem:
+        return one.scanned.problem
+    sums: dict[Verdict, Counter[str]] = defaultdict(Counter)
+    for reason in one.judgement.reasons:
+        if reason.verdict is not Verdict.BULK and reason.weight:
+            sums[reason.verdict][reason.rule] += reason.weight
+    points = one.judgement.points
+    best = sorted(sums, key=lambda verdict: -points.get(verdict, 0))[:_SUMS]
+    texts = []
+    for verdict in best:
+        rules = ", ".join(f"{rule} {weight}" for rule, weight in sums[verdict].most_common(_RULES))
+        texts.append(f"{verdict} {points.get(verdict, 0)} ({rules})")
+    return "; ".join(texts) or NOTHING

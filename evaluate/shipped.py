@@ -150,15 +150,17 @@ def leave_sources_out(judged: Sequence[Judged], fit: Fit | None = None) -> tuple
     return ham, attacks
 
 
-def left_out_tables(judged: Sequence[Judged], fit: Fit | None = None, *, blind: bool = False) -> Iterator[str]:
-    """Yield the result of each source when the weights were fitted without it, and the worst."""
+def left_out_tables(
+    judged: Sequence[Judged], fit: Fit | None = None, *, rows: bool = True, named: bool = True
+) -> Iterator[str]:
+    """Yield the results when the weights were fitted without a source: in `rows` for each, and the worst."""
     yield "\nEach source left out (held)"
     if fit is None:
         yield "no weight was fitted: the figures are those of the shipped policy"
     ham, attacks = leave_sources_out(judged, fit)
     for title, sources, worst_first in (("ham", ham, -1), ("attacks", attacks, 1)):
         ordered = sorted(sources, key=lambda each: worst_first * each.left_out.rate)
-        if not blind:
+        if rows and named:
             columns = f"{'messages':>9}{'as shipped':>12}{'left out':>10}{'95 % interval':>17}"
             yield f"{'source of ' + title:{_COLUMN + 20}}{columns}"
             for each in ordered:
@@ -170,7 +172,7 @@ def left_out_tables(judged: Sequence[Judged], fit: Fit | None = None, *, blind: 
         yield f"all {title}, each left out: {share.percent} held ({share.interval_text}), {len(sources)} sources"
         worst = next((each for each in ordered if each.left_out.total >= ENOUGH), None)
         if worst is not None:
-            name = "" if blind else f" {worst.name}"
+            name = f" {worst.name}" if named else ""
             text = f"{worst.left_out.percent} ({worst.left_out.interval_text}, n {worst.left_out.total})"
             yield f"worst source of {title} with {ENOUGH} messages or more:{name} {text}"
 

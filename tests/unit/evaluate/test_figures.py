@@ -4,7 +4,7 @@ import pytest
 
 from evaluate.figures import figures_at, figures_shipped, rspamd_score, worst_ham
 from evaluate.page import write_page
-from evaluate.separation import NOTHING, causes, information, separating
+from evaluate.separation import NOTHING, causes, information, separating, sums_of
 from evaluate.tables import cause_tables, false_positives, last_line, left_out_table, missed, result_table, source_table
 from evaluate.trial import analyzers_of, try_all, try_without
 from tests.samples.judged import judged, policy_of, scanned
@@ -101,6 +101,15 @@ def test_wrong_decisions_are_grouped_by_rule():
     ]
     assert len(false_positives(EVERYTHING)) == 5
     assert any("ham that is quarantined: 5" in line for line in cause_tables(EVERYTHING))
+
+
+def test_the_sums_of_a_message_name_their_rules():
+    policy = policy_of(link=("phishing", 30), form=("phishing", 40), ad=("spam", 20), news=("bulk", 90))
+    names = ("html.link", "html.form", "html.ad", "html.news")
+    assert sums_of(try_all([scanned("ham", *names)], policy)[0]) == (
+        "phishing 70 (html.form 40, html.link 30); spam 20 (html.ad 20)"
+    )
+    assert sums_of(try_all([scanned("ham")], policy)[0]) == NOTHING
 
 
 def test_the_page_escapes_text_of_messages(tmp_path):
