@@ -116,15 +116,15 @@ def _main_blind(arguments: argparse.Namespace) -> int:
 def _silence() -> Iterator[None]:
     """Discard standard error, also of programs that are started: a log line may have the name of a message."""
     sys.stderr.flush()
-    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nothing)
+    kept = os.dup(2)
+    with Path(os.devnull).open("w", encoding="ascii") as nothing:
+        os.dup2(nothing.fileno(), 2)
+        try:
+            with contextlib.redirect_stderr(nothing):
+                yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def _load_policy() -> Policy:

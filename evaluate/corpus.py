@@ -16,7 +16,7 @@ from typing import Literal
 from msgspec import Struct
 
 from evaluate.delivery import Authentication, Route, deliver, recipient_of, sender_address, sent_at
-from mailwarden.model.envelope import Envelope
+from mailwarden.model.envelope import Envelope, is_one_address
 
 MANIFEST, MESSAGES, NORMALIZER = "MANIFEST.csv", "messages.tar.xz", "normalize.py"
 
@@ -204,7 +204,7 @@ class Corpus:
             group,
             source,
             row.get("language", "").strip().lower(),
-            row.get("mail_from"),
+            None if "mail_from" not in row else _one_address(row["mail_from"]),
             row.get("auth", "").strip().lower(),
             self.name,
             # A corpus with a normaliser has one repository for many collections.
@@ -222,6 +222,12 @@ def _label(label: str, group: str) -> str:
     if word:
         return "ham" if word in _GOOD_LABELS else word
     return "ham" if group.lower().startswith("ham") else "attack"
+
+
+def _one_address(text: str) -> str:
+    """Return the address without its brackets; a text that no SMTP client could send is the null sender."""
+    address = text.strip().removeprefix("<").removesuffix(">")
+    return address if is_one_address(address) else ""
 
 
 def _is_inside(path: str) -> bool:

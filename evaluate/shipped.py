@@ -170,8 +170,11 @@ def left_out_tables(
                 )
         share = Share(sum(each.left_out.count for each in sources), sum(each.left_out.total for each in sources))
         yield f"all {title}, each left out: {share.percent} held ({share.interval_text}), {len(sources)} sources"
-        worst = next((each for each in ordered if each.left_out.total >= ENOUGH), None)
+        large = [each for each in ordered if each.left_out.total >= ENOUGH]
+        worst = next(iter(large), None)
         if worst is not None:
+            mean = sum(each.left_out.rate for each in large) / len(large)
+            yield f"mean of the {len(large)} sources of {title} with {ENOUGH} messages or more: {100 * mean:.2f}%"
             name = f" {worst.name}" if named else ""
             text = f"{worst.left_out.percent} ({worst.left_out.interval_text}, n {worst.left_out.total})"
             yield f"worst source of {title} with {ENOUGH} messages or more:{name} {text}"

@@ -98,8 +98,10 @@ def test_a_blind_run_shows_and_stores_no_message(engines, tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     before = set(tmp_path.rglob("*"))
     assert command.main(["--corpus", str(folder), "--blind", "--replay"]) == 0
-    printed = "".join(capfd.readouterr())
-    assert printed.splitlines()[-1].startswith("evaluate as shipped: ham held ")
+    told = capfd.readouterr()
+    printed = told.out + told.err
+    assert told.out.splitlines()[-1].startswith("evaluate as shipped: ham held ")
+    assert told.err == "6 messages to scan; progress is not shown\n"
     assert "ham-hidden" in printed
     for word in ("secret-", "confidential", "hidden-source", "tell.example", "hidden-set", ".eml"):
         assert word not in printed

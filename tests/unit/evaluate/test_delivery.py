@@ -117,8 +117,9 @@ def test_a_message_is_delivered_now_without_traces_of_other_servers(tmp_path):
     assert post.sent == 1_580_551_200
 
 
-def test_the_null_sender_has_spf_of_the_helo_name(tmp_path):
-    post, records = posted(tmp_path, "aligned", "")
+@pytest.mark.parametrize("mail_from", ["", "<>", "no address"])
+def test_the_null_sender_has_spf_of_the_helo_name(tmp_path, mail_from):
+    post, records = posted(tmp_path, "aligned", mail_from)
     assert post.envelope.sender == ""
     assert records[post.envelope.helo, "TXT"] == f"v=spf1 ip4:{post.envelope.remote_address} ~all"
 
