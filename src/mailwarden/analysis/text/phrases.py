@@ -31,6 +31,11 @@ _BOOK = "_phrases.yml"
 _FOLDER = Path(__file__).parent
 _LATIN = re.compile(r"[a-z0-9]|\\d")
 _WORD_BEGINS = r"\b"
+PASSAGE = 2_000  # bytes, the least that is searched at once
+# Where a passage may end: after a word and the end of its sentence. No phrase goes beyond that, but those of languages
+# without spaces, which allow some characters of any kind between their words.
+_PASSAGE_ENDS = re.compile(rb"[a-z]{3}[.!?] ")
+_APART = 60  # bytes on both sides without such a language
 PORTION = 2_500  # characters beyond which one more phrase of a family may be chance
 _OFTEN = "-often"
 
@@ -88,24 +93,40 @@ class PhraseBook:
 
     def find(self, text: str) -> dict[str, PhraseMatch]:
         """Return the families whose phrases occur in a folded text, in the order of the book."""
-        data = text.encode()
+        found: dict[int, bytes] = {}  # phrase: the passage that contains it first
+        for passage in _passages(text.encode()) if self._sure else [text.encode()]:
+            for number in self._in_order.find(passage):
+                if number not in found and self._occurs(number, passage):
+                    found[number] = passage
         counts: dict[str, int] = {}
         words: dict[str, str] = {}
-        for number in sorted(self._in_order.find(data)):
-            phrase = self.phrases[number]
-            family = phrase.family
-            if not (self._sure and family in words and len(phrase.pieces) == 1):
-                match = self._pattern(number).search(data)
-                if match is None:
-                    continue
-                words.setdefault(family, match[0].decode()[: SHOWN.word])
+        for number in sorted(found):
+            family = self.phrases[number].family
             counts[family] = counts.get(family, 0) + 1
+            if family not in words and (match := self._pattern(number).search(found[number])):
+                words[family] = match[0].decode()[: SHOWN.word]
         return {family: PhraseMatch(count, words[family]) for family, count in counts.items()}
+
+    def _occurs(self, number: int, passage: bytes) -> bool:
+        """Return whether a phrase occurs whose pieces were found in their order."""
+        exact = self._sure and len(self.phrases[number].pieces) == 1
+        return exact or self._pattern(number).search(passage) is not None
 
     def _pattern(self, number: int) -> _Pattern:
         if number not in self._exact:
             self._exact[number] = _compile(self.phrases[number].exact)
         return self._exact[number]
+
+
+def _passages(text: bytes) -> Iterator[bytes]:
+    """Yield the passages of a text: RE2 then confirms a phrase where its pieces were found, not in all of the text."""
+    start = 0
+    while len(text) - start > PASSAGE:
+        ends = (end.end() for end in _PASSAGE_ENDS.finditer(text, start + PASSAGE))
+        stop = next((end for end in ends if text[end - _APART : end + _APART].isascii()), len(text))
+        yield text[start:stop]
+        start = stop
+    yield text[start:]
 
 
 def read_phrase(family: str, phrase: str) -> Phrase:

@@ -3,6 +3,7 @@
 import re
 import time
 from functools import cache
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -110,11 +111,23 @@ def texts_of_phrases(draw: st.DrawFn) -> str:
     return fold(" ".join(written) if draw(st.booleans()) else "".join(written))
 
 
+@pytest.mark.parametrize("passage", [30, phrases.PASSAGE])
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(texts_of_phrases())
-def test_vectorscan_finds_exactly_what_re2_finds(text):
+@given(text=texts_of_phrases())
+def test_vectorscan_finds_exactly_what_re2_finds(text, passage):
     fast, slow = both()
-    assert fast.find(text) == slow.find(text)
+    with patch.object(phrases, "PASSAGE", passage):  # RE2 alone searches the whole text
+        assert fast.find(text) == slow.find(text)
+
+
+ANY_CHARACTER = re.compile(r"(?<!\\)\.|\\[WSD]|\[\^")
+LIST_OF_CHARACTERS = re.compile(r"\[(?!\^)[^]]*\]|\[\^\.!\?\]")
+
+
+@pytest.mark.parametrize("phrase", [each for each in load_books().phrases if "".join(each.pieces).isascii()])
+def test_a_phrase_never_goes_beyond_its_sentence(phrase):
+    """Write `[^.!?]{0,20}` in a phrase, not `.{0,20}`: long texts are searched passage by passage."""
+    assert not any(ANY_CHARACTER.search(LIST_OF_CHARACTERS.sub("", piece)) for piece in phrase.pieces)
 
 
 def test_the_digest_has_every_book_and_reader():
