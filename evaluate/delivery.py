@@ -117,8 +117,8 @@ class Authentication:
                 found.append(_reverse(address, host))
         for domain in sorted(self._allowed):
             address = self._addresses.get(domain, "198.19.255.254")
-            text = f"v=spf1 ip4:{address} {'-all' if domain in self._forged else '~all'}"
-            found += [record_line(name, "TXT", text) for name in (domain, _mail_host(domain))]
+            for name in (domain, _mail_host(domain)):
+                found.append(record_line(name, "TXT", f"v=spf1 ip4:{address} ~all"))
         found += [
             record_line(f"{SELECTOR}._domainkey.{each}", "TXT", self._key.record) for each in sorted(self._signers)
         ]

@@ -1,7 +1,7 @@
 """`--replay`: judges scanned messages in the order of time, mailbox by mailbox, with the memory of a deployment.
 
 The messages of each mailbox are spread over thirty days in the order of their Date fields; those with equal dates are
-in an arbitrary order that stays the same. `recall` is the only place that knows what a deployment remembers.
+in an arbitrary order that stays the same. Only `recall` and `remember` know the memory of a deployment.
 """
 
 import hashlib
@@ -39,7 +39,6 @@ class Memory:
         self._contacts: defaultdict[tuple[str, str], Seen] = defaultdict(Seen)
 
     def add(self, record: Scanned, day: int) -> None:
-        """Remember a message that was judged good."""
         sender = _sender(record)
         if not sender:
             return
@@ -69,6 +68,12 @@ def recall(record: Scanned, memory: Memory, day: int) -> tuple[Report, ...]:
     return (Report(ANALYZER, required=False, status=Status.FINISHED, milliseconds=0.0, findings=found),)
 
 
+def remember(judged: Judged, memory: Memory, day: int) -> None:
+    """Remember a judged message as guard does: only good ones count."""
+    if judged.judgement.verdict in GOOD and not judged.judgement.incomplete:
+        memory.add(judged.scanned, day)
+
+
 class Replayed(Struct, frozen=True):
     """A judged message, and the day of its delivery."""
 
@@ -86,8 +91,7 @@ def replay(records: Sequence[Scanned], policy: Policy) -> list[Replayed]:
             replaced = {report.analyzer for report in reports} | {ANALYZER}
             others = tuple(report for report in record.evidence.reports if report.analyzer not in replaced)
             (judged,) = try_all([replace(record, evidence=Evidence((*others, *reports)))], policy)
-            if judged.judgement.verdict in GOOD and not judged.judgement.incomplete:
-                memory.add(record, day)
+            remember(judged, memory, day)
             done.append(Replayed(judged, day))
     return done
 

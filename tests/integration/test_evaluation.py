@@ -26,7 +26,7 @@ AUTH = {
     "spf-only": {"spf-pass", "dkim-none", "dmarc-none", "unaligned"},
     "dkim-other": {"spf-none", "dkim-pass", "dmarc-none", "unaligned"},
     "none": {"spf-none", "dkim-none", "dmarc-none", "unaligned"},
-    "spoof": {"spf-fail", "dkim-none", "dmarc-quarantine", "unaligned"},
+    "spoof": {"spf-softfail", "dkim-none", "dmarc-quarantine", "unaligned"},
 }
 
 
