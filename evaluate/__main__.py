@@ -39,7 +39,7 @@ from evaluate.tables import (
     robustness,
     source_table,
 )
-from evaluate.trial import Judged, try_all
+from evaluate.trial import Judged, try_all, without_findings
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.outcome import Verdict
 from mailwarden.policy.rules import Policy, load_policy
@@ -71,6 +71,7 @@ def main(words: Sequence[str] | None = None) -> int:
     policy = _load_policy()
     parts = _open(arguments, arguments.unpacked)
     records = _stored(parts, arguments) if arguments.rejudge or arguments.refresh else _scan(parts, arguments)
+    records = without_findings(records, arguments.without) if arguments.without else records
     judged = try_all(records, policy)
     if arguments.findings is not None:
         _print(finding_table(row for row in separating(judged) if row.name.startswith(arguments.findings)))
@@ -296,6 +297,7 @@ def _read_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     add("--replay", action="store_true", help="also judge in the order of time, with sender history")
     add("--rejudge", action="store_true", help="scan nothing: judge the evidence of the last scan by the rules of now")
     add("--refresh", action="store_true", help="as --rejudge, and run our analyzers again; engines' answers are kept")
+    add("--without", metavar="PREFIX", action="append", help="judge without findings whose names begin so; repeatable")
     add("--wrong", metavar="GROUP", help="list the wrong decisions of a group or language (a pattern, or `all`)")
     add("--details", action="store_true", help="also thresholds, left-out analyzers, best findings, and report.html")
     add("--findings", metavar="PREFIX", nargs="?", const="", help="print only the frequency of each finding, and end")
@@ -305,7 +307,7 @@ def _read_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     add("--unpacked", type=Path, default=UNPACKED, help="where messages are unpacked (%(default)s)")
     add("--results", type=Path, default=RESULTS, help="where evidence and page go (%(default)s)")
     arguments = parser.parse_args(words)
-    shown = ("rejudge", "refresh", "wrong", "details", "findings", "learning", "costs")
+    shown = ("rejudge", "refresh", "without", "wrong", "details", "findings", "learning", "costs")
     if arguments.blind and any(getattr(arguments, name) not in (None, False) for name in shown):
         parser.error("--blind prints aggregates only: use it without --rejudge, --refresh, --wrong or --details")
     return arguments

@@ -69,6 +69,23 @@ def without(evidence: Evidence, analyzer: str) -> Evidence:
     )
 
 
+def without_findings(records: Iterable[Scanned], prefixes: Sequence[str]) -> list[Scanned]:
+    """Return the records without the findings whose names begin so, to see what these findings contribute."""
+    begins = tuple(prefixes)
+    return [
+        replace(
+            record,
+            evidence=Evidence(
+                tuple(
+                    replace(each, findings=tuple(one for one in each.findings if not one.name.startswith(begins)))
+                    for each in record.evidence.reports
+                )
+            ),
+        )
+        for record in records
+    ]
+
+
 def _spoke(one: Judged, analyzer: str) -> bool:
     return any(report.analyzer == analyzer and report.findings for report in one.scanned.evidence.reports)
 
