@@ -33,6 +33,7 @@ BUDGETS = {
     "newsletter": 0.08,
     "sender": 0.07,
     "wording": 0.06,
+    "commands": 0.05,
     "camouflage": 0.06,
     "pdf": 0.05,
     "lures": 0.06,

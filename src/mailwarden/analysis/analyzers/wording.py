@@ -1,4 +1,4 @@
-"""Reports odd writing: capitals, emoji, random tails, split words, source code, keys to press.
+"""Reports odd writing: capitals, emoji, random tails, split words, source code.
 
 Security: works on hostile text inside a killable worker; every pattern is linear.
 """
@@ -28,17 +28,6 @@ _LEET = re.compile(r"\b(?=\w{0,20}[A-Za-z])[A-Za-z]{1,12}[013457@$!][A-Za-z]{1,1
 # Words with separated letters, which programs do not read.
 _SPLIT = re.compile(r"\b(?:[A-Za-z] ){4,20}[A-Za-z]\b|\b(?:[A-Za-z][.\-_*]){4,20}[A-Za-z]\b")
 _LIKE_SPLIT = re2.compile(r"(?:[A-Za-z] ){4}[A-Za-z]|(?:[A-Za-z][.\-_*]){4}[A-Za-z]")  # occurs in every such word
-# The keys that open the Run dialog, and those that paste.
-_RUN_KEYS = re.compile(
-    r"\bwin(?:dows)?(?:[ -]?(?:key|button|taste|logo))?(?: ?\+ ?| (?:and|und|et|y|e) )[\"'(\[]?[rx]\b"
-)
-_PASTE_KEYS = re.compile(
-    r"\b(?:ctrl|control|strg|cmd|command)(?:[ -]?(?:key|taste))?(?: ?\+ ?| (?:and|und|et|y|e) )[\"'(\[]?v\b"
-)
-_COMMAND = re.compile(
-    r"\bpowershell|\bmshta\b|\bmsiexec\b|\bcmd(?:\.exe)? ?/[ck]\b|\brundll32\b|\binvoke-|\biwr\b|\biex\b|\bcurl\b"
-    r"|\| ?(?:ba|z)?sh\b"
-)
 
 
 class WordingAnalyzer:
@@ -85,8 +74,3 @@ def _look_at_text(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
         yield "no-text", {}
     if _LIKE_SPLIT.search(text) and len(split := _SPLIT.findall(text)) >= SPLIT:
         yield "split-words", {"words": ", ".join(split[:3])[: SHOWN.word]}
-    folded = view.folded_text
-    if "win" in folded and (keys := _RUN_KEYS.search(folded)) and _PASTE_KEYS.search(folded):
-        yield "pasted-command", {"keys": keys[0]}
-        if command := _COMMAND.search(folded):
-            yield "shown-command", {"command": command[0]}

@@ -4,6 +4,7 @@ from mailwarden.analysis.analyzer import ConcludingAnalyzer, LocalAnalyzer
 from mailwarden.analysis.analyzers.attachments import AttachmentsAnalyzer
 from mailwarden.analysis.analyzers.authentication import AuthenticationAnalyzer
 from mailwarden.analysis.analyzers.camouflage import CamouflageAnalyzer
+from mailwarden.analysis.analyzers.commands import CommandsAnalyzer
 from mailwarden.analysis.analyzers.fraud import FraudAnalyzer
 from mailwarden.analysis.analyzers.html import HtmlAnalyzer
 from mailwarden.analysis.analyzers.learned import LearnedAnalyzer
@@ -48,5 +49,6 @@ LOCAL: tuple[LocalAnalyzer, ...] = (
     OffersAnalyzer(),
     NewsletterAnalyzer(),
     WordingAnalyzer(),
+    CommandsAnalyzer(),
 )
 CONCLUDING: tuple[ConcludingAnalyzer, ...] = (AuthenticationAnalyzer(), LearnedAnalyzer())
