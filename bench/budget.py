@@ -34,6 +34,7 @@ BUDGETS = {
     "sender": 0.07,
     "wording": 0.06,
     "commands": 0.05,
+    "calendar": 0.04,
     "camouflage": 0.06,
     "pdf": 0.05,
     "lures": 0.06,

@@ -17,6 +17,7 @@ from mailwarden.analysis.files.office.documents import SeenDocument, read_office
 from mailwarden.analysis.files.pdf.document import PdfClock, is_pdf
 from mailwarden.analysis.files.pdf.scan import PdfScan, scan_pdf
 from mailwarden.analysis.files.unpacking import SeenFile, Unpacked, files_of, unpack
+from mailwarden.analysis.text.calendars import Calendar
 from mailwarden.analysis.text.extraction import find_passwords, password_candidates
 from mailwarden.analysis.text.folding import fold
 from mailwarden.analysis.text.renderings import PAGE_ENDINGS, Rendering, Source, render
@@ -204,6 +205,7 @@ class View:
         """The text that a person reads: of the body's page or else its plain text, and of invitations."""
         inner = [page.document.text for page in self.pages[len(self._own_pages) :] if not page.attached and page.first]
         inner += [each.text for each in self._inner_texts if each.first]
+        inner += [entry for each in self.renderings[len(self.own_renderings) :] if each.first for entry in each.entries]
         return self.coverage.cut("\n".join(filter(None, (self.own_text, *inner))), "text", area("the text"))
 
     @cached_property
@@ -220,6 +222,11 @@ class View:
     def entries(self) -> tuple[str, ...]:
         """The fields of attached calendars."""
         return tuple(entry for each in self.own_renderings if each.first for entry in each.entries)
+
+    @cached_property
+    def calendars(self) -> tuple[Calendar, ...]:
+        """The calendars and contacts of the message at any depth, each reading of each."""
+        return tuple(dict.fromkeys(each.calendar for each in self.renderings if each.calendar))
 
     @cached_property
     def plain_text(self) -> str:
@@ -248,6 +255,7 @@ class View:
         found |= {
             each.text: None for each in self.renderings if not (each.is_page or each.first or each.source.attached)
         }
+        found |= {"\n".join(calendar.names): None for calendar in self.calendars}  # apart: many dilute no lure
         found.pop(self.text, None)
         return tuple(self.coverage.first(filter(None, found), "texts", area("the text")))
 

@@ -3,6 +3,7 @@
 from mailwarden.analysis.analyzer import ConcludingAnalyzer, LocalAnalyzer
 from mailwarden.analysis.analyzers.attachments import AttachmentsAnalyzer
 from mailwarden.analysis.analyzers.authentication import AuthenticationAnalyzer
+from mailwarden.analysis.analyzers.calendar import CalendarAnalyzer
 from mailwarden.analysis.analyzers.camouflage import CamouflageAnalyzer
 from mailwarden.analysis.analyzers.commands import CommandsAnalyzer
 from mailwarden.analysis.analyzers.fraud import FraudAnalyzer
@@ -50,5 +51,6 @@ LOCAL: tuple[LocalAnalyzer, ...] = (
     NewsletterAnalyzer(),
     WordingAnalyzer(),
     CommandsAnalyzer(),
+    CalendarAnalyzer(),
 )
 CONCLUDING: tuple[ConcludingAnalyzer, ...] = (AuthenticationAnalyzer(), LearnedAnalyzer())
