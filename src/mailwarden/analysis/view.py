@@ -11,6 +11,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mailwarden.analysis.codes import Code, find_codes
 from mailwarden.analysis.files.container import Opening
 from mailwarden.analysis.files.file_types import is_body
 from mailwarden.analysis.files.office.documents import SeenDocument, read_office_files
@@ -285,8 +286,13 @@ class View:
         return (text for page in self.pages if not page.attached for text in page.document.other_texts[:1])
 
     @cached_property
+    def codes(self) -> tuple[Code, ...]:
+        """The codes for cameras in pictures, documents and drawings."""
+        return tuple(find_codes(self))
+
+    @cached_property
     def links(self) -> tuple[SeenLink, ...]:
-        """Every link that a client makes clickable, each address with each text once."""
+        """Every link that a client makes clickable or a camera opens, each address with each text once."""
         seen: dict[tuple[str, str], SeenLink] = {}
         for url, text, place, loose, bare in self._links():
             if (url, text) not in seen:
@@ -327,6 +333,9 @@ class View:
                 yield from self._links_in(each.text, each.source.place, bare=not each.source.attached)
                 for value in (*each.entries, *each.links):
                     yield from self._links_in(value, each.source.place)
+        for code in self.codes:
+            if code.url:
+                yield code.url, "", code.place, False, False
 
     def _links_in(
         self, text: str, place: Place, but: frozenset[str] = frozenset(), *, loose: bool = False, bare: bool = False

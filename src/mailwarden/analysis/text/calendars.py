@@ -88,7 +88,8 @@ def read_calendar(text: str, coverage: Coverage, place: Place) -> Calendar:
         pages |= {text: None} if "<" in text else {}
     entries |= {organizer.name: None for organizer in organizers if organizer.name}
     invites = events and bool(organizers) and not (methods or {""}).isdisjoint(_INVITING)
-    return Calendar(*map(tuple, (entries, others, pages, filter(None, names), organizers)), invites)
+    names.pop("", None)
+    return Calendar(tuple(entries), tuple(others), tuple(pages), tuple(names), tuple(organizers), invites)
 
 
 def _person(parameters: str, value: str) -> Address:
