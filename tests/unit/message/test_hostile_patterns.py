@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from mailwarden.analysis.analyzers import camouflage, html, pictures, sender, urls
+from mailwarden.analysis import codes
+from mailwarden.analysis.analyzers import camouflage, html, sender, urls
 from mailwarden.analysis.files import encoded, file_types, mails, qr_codes, rtf
 from mailwarden.analysis.links import hosts, targets
+from mailwarden.analysis.text import calendars, renderings
 from mailwarden.analysis.text import extraction as passwords
-from mailwarden.analysis.text import renderings
 from mailwarden.guard import result_headers as delivery_headers
 from mailwarden.guard.smtp import commands as smtp_commands
 from mailwarden.lists.kinds import urls as url_entries
@@ -37,7 +38,7 @@ NEAR_MATCHES = [
     (camouflage._FAR, "search", "<br>&nbsp;&nbsp;"),
     (html._ANCHOR, "search", "<a <a "),
     (html._HANDLER_SENDS_ON, "search", "onload=' onload="),
-    (pictures._CARRIED, "search", "data:image/png;base64,"),
+    (codes._CARRIED, "search", "data:image/png;base64,"),
     (qr_codes._STYLED, "search", ".a{.a{"),
     (qr_codes._ELEMENT, "search", "<path <path"),
     (qr_codes._FIELD, "search", " d='a"),
@@ -56,8 +57,10 @@ NEAR_MATCHES = [
     (html_links._CSS_ESCAPE, "search", "\\a"),
     (html_links._REFRESH, "match", "0; "),
     (html_links._DATA, "match", "data:a;b"),
-    (renderings._FIELD, "search", "A;B="),
-    (renderings._FIELD, "search", 'A;B="\n'),
+    (calendars._FIELD, "search", "A;B="),
+    (calendars._FIELD, "search", 'A;B="\n'),
+    (calendars._NAME, "search", ';CN="'),
+    (calendars._TAG, "search", "<a <a"),
     (renderings._PREFIX, "search", "xmlns:a='"),
     (renderings._ENTITY, "search", "<!ENTITY a '"),
     (rtf._TOKEN, "search", b"{\\a1 "),

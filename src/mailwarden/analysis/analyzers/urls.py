@@ -15,12 +15,14 @@ from mailwarden.analysis.links.targets import (
     destination,
     fetched_name,
     is_archive,
+    is_fetched,
     load_link_words,
     look_at_address,
     merge,
     parties_of,
 )
 from mailwarden.analysis.text.extraction import find_passwords
+from mailwarden.analysis.text.phrases import match_books
 from mailwarden.analysis.view import View
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.html import HtmlDocument
@@ -82,6 +84,9 @@ def _notice(view: View) -> Iterator[tuple[Noticed, Place]]:
     for link in chosen_links(view):
         for noticed in merge(look_at_address(link[0], parties), link[0], SHOWN.fact):
             yield noticed, link[1]
+    fetching = [link for link in chosen_links(view) if is_fetched(fetched_name(link[0]))]
+    if fetching and (words := _asks_to_install(view)):
+        yield ("install-request", {"words": words}), WHOLE_MESSAGE
     for noticed in leads_home(view):
         yield noticed, WHOLE_MESSAGE
     locked = [link for link in chosen_links(view) if is_archive(fetched_name(link[0]))]
@@ -107,6 +112,12 @@ def chosen_links(view: View) -> tuple[tuple[str, Place], ...]:
         if link.host and first.setdefault(link.host, (link.url, link.place))[0] != link.url:
             others.setdefault(link.url, (link.url, link.place))
     return (*first.values(), *others.values())
+
+
+def _asks_to_install(view: View) -> str:
+    """Return words that have the reader fetch, open or install a file, or ""."""
+    found = (matches.get("urls.install-request") for matches in match_books(view.folded_texts))
+    return next((match.words for match in found if match), "")
 
 
 def leads_home(view: View) -> Iterator[Noticed]:

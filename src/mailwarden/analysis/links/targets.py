@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 import ahocorasick
 import msgspec
+import re2
 from msgspec import Struct
 from ruamel.yaml import YAML
 
@@ -106,15 +107,45 @@ _REMOTE_CONTROL = re.compile(
 )
 
 
+# Names of files anywhere behind the host: file shares write more behind the name, and servers take it as a parameter.
+_FETCHED = re2.compile(
+    r"(?i)(?:^|[/?&=#;\\\"' ])([^/?&=#;\\\"' ]{0,200}\.(?:exe|msi|msix|msixbundle|appx|appxbundle|appinstaller|scr|pif"
+    r"|bat|cmd|ps1|vbs|vbe|jse|js|wsf|hta|lnk|iso|img|vhdx?|dmg|pkg|apk|xapk|jar|appimage|zip|rar|7z|cab|ace|arj|tgz|tar"
+    r"|gz))(?:[/?&#;\\\"' ]|$)"
+)
+# Programs and packages that a reader installs; the links of programmers name them too.
+_INSTALLERS = frozenset(
+    {"dmg", "pkg", "apk", "xapk", "jar", "js", "appimage", "msix", "msixbundle", "appx", "appxbundle", "appinstaller"}
+)
+# Shares of a known organisation where anybody publishes files.
+_SHARES = frozenset(
+    {"dropbox.com", "drive.google.com", "docs.google.com", "onedrive.live.com", "1drv.ms", "box.com", "wetransfer.com",
+     "raw.githubusercontent.com", "bitbucket.org"}
+)  # fmt: skip
+
+
 def fetched_name(url: str) -> str:
-    """Return the name of the file at the end of a link's path, or ""."""
-    _, _, rest = url.partition("://")
+    """Return the name of the file that a link fetches: at the end of its path, or a file's name elsewhere, or ""."""
+    rest = url.partition("://")[2]
     path = rest.partition("?")[0].partition("#")[0]
-    return unquote(path.rpartition("/")[2]) if "/" in path else ""
+    name = unquote(path.rpartition("/")[2]) if "/" in path else ""
+    if not (kind_by_name(name) or is_archive_name(name)) and "." in (tail := rest[len(rest.partition("/")[0]) :]):
+        found = _FETCHED.search(unquote(tail) if "%" in tail else tail)
+        return found[1] if found else name
+    return name
 
 
 def is_program(name: str) -> bool:
     return kind_by_name(name) in DANGEROUS and ending_of(name) not in _COMMON
+
+
+def is_installer(name: str) -> bool:
+    return ending_of(name) in _INSTALLERS
+
+
+def is_fetched(name: str) -> bool:
+    """Return whether a name is one of a program, an installer or an archive."""
+    return is_program(name) or is_installer(name) or is_archive(name)
 
 
 def is_remote_control(name: str) -> bool:
@@ -318,12 +349,8 @@ def _look_at_host(url: str, host: str, parties: Parties) -> Iterator[Noticed]:
         yield what, {"host": host}
     elif host == "docs.google.com" and "/forms/" in url:
         yield "form-service", {"host": host}
-    if (name := fetched_name(url)) and _domain(host) not in parties.own and is_program(name):
-        yield "program-link", {"file": name, "host": host}
-        if has_double_ending(name):
-            yield "disguised-program", {"file": name, "host": host}
-        if is_remote_control(name):
-            yield "remote-control", {"file": name, "host": host}
+    if name := fetched_name(url):
+        yield from _look_at_file(name, host, parties)
     if _DEVICE_LOGIN.match(url):
         yield "device-login", {"host": host}
     if _BLIND.match(url) and _domain(host) not in parties.own:
@@ -332,6 +359,25 @@ def _look_at_host(url: str, host: str, parties: Parties) -> Iterator[Noticed]:
         yield "mailing-kit", {"host": host}
     if len(_HIDDEN_LETTER.findall(url)) >= 6:
         yield "hidden-letters", {"host": host}
+
+
+def _look_at_file(name: str, host: str, parties: Parties) -> Iterator[Noticed]:
+    base_facts: dict[str, Fact] = {"file": name, "host": host}
+    if _domain(host) not in parties.own and is_program(name):
+        yield "program-link", base_facts
+        if has_double_ending(name):
+            yield "disguised-program", base_facts
+        if is_remote_control(name):
+            yield "remote-control", base_facts
+    if parties.is_third_party(host) or _is_share(host):
+        if is_program(name) or is_installer(name):
+            yield "strange-program", base_facts
+        elif is_archive(name):
+            yield "strange-archive", base_facts
+
+
+def _is_share(host: str) -> bool:
+    return any(host == share or host.endswith(f".{share}") for share in _SHARES)
 
 
 def _look_at_stranger(url: str, host: str, parties: Parties) -> Iterator[Noticed]:
