@@ -2,7 +2,7 @@
 
 The fields of a calendar are part of the message's text and links, which all analyzers read (`text/calendars.py`). This
 analyzer reports only the kinds that other analyzers cannot know: programs put an invitation into the reader's calendar
-before anybody reads it.
+before a person reads it.
 
 Security: works on hostile text inside a killable worker; every pattern is linear.
 """

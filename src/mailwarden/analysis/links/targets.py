@@ -117,7 +117,7 @@ _FETCHED = re2.compile(
 _INSTALLERS = frozenset(
     {"dmg", "pkg", "apk", "xapk", "jar", "js", "appimage", "msix", "msixbundle", "appx", "appxbundle", "appinstaller"}
 )
-# Shares of a known organisation where anybody publishes files.
+# Shares of a known organisation where every user publishes files.
 _SHARES = frozenset(
     {"dropbox.com", "drive.google.com", "docs.google.com", "onedrive.live.com", "1drv.ms", "box.com", "wetransfer.com",
      "raw.githubusercontent.com", "bitbucket.org"}

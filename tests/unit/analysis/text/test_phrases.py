@@ -131,7 +131,7 @@ def test_a_phrase_never_goes_beyond_its_sentence(phrase):
 
 
 def test_the_digest_has_every_book_and_reader():
-    assert len(list(phrases._sources())) == 3 + 3
+    assert len(list(phrases._sources())) == 6 + 3
 
 
 @pytest.mark.parametrize(
