@@ -179,6 +179,9 @@ faults-smtp: ## 10,000 messages through Postfix and guard, all of it killed or f
 screens: ## Pictures of every screen and the search for barriers, both widths, light and dark; every hostile string
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/browser
 
+popular-domains: ## Make the shipped tables of domains from the warning lists of MISP in LISTS
+	@$(BIN)/python -m measure.domain_tables $(LISTS)
+
 docs: ## Write the pages that are made from the code
 	@$(BIN)/python -m mailwarden.cli.reference
 

@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "database": "Update the database schema.",
     "support-bundle": "Write facts for a support request, without secrets and addresses.",
     "compile": "Compile the shipped rules and phrases, so that processes start faster.",
+    "popular-domains": "Make the table of popular domains from lists that you downloaded.",
     "backup": "Write database, held messages, secrets and configuration into one archive, or verify it.",
     "restore": "Restore an archive of `backup` into an empty database and empty folders.",
 }

@@ -23,7 +23,7 @@ from mailwarden.database.pool import Database
 from mailwarden.database.pool_metrics import DatabaseMetrics
 from mailwarden.errors import CommandError
 from mailwarden.guard.admission import Admission
-from mailwarden.guard.config import PATH, GuardConfig, check_rules, rules_folder
+from mailwarden.guard.config import PATH, GuardConfig, check_rules, domains_folder, rules_folder
 from mailwarden.guard.context import PROGRAM, GuardContext
 from mailwarden.guard.jobs.engine_watch import EngineWatch
 from mailwarden.guard.jobs.learning import Learning
@@ -314,6 +314,7 @@ async def _start_workers(config: GuardConfig, folder: Path, metrics: Metrics, st
         worker_timeouts(config),
         rules,
         wanted.sandbox,
+        domains=domains_folder(config, folder),
         heavy=wanted.effective_heavy_count,
         heavy_places=heavy_places(config),
     )

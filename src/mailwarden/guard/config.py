@@ -360,6 +360,19 @@ class Yara(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     ] = ""
 
 
+class Domains(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Knowledge about domains beside the shipped one; see docs/operating.md."""
+
+    folder: Annotated[
+        str,
+        Meta(
+            description="Folder of your own knowledge about domains: `popular.bin` replaces the shipped table of "
+            "popular domains (`mailwarden popular-domains` makes it), `companies.yml` adds groups of domains that "
+            "belong to one company. Shipped data alone if empty. A change needs a restart."
+        ),
+    ] = ""
+
+
 class Learning(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Retention of reported messages, for an engine that learns."""
 
@@ -445,6 +458,7 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     history: History = History()
     lists: Lists = Lists()
     yara: Yara = Yara()
+    domains: Domains = Domains()
     learning: Learning = Learning()
     contents: Contents = Contents()
     quarantine: GuardQuarantine = GuardQuarantine()
@@ -476,6 +490,11 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
 def rules_folder(config: GuardConfig, folder: Path) -> str:
     """Return the folder of YARA rules, or "" if none is configured."""
     return str(folder / config.yara.rules) if config.yara.rules else ""
+
+
+def domains_folder(config: GuardConfig, folder: Path) -> str:
+    """Return the folder of the operator's knowledge about domains, or "" if none is configured."""
+    return str(folder / config.domains.folder) if config.domains.folder else ""
 
 
 def rule_mistakes(config: GuardConfig, folder: Path) -> list[Mistake]:

@@ -187,6 +187,8 @@ def _is_match(rule: Rule, present: Mapping[str, Sequence[Occurrence]]) -> bool:
     """Return whether a rule matches; its first finding is present."""
     if rule.unless and not present.keys().isdisjoint(rule.unless):
         return False
+    if rule.any_of and present.keys().isdisjoint(rule.any_of):
+        return False
     return isinstance(rule.when, str) or all(need in present for need in rule.when)
 
 

@@ -96,6 +96,7 @@ class Rule(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     summary: Text
     severity: Severity
     false_positives: Text
+    any_of: tuple[str, ...] = ()  # one of these must be present as well
     unless: tuple[str, ...] = ()
     tag: str = ""
     technique: str = ""
@@ -128,7 +129,7 @@ class Rule(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             yield "id", f"`{self.id}` must look like analyzer.what"
         if not self.needs:
             yield "when", "must name at least one finding"
-        for key, names in (("when", self.needs), ("unless", self.unless)):
+        for key, names in (("when", self.needs), ("anyOf", self.any_of), ("unless", self.unless)):
             for name in names:
                 if not NAME_FORM.match(name):
                     yield key, f"`{name}` must look like analyzer.what"

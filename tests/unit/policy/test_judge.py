@@ -19,7 +19,9 @@ from tests.samples.judged import missing_required
 from tests.unit.policy.conftest import evidence, failed, finished
 
 SHIPPED = load_policy()
-FINDINGS = sorted({name for rule in SHIPPED.rules for name in (*rule.needs, *rule.unless)} | {"nobody.knows-this"})
+FINDINGS = sorted(
+    {name for rule in SHIPPED.rules for name in (*rule.needs, *rule.any_of, *rule.unless)} | {"nobody.knows-this"}
+)
 TENANT = UUID(int=1)
 
 
@@ -156,6 +158,12 @@ def test_a_rule_with_several_findings_needs_all_and_shows_their_facts():
 def test_a_finding_may_silence_a_rule():
     silenced = rule("a", Verdict.PHISHING, 60, unless=("tested.b",))
     assert judge(evidence(finished("tested.a", "tested.b")), policy_of(silenced)).points == {}
+
+
+def test_a_rule_may_need_one_of_several_findings():
+    either = rule("a", Verdict.PHISHING, 60, any_of=("tested.b", "tested.c"))
+    assert judge(evidence(finished("tested.a")), policy_of(either)).points == {}
+    assert judge(evidence(finished("tested.a", "tested.c")), policy_of(either)).points == {"phishing": 60}
 
 
 LEARNED = rule("learned", Verdict.SPAM, 60, joins_leading=True)

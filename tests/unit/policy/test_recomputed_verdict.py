@@ -31,7 +31,7 @@ POLICY = load_policy()
 FORCING = {rule.id for rule in POLICY.rules if rule.forces_quarantine}
 MESSAGES = sorted(Path("tests/analyzers").glob("*/*.eml"))
 ANSWERS = [path for name in ("rspamd", "clamav") for path in sorted(Path("tests/analyzers", name).glob("*.yml"))]
-NAMES = sorted({name for rule in POLICY.rules for name in (*rule.needs, *rule.unless)})
+NAMES = sorted({name for rule in POLICY.rules for name in (*rule.needs, *rule.any_of, *rule.unless)})
 
 
 def recompute(judgement: Judgement) -> Verdict:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
+from mailwarden.analysis.links.companies import same_company
 from mailwarden.analysis.links.hosts import HostKind, kind_of, names_file, public_ip, shown_host
 from mailwarden.analysis.links.targets import (
     Noticed,
@@ -132,6 +133,8 @@ def leads_home(view: View) -> Iterator[Noticed]:
         if link.host and not (link.bare and names_file(link.host)):
             host = host_of(destination(link.url))
             domain = registrable_domain(host) or host
+            if domain and same_company(own, domain):
+                domain = own
             if not domain or domain not in {own, sending_domain}:
                 return
             domains.add(domain)

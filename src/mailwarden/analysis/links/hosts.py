@@ -12,6 +12,7 @@ from ipaddress import ip_address
 import msgspec
 from ruamel.yaml import YAML
 
+from mailwarden.analysis.links.popular import DomainKind, domain_kind
 from mailwarden.message.urls import host_of, normalize_host, registrable_domain
 
 LABELS = 12  # of a host, from its end, that are looked up
@@ -50,7 +51,14 @@ def kind_of(host: str) -> HostKind:
     for start in range(len(labels)):
         if found := kinds.get(".".join(labels[start:])):
             return found
-    return HostKind.OTHER
+    return HostKind.DYNAMIC if _is_below_dynamic(labels) else HostKind.OTHER
+
+
+def _is_below_dynamic(labels: list[str]) -> bool:
+    """Return whether a host is below a domain where everybody gets a name; the domain's own site is none."""
+    start = 2 if labels[0] == "www" else 1
+    names = (".".join(labels[at:]) for at in range(start, len(labels) - 1))
+    return any(domain_kind(name) is DomainKind.DYNAMIC for name in names)
 
 
 def has_cheap_ending(host: str) -> bool:

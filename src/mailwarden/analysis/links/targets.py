@@ -22,6 +22,7 @@ from msgspec import Struct
 from ruamel.yaml import YAML
 
 from mailwarden.analysis.files.file_types import DANGEROUS, has_double_ending, is_archive_name, kind_by_name
+from mailwarden.analysis.links.companies import same_company
 from mailwarden.analysis.links.hosts import HostKind, false_name, has_cheap_ending, kind_of, public_ip
 from mailwarden.analysis.view import View
 from mailwarden.message.addresses import Address
@@ -259,6 +260,7 @@ class Parties(Struct, frozen=True):
     marks: RecipientMarks
     home: frozenset[str] = frozenset()  # those of the recipients alone
     sender_names: frozenset[str] = frozenset()  # the sender's names: a site of that name under any TLD is its own
+    sender: str = ""  # the registered domain in From
 
     coverage: Coverage | None = None
 
@@ -270,7 +272,7 @@ class Parties(Struct, frozen=True):
         domain = registrable_domain(host)
         if not domain:
             return public_ip(host)
-        if domain in self.own or domain.partition(".")[0] in self.sender_names:
+        if domain in self.own or domain.partition(".")[0] in self.sender_names or same_company(self.sender, domain):
             return False
         return kind not in _TRUSTED or bool(_NUMBERED.search(host))
 
@@ -287,9 +289,10 @@ def parties_of(view: View) -> Parties:
     known = _PARTIES.get(view)
     if known is None or known[0] != recipients:
         home = _domains(recipients)
-        own = _domains((view.sender.address,)) | home
+        sender = _domains((view.sender.address,))
+        names = _sender_names(view.sender)
         marks = RecipientMarks(recipients)
-        known = recipients, Parties(own, marks, home, _sender_names(view.sender), view.coverage)
+        known = recipients, Parties(sender | home, marks, home, names, next(iter(sender), ""), view.coverage)
         _PARTIES[view] = known
     return known[1]
 

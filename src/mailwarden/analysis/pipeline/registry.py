@@ -6,6 +6,7 @@ from mailwarden.analysis.analyzers.authentication import AuthenticationAnalyzer
 from mailwarden.analysis.analyzers.calendar import CalendarAnalyzer
 from mailwarden.analysis.analyzers.camouflage import CamouflageAnalyzer
 from mailwarden.analysis.analyzers.commands import CommandsAnalyzer
+from mailwarden.analysis.analyzers.domains import DomainsAnalyzer
 from mailwarden.analysis.analyzers.fraud import FraudAnalyzer
 from mailwarden.analysis.analyzers.html import HtmlAnalyzer
 from mailwarden.analysis.analyzers.learned import LearnedAnalyzer
@@ -45,6 +46,7 @@ LOCAL: tuple[LocalAnalyzer, ...] = (
     PdfAnalyzer(),
     SenderAnalyzer(),
     LookalikeAnalyzer(),
+    DomainsAnalyzer(),
     FraudAnalyzer(),
     LuresAnalyzer(),
     OffersAnalyzer(),

@@ -18,11 +18,12 @@ from types import FrameType
 import msgspec
 from msgspec.structs import replace
 
+from mailwarden.analysis.links.domain_knowledge import load_domains
 from mailwarden.analysis.pipeline.registry import MESSAGE, STRUCTURE, YARA
 from mailwarden.analysis.pipeline.sandbox import REQUIRED, SandboxUnavailable, enter_sandbox, limit_resources
 from mailwarden.analysis.pipeline.self_tests import READERS, YARA_ENGINE
 from mailwarden.analysis.pipeline.worker_steps import HANDED_OVER, Frame, Job, Started, examine
-from mailwarden.errors import CommandError
+from mailwarden.errors import CommandError, ConfigurationError
 from mailwarden.telemetry.memory import tune_gc
 from mailwarden.telemetry.self_tests import BASIC, require_known_answers
 
@@ -39,7 +40,7 @@ _FIRST = (
 
 def main() -> None:
     """Serve jobs until the parent closes the socket."""
-    memory, sandbox, rules = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    memory, sandbox, rules, domains = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
     limit_resources(memory * 1024 * 1024)
     with socket.socket(fileno=os.dup(0)) as parent:
         signal.signal(signal.SIGPROF, _end_light_message)
@@ -47,9 +48,10 @@ def main() -> None:
         os.dup2(2, 1)  # output of a library must not be read as a frame
         _load_rules(rules)
         try:
+            load_domains(domains)
             layers = enter_sandbox(keep_open=parent.fileno()) if sandbox == REQUIRED else ()
             require_known_answers("A worker process", BASIC, READERS, YARA_ENGINE if rules else ())
-        except (SandboxUnavailable, CommandError) as error:
+        except (SandboxUnavailable, CommandError, ConfigurationError) as error:
             _send(parent, Started(problem=str(error)))
             return
         _warm_up()

@@ -72,18 +72,19 @@ class Timeouts(msgspec.Struct, frozen=True):
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
-    """How a worker process is started: its memory in MiB, the folder of YARA rules, and whether it is sandboxed."""
+    """How a worker process is started: its memory in MiB, the operator's folders, and whether it is sandboxed."""
 
     memory: int
     timeouts: Timeouts
-    rules: str = ""
+    rules: str = ""  # the folder of YARA rules
     sandbox: SandboxMode = REQUIRED
+    domains: str = ""  # the folder of knowledge about domains
     heavy: bool = False  # for heavy messages: lower priority and longer timeouts, as it waits for the processor
     program: tuple[str, ...] = ("-m", "mailwarden.analysis.pipeline.worker")
 
     @property
     def command(self) -> tuple[str, ...]:
-        return (sys.executable, "-P", *self.program, str(self.memory), self.sandbox, self.rules)
+        return (sys.executable, "-P", *self.program, str(self.memory), self.sandbox, self.rules, self.domains)
 
     def for_heavy(self) -> "WorkerSettings":
         return replace(self, heavy=True)
@@ -294,8 +295,8 @@ def _lower_priority(pid: int) -> None:
         Path(f"/proc/{pid}/autogroup").write_text(str(SESSION_NICE), "ascii")
 
 
-def _absolute(rules: str) -> str:
-    return str(Path(rules).resolve()) if rules else ""
+def _absolute(folder: str) -> str:
+    return str(Path(folder).resolve()) if folder else ""
 
 
 class Lane:
@@ -352,14 +353,15 @@ class WorkerPool:
         rules: str = "",
         sandbox: SandboxMode = REQUIRED,
         *,
+        domains: str = "",
         heavy: int = 0,
         heavy_places: int = 10,
     ) -> None:
-        """Create `count` workers with `memory` MiB each; `rules` is the folder of the operator's YARA rules.
+        """Create `count` workers with `memory` MiB each; `rules` and `domains` are folders of the operator.
 
         Without workers for heavy messages every worker takes every message.
         """
-        settings = WorkerSettings(memory, timeouts, _absolute(rules), sandbox)
+        settings = WorkerSettings(memory, timeouts, _absolute(rules), sandbox, _absolute(domains))
         self._light = Lane("light", count + 1 if heavy else count, settings)
         self._heavy = Lane("heavy", heavy, settings.for_heavy()) if heavy else self._light
         self._light_turns = FairQueue([Turn() for _ in range(count)])
