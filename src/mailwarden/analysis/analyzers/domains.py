@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from mailwarden.analysis.links.companies import is_owned, same_company
-from mailwarden.analysis.links.hosts import names_file
+from mailwarden.analysis.links.hosts import HostKind, kind_of, names_file
 from mailwarden.analysis.links.popular import Band, DomainKind, band_of, domain_kind
 from mailwarden.analysis.links.targets import destination, parties_of
 from mailwarden.analysis.view import View
@@ -23,6 +23,7 @@ from mailwarden.model.place import WHOLE_MESSAGE, Place, area
 
 _SENDER = {Band.TOP: "popular", Band.POPULAR: "popular", Band.LISTED: "listed", Band.UNKNOWN: "unknown"}
 POPULAR = frozenset({Band.TOP, Band.POPULAR})
+_RENTED = frozenset({HostKind.HOSTING, HostKind.STORAGE, HostKind.DYNAMIC})
 
 Noticed = tuple[str, Place, dict[str, Fact]]
 
@@ -41,7 +42,7 @@ def _look_at_sender(view: View, sender: str) -> Iterator[Noticed]:
     """Yield how well known the domains are that send the message and get its answers."""
     if sender and domain_kind(sender) is DomainKind.DISPOSABLE:
         yield "sender-disposable", area("From"), {"domain": sender}
-    elif sender and is_owned(view.sender.domain) and sender not in free_mail_domains():
+    elif sender and _is_senders_own(normalize_host(view.sender.domain), sender):
         yield f"sender-{_SENDER[band_of(sender)]}", area("From"), {"domain": sender}
     others = (
         ("envelope-unknown", area("envelope"), _organisation(domain_of(view.envelope.sender))),
@@ -83,6 +84,14 @@ def _look_at_links(view: View, sender: str) -> Iterator[Noticed]:
         yield "links-popular", WHOLE_MESSAGE, {"host": known[0]}
     if sender and is_unknown(sender) and (unknown or home) and not known and not company and not others:
         yield "nothing-known", WHOLE_MESSAGE, {"domain": sender, "host": next(iter(unknown), sender)}
+
+
+def _is_senders_own(host: str, domain: str) -> bool:
+    """Return whether nobody but the owner of the domain sends from a host."""
+    kind = kind_of(host)
+    if domain in free_mail_domains() or kind in _RENTED:
+        return False
+    return kind is not HostKind.SENDING or host == domain  # its customers send from names below it
 
 
 def is_unknown(domain: str) -> bool:
