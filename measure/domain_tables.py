@@ -13,7 +13,7 @@ from mailwarden.analysis.links.popular import KINDS, POPULAR, Band, DomainKind, 
 TOP = "tranco10k"
 RANKED = ("tranco", "google-chrome-crux-1million")
 KIND_LISTS = {DomainKind.DYNAMIC: "dynamic-dns", DomainKind.DISPOSABLE: "disposable-email"}
-# Names that nobody can register (RFC 2606), for tests and samples.
+# Reserved names (RFC 2606), for tests and samples.
 SAMPLES = {"top.example": Band.TOP, "popular.example": Band.POPULAR, "listed.example": Band.LISTED}
 KIND_SAMPLES = {"dynamic.example": DomainKind.DYNAMIC, "disposable.example": DomainKind.DISPOSABLE}
 

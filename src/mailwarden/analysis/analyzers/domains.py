@@ -1,7 +1,7 @@
 """Reports how well known the domains of a message are: of From, the envelope sender, Reply-To and every link.
 
-A popular domain proves nothing before the sender is authenticated, which policy asks for. A domain where everybody
-gets a name or a mailbox says nothing about the sender, however popular it is.
+A popular domain proves nothing before the sender is authenticated, which policy asks for. A domain that gives
+names or mailboxes to any user says nothing about the sender, however popular it is.
 
 Security: works on hostile names inside a killable worker; a lookup takes microseconds, facts are cut.
 """
@@ -87,7 +87,7 @@ def _look_at_links(view: View, sender: str) -> Iterator[Noticed]:
 
 
 def _is_senders_own(host: str, domain: str) -> bool:
-    """Return whether nobody but the owner of the domain sends from a host."""
+    """Return whether the owner of the domain alone sends from a host."""
     kind = kind_of(host)
     if domain in free_mail_domains() or kind in _RENTED:
         return False

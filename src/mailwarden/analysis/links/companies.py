@@ -1,7 +1,7 @@
 """Knows which domains belong to one company, so that a link from one of them to another leads home.
 
 Security: compares names that senders choose. A domain joins a company by the shipped data, by the operator's own, or
-where both domains are popular and one name begins with the other, which nobody gets by registering a domain.
+where both domains are popular and one name begins with the other, which registering a domain does not achieve.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from msgspec import ValidationError, convert
-from ruamel.yaml import YAML, YAMLError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from mailwarden.analysis.links.brands import load_brands
 from mailwarden.analysis.links.hosts import HostKind, kind_of

@@ -55,7 +55,7 @@ def kind_of(host: str) -> HostKind:
 
 
 def _is_below_dynamic(labels: list[str]) -> bool:
-    """Return whether a host is below a domain where everybody gets a name; the domain's own site is none."""
+    """Return whether a host is below a domain that gives names to any user; the domain's own site is none."""
     start = 2 if labels[0] == "www" else 1
     names = (".".join(labels[at:]) for at in range(start, len(labels) - 1))
     return any(domain_kind(name) is DomainKind.DYNAMIC for name in names)

@@ -41,10 +41,10 @@ class Band(IntEnum):
 
 
 class DomainKind(IntEnum):
-    """Who can get a name below a domain, or a mailbox at it."""
+    """Domains that give names or mailboxes to any user."""
 
     OTHER = 0
-    DYNAMIC = 1  # everybody gets a name below it
+    DYNAMIC = 1  # any user gets a name below it
     DISPOSABLE = 2  # a mailbox that lives for minutes
 
 
@@ -88,8 +88,8 @@ def encode_table(bands: Mapping[str, int]) -> bytes:
         bucket, entry = _place(domain)
         buckets[bucket][entry] = min(band, buckets[bucket].get(entry, band))
     index, entries = array("I", [0]), array("I")
-    for bucket in buckets:
-        entries.extend(sorted(entry | band for entry, band in bucket.items()))
+    for held in buckets:
+        entries.extend(sorted(entry | band for entry, band in held.items()))
         index.append(len(entries))
     if sys.byteorder == "big":
         index.byteswap()
@@ -144,7 +144,7 @@ def band_of(domain: str) -> Band:
 
 @lru_cache(maxsize=4_096)
 def domain_kind(domain: str) -> DomainKind:
-    """Return whether everybody gets a name below a registered domain, or a mailbox at it."""
+    """Return whether a registered domain gives names or mailboxes to any user."""
     return DomainKind(_kinds().band(domain))
 
 
