@@ -5,7 +5,7 @@ import zipfile
 from collections.abc import Iterator
 
 import segno
-from PIL import Image, ImageOps
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from evasion.documents import Pdf, docx
 from evasion.mail import Part, file_part, message, mixed, text_part
@@ -18,6 +18,16 @@ def code(scale: int = 6, url: str = LISTED_URL) -> Image.Image:
     buffer = io.BytesIO()
     segno.make(url, error="m", micro=False).save(buffer, kind="png", scale=scale, border=4)
     return Image.open(io.BytesIO(buffer.getvalue())).convert("L")
+
+
+def lines_of_text(text: str = "note") -> Image.Image:
+    """Draw lines of text, large enough to carry a message."""
+    lines = text.split("\n")
+    picture = Image.new("L", (800, max(240, 60 + 36 * len(lines))), 255)
+    pen = ImageDraw.Draw(picture)
+    for number, line in enumerate(lines):
+        pen.text((24, 24 + 36 * number), line, fill=0, font=ImageFont.load_default(22))
+    return picture
 
 
 def on_canvas(picture: Image.Image, width: int, height: int, left: int = 0, top: int = 0) -> Image.Image:

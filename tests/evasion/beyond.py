@@ -8,7 +8,7 @@ from evasion.archives import ARCHIVES, encrypted_zip, nested
 from evasion.documents import Pdf, docx, object_stream, office_documents, pdf, uri
 from evasion.mail import file_part, head, message, mixed, text_part, with_file, with_page
 from evasion.payloads import zip_of
-from evasion.pictures import blank, code, frames, on_canvas, saved
+from evasion.pictures import blank, code, frames, lines_of_text, on_canvas, saved
 from evasion.wrappers import compound
 
 
@@ -236,6 +236,7 @@ BEYOND: dict[str, Beyond] = {
     "picture_tiles": Beyond(
         lambda: _picture(saved(on_canvas(blank().point(lambda _: 0), 6_000, 6_000, 50, 50))), {"picture_tiles": 1}
     ),
+    "recognition_seconds": Beyond(lambda: _picture(saved(lines_of_text())), {"recognition_seconds": 0}),
     "codes": Beyond(lambda: _code_pictures(5), {"codes": 3}),
     "vector_shapes": Beyond(lambda: _shapes(60), {"vector_shapes": 30}),
     "vector_points": Beyond(lambda: _path(300), {"vector_points": 100}),

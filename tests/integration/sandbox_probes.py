@@ -375,6 +375,16 @@ def needed_threads_and_imports(_):
 
 
 @probe
+def needed_text_recognition(_):
+    from PIL import Image
+
+    from mailwarden.analysis.files.text_recognition import languages, recognize
+
+    if languages():  # an optional package
+        recognize(Image.new("L", (300, 100), 255), languages()[0], 1_000)
+
+
+@probe
 def needed_empty_environment(_):
     if "MAILWARDEN_PROBE" in os.environ:
         raise OSError(errno.EEXIST, "the environment of the parent is here")

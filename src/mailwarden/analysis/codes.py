@@ -44,7 +44,7 @@ _CARRIED = re.compile(
     r"data:image/[a-z0-9.+-]{3,20}(?:;[a-z0-9=-]{1,40}){0,3};base64,\s{0,9}([A-Za-z0-9+/=_\s-]{100,})"
 )
 # Office documents keep previews of objects as metafiles, and write every drawing in today's formats too.
-_OFFICE_MEDIA = re.compile(r"(?:/media/|docProps/|ObjectReplacements/|Pictures/)[^/]{1,255}$", re.IGNORECASE)
+OFFICE_MEDIA = re.compile(r"(?:/media/|docProps/|ObjectReplacements/|Pictures/)[^/]{1,255}$", re.IGNORECASE)
 _BARE_HOST = re.compile(r"(?:[a-z0-9-]{1,63}\.){1,6}[a-z]{2,24}/\S{1,500}$", re.IGNORECASE)
 # Words beside pictures that a page may put together.
 _SCAN = re.compile(r"\bqr\b|qr-?code|scan|numéris|smartphone|扫描|扫码|二维码|二維碼|スキャン|сканир|tara|skan")
@@ -87,7 +87,7 @@ def _codes(view: "View") -> Iterator[tuple[str, Place]]:
     clock = PictureClock(view.coverage)
     pieces: dict[bytes, None] = {}
     found = False
-    for content, kind, place in _pictures(view):
+    for content, kind, place in find_pictures(view):
         if clock.is_over(place):
             break
         texts = _texts_of(content, kind, place, clock)
@@ -113,7 +113,7 @@ def _texts_of(content: bytes, kind: str, place: Place, clock: PictureClock) -> t
         return tuple(text for bitmap in read_metafile(content, clock.coverage, place) for text in read_image(bitmap))
     if kind not in UNSUPPORTED:
         return read_picture(content, kind, clock, place)
-    if not (place.inside and _OFFICE_MEDIA.search(place.inside[-1])):
+    if not (place.inside and OFFICE_MEDIA.search(place.inside[-1])):
         clock.coverage.unsupported(place, f"the picture has a format that is not read ({kind})")
     return ()
 
@@ -139,7 +139,7 @@ def _joined(view: "View", pieces: dict[bytes, None], clock: PictureClock) -> Ite
         yield from read_pieces(every)
 
 
-def _pictures(view: "View") -> Iterator[tuple[bytes, str, Place]]:
+def find_pictures(view: "View") -> Iterator[tuple[bytes, str, Place]]:
     """Yield the pictures with their formats and places, larger ones first: a code is no icon."""
     files = [(part.content, part.place) for part in view.message.parts if part.content]
     files += [(file.content, file.place) for file in view.opened_files if file.inside]

@@ -18,6 +18,7 @@ from mailwarden.analysis.files.office.documents import SeenDocument, read_office
 from mailwarden.analysis.files.pdf.document import PdfClock, is_pdf
 from mailwarden.analysis.files.pdf.scan import PdfScan, scan_pdf
 from mailwarden.analysis.files.unpacking import SeenFile, Unpacked, files_of, unpack
+from mailwarden.analysis.picture_text import PictureText, read_picture_texts
 from mailwarden.analysis.text.calendars import Calendar
 from mailwarden.analysis.text.extraction import find_passwords, password_candidates
 from mailwarden.analysis.text.folding import fold
@@ -203,11 +204,17 @@ class View:
 
     @cached_property
     def text(self) -> str:
-        """The text that a person reads: of the body's page or else its plain text, and of invitations."""
+        """The text that a person reads: of the body's page or else its plain text, of invitations and pictures."""
         inner = [page.document.text for page in self.pages[len(self._own_pages) :] if not page.attached and page.first]
         inner += [each.text for each in self._inner_texts if each.first]
         inner += [entry for each in self.renderings[len(self.own_renderings) :] if each.first for entry in each.entries]
+        inner += [picture.text for picture in self.picture_texts]
         return self.coverage.cut("\n".join(filter(None, (self.own_text, *inner))), "text", area("the text"))
+
+    @cached_property
+    def picture_texts(self) -> tuple[PictureText, ...]:
+        """The texts in pictures that carry the message, where recognition is installed."""
+        return tuple(read_picture_texts(self))
 
     @cached_property
     def own_text(self) -> str:

@@ -91,6 +91,7 @@ class Limits(Struct, frozen=True):
     picture_frames: int = 1_000
     picture_tiles: int = 400  # of all pictures that are looked at in tiles, in full size
     picture_pieces: int = 400  # pictures that may be the pieces of one
+    recognition_seconds: int = 10  # processor time to recognize the text in all pictures
     codes: int = 1_000
     drawings: int = 500
     drawing_side: int = 1_000  # fields of a drawing that is made of text or of cells

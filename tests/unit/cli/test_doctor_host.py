@@ -1,10 +1,11 @@
-"""The line of the doctor about units."""
+"""The lines of the doctor about units and about text recognition."""
 
 from pathlib import Path
 
 import pytest
 
-from mailwarden.cli.doctor.host import look_at_units
+from mailwarden.analysis.files import text_recognition
+from mailwarden.cli.doctor.host import look_at_units, recognition_line
 
 ALL, ABBY, GUARD = "mailwarden-all.service", "mailwarden-abby.service", "mailwarden-guard.service"
 
@@ -33,3 +34,14 @@ def test_both_kinds_of_units_fail(tmp_path: Path, separate: tuple[str, ...]):
 def test_a_host_without_units_has_no_line(tmp_path: Path):
     assert look_at_units(tmp_path) is None
     assert look_at_units(tmp_path / "missing") is None
+
+
+def test_missing_text_recognition_is_no_problem(monkeypatch):
+    monkeypatch.setattr(text_recognition, "_library", lambda: None)
+    line = recognition_line()
+    assert (line.state, line.seen) == ("ok", "not read: the optional package tesseract-ocr is not installed")
+
+
+@pytest.mark.skipif(not text_recognition.languages(), reason="text recognition is an optional package")
+def test_text_recognition_shows_its_version_and_models():
+    assert "read by Tesseract 5" in recognition_line().seen

@@ -1,4 +1,4 @@
-"""Reports QR codes in the images and documents of a message, and their targets.
+"""Reports QR codes in the images and documents of a message, their targets, and texts in pictures.
 
 Security: works on hostile pictures inside a killable worker; pictures, pages, bytes, pixels and time are bounded.
 """
@@ -65,6 +65,8 @@ class PicturesAnalyzer:
 
 
 def _look(view: View) -> Iterator[Finding]:
+    for picture in view.picture_texts:
+        yield Finding("pictures.text", picture.place, {"words": picture.text[: SHOWN.word]})
     for code in view.codes:
         yield from _judge(code.url, code.place, view) if code.url else _judge_other(code.text, code.place, view)
     if not view.codes and _asks_to_scan(view):
@@ -101,7 +103,7 @@ def _judge(url: str, place: Place, view: View) -> Iterator[Finding]:
     yield Finding("pictures.qr-code", place, base_facts)
     if parties.is_third_party(host) or kind_of(host) is HostKind.SENDING:
         yield Finding("pictures.qr-stranger", place, base_facts)
-        if len(view.text.strip()) < LITTLE_TEXT:
+        if len(view.own_text.strip()) < LITTLE_TEXT:
             yield Finding("pictures.qr-little-text", place, base_facts)
         if words.scan.search(view.lower_text):
             yield Finding("pictures.qr-call", place, base_facts)

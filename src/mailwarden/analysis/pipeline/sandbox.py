@@ -223,6 +223,7 @@ _SYSTEM_PATHS = (
     "/etc/magic",
     "/usr/share/file",
     "/usr/share/misc",
+    "/usr/share/tesseract-ocr",
     "/usr/share/zoneinfo",
 )
 _PASSED_ON = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "TZ")

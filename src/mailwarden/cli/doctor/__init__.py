@@ -19,6 +19,7 @@ from mailwarden.cli.doctor.host import (
     check_secrets,
     check_self_tests,
     check_sources,
+    check_text_recognition,
     check_trust,
     check_units,
 )
@@ -45,6 +46,7 @@ CHECKS: tuple[Check, ...] = (
     check_folders,
     check_secrets,
     check_sandbox,
+    check_text_recognition,
     check_database,
     check_engines,
     check_smtp,

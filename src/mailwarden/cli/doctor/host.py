@@ -15,6 +15,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from mailwarden.abby.config import AbbyTls, PublicTls
+from mailwarden.analysis.files.text_recognition import languages, version
 from mailwarden.analysis.pipeline.sandbox import (
     REQUIRED,
     SandboxMode,
@@ -213,6 +214,18 @@ async def _look(name: str, setting: str, mode: SandboxMode, folder: Path) -> Lin
         return Line(True, name, await asyncio.to_thread(try_sandbox))
     except SandboxUnavailable as error:
         return Line(False, name, error.message, f"or set {setting}: disabled, which gives up this protection")
+
+
+async def check_text_recognition(host: Host) -> AsyncIterator[Line]:
+    if host.guard is not None:
+        yield recognition_line()
+
+
+def recognition_line() -> Line:
+    """Say whether guard reads the text in pictures; the packages are optional, so their absence is no problem."""
+    if found := languages():
+        return Line(True, "text in pictures", f"read by Tesseract {version()}, models {', '.join(found)}")
+    return Line(True, "text in pictures", "not read: the optional package tesseract-ocr is not installed")
 
 
 ALL = (*BASIC, *CRYPTOGRAPHY, *PASSWORDS, *READERS, *YARA_ENGINE)
