@@ -38,7 +38,7 @@ HARD = (
     "lists.vip-impersonation",
     "yara.phishing",
 )
-NEWSLETTER = ("newsletter.one-click", "newsletter.leave-link")
+NEWSLETTER = ("newsletter.one-click", "newsletter.leave-link", "domains.sender-popular")
 WORDS = (
     "lures.any",
     "lures.several",
@@ -208,6 +208,36 @@ def test_no_proof_lifts_a_conviction(hard):
 
 def test_a_lookalike_that_also_lures_is_convicted_in_a_newsletter():
     assert said(*WORDS, *NEWSLETTER, "lookalike.link-domain", "authentication.aligned").verdict is Verdict.PHISHING
+
+
+UNKNOWN = ("newsletter.one-click", "newsletter.leave-link", "domains.sender-unknown", "authentication.aligned")
+
+
+def test_a_proof_eases_nothing_for_a_domain_that_is_not_known():
+    assert (
+        said("lures.several", *UNKNOWN, "urls.home").points[Verdict.PHISHING]
+        == said("lures.several").points["phishing"]
+    )
+    reasons = said("offers.any", *UNKNOWN, "newsletter.own-links").reasons
+    assert not [each for each in reasons if each.weight < 0 and each.verdict is not Verdict.BULK]
+
+
+@pytest.mark.parametrize("proof", ["domains.sender-popular", "domains.known-here", "relationship.known-sender"])
+def test_words_of_an_established_sender_weigh_little(proof):
+    judgement = said(*(word for word in WORDS if word.startswith(("lures", "fraud"))), proof, "authentication.aligned")
+    assert judgement.points[Verdict.PHISHING] <= 25
+    assert judgement.points[Verdict.FRAUD] <= 20
+
+
+def test_a_popular_domain_proves_nothing_without_authentication():
+    assert said(*WORDS, "domains.sender-popular").points == said(*WORDS).points | {"spam": said(*WORDS).points["spam"]}
+
+
+def test_an_unknown_domain_does_not_earn_bulk():
+    form = ("newsletter.one-click", "newsletter.leave-link", "newsletter.layout")
+    assert said(*form, "domains.sender-popular").verdict is Verdict.BULK
+    assert said(*form, "domains.sender-unknown").verdict is Verdict.CLEAN
+    assert said(*form, "domains.sender-unknown", "domains.known-here").verdict is Verdict.BULK
 
 
 @pytest.mark.parametrize("each", RESTRAINTS, ids=lambda each: each.id)
