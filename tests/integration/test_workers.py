@@ -72,6 +72,23 @@ async def test_a_message_in_a_spool_file_is_read_from_there(pool, tmp_path: Path
     assert frames[1].summary.size == len(PLAIN) + 2_000_000
 
 
+def resident(pid: int) -> int:
+    """Return the resident memory of a process in MiB."""
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1]) // 1024
+
+
+async def test_a_worker_returns_the_memory_of_a_large_message(pool):
+    await examine(pool, PLAIN)
+    before = resident(pid_of(pool))
+    page = b"".join(
+        b'<p>Minutes of day %d <a href="https://corp.example/%d">here</a>.</p>\r\n' % (n, n) for n in range(250_000)
+    )
+    await examine(pool, PLAIN.replace(b"Subject", b"Content-Type: text/html\r\nSubject") + page)
+    await examine(pool, PLAIN)
+    assert resident(pid_of(pool)) < before + 60
+
+
 async def test_a_message_that_trips_a_limit_is_not_parsed(pool):
     frames = await examine(pool, b"X: y\r\n" * 3_000 + b"\r\nbody")
     assert [frame.report.analyzer for frame in frames] == ["structure"]

@@ -24,12 +24,13 @@ from mailwarden.analysis.pipeline.sandbox import REQUIRED, SandboxUnavailable, e
 from mailwarden.analysis.pipeline.self_tests import READERS, YARA_ENGINE
 from mailwarden.analysis.pipeline.worker_steps import HANDED_OVER, Frame, Job, Started, examine
 from mailwarden.errors import CommandError, ConfigurationError
-from mailwarden.telemetry.memory import tune_gc
+from mailwarden.telemetry.memory import return_free_memory, tune_gc
 from mailwarden.telemetry.self_tests import BASIC, require_known_answers
 
 _LENGTH = struct.Struct(">I")
 _STEPS = msgspec.msgpack.Encoder()
 _FLUSH_EVERY = 0.02  # seconds; a worker that is killed loses the steps of this time, which then count as failed
+_LARGE = 5_000_000  # bytes; after such a message a worker would keep several times as much memory
 _QUICK_TO_PARSE = 65_536  # bytes; the structure's step of such a message is sent with the next one
 _FIRST = (
     b"From: =?utf-8?B?QWTQsCBOb3J0aA==?= <ada@north.example>\r\nTo: bob@south.example\r\nSubject: Minutes\r\n"
@@ -58,7 +59,11 @@ def main() -> None:
         tune_gc()
         _send(parent, Started(layers))
         while job := _read_job(parent):
+            large = len(job.raw) > _LARGE
             _serve(job, parent)
+            if large:
+                del job
+                return_free_memory()
 
 
 def _send(parent: socket.socket, started: Started) -> None:
