@@ -31,7 +31,7 @@ BUDGETS = {
     "lookalike": 0.1,
     "coverage": 0.09,
     "newsletter": 0.08,
-    "domains": 0.08,
+    "domains": 0.07,
     "sender": 0.07,
     "wording": 0.06,
     "commands": 0.05,

@@ -8,13 +8,21 @@ import argparse
 import json
 from pathlib import Path
 
-from mailwarden.analysis.links.popular import KINDS, POPULAR, Band, DomainKind, encode_table, rank_domains
+from mailwarden.analysis.links.companies import is_owned
+from mailwarden.analysis.links.popular import KINDS, POPULAR, TOP_NAMES, Band, DomainKind, encode_table, rank_domains
 
 TOP = "tranco10k"
 RANKED = ("tranco", "google-chrome-crux-1million")
 KIND_LISTS = {DomainKind.DYNAMIC: "dynamic-dns", DomainKind.DISPOSABLE: "disposable-email"}
 # Reserved names (RFC 2606), for tests and samples.
-SAMPLES = {"top.example": Band.TOP, "popular.example": Band.POPULAR, "listed.example": Band.LISTED}
+SAMPLES = {
+    "top.example": Band.TOP,
+    "top-sample-shop.example": Band.TOP,
+    "popular.example": Band.POPULAR,
+    "listed.example": Band.LISTED,
+}
+MIN_NAME = 6  # letters
+HEADING = ("# The most used domains, which others imitate. Made by `make popular-domains`; sources in decision 72.",)
 KIND_SAMPLES = {"dynamic.example": DomainKind.DYNAMIC, "disposable.example": DomainKind.DISPOSABLE}
 
 
@@ -40,6 +48,12 @@ def kind_table(folder: Path, popular: dict[str, int]) -> dict[str, int]:
     return kept | {name: int(kind) for name, kind in KIND_SAMPLES.items()}
 
 
+def is_imitable(domain: str) -> bool:
+    """Return whether a domain has a name that is long enough to be recognised, and one owner."""
+    label = domain.partition(".")[0]
+    return len(label) >= MIN_NAME and label.isascii() and not label.startswith("xn--") and is_owned(domain)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, epilog="Example: python -m measure.domain_tables lists")
     parser.add_argument("lists", type=Path, help="folder with the warning lists")
@@ -49,6 +63,9 @@ def main() -> None:
     for file, table in ((POPULAR, popular), (KINDS, kinds)):
         file.write_bytes(encode_table(table))
         print(f"{file.name}: {len(table):,} domains, {file.stat().st_size:,} bytes")
+    names = sorted({domain for domain, band in popular.items() if band == Band.TOP and is_imitable(domain)})
+    TOP_NAMES.write_text("\n".join((*HEADING, *names, "")), "ascii")
+    print(f"{TOP_NAMES.name}: {len(names):,} domains")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,11 @@ Security: works on hostile names inside a killable worker; a lookup takes micros
 from collections.abc import Iterator
 from typing import ClassVar
 
+from msgspec import Struct, field
+
 from mailwarden.analysis.links.companies import is_owned, same_company
 from mailwarden.analysis.links.hosts import HostKind, kind_of, names_file
+from mailwarden.analysis.links.imitations import imitated_by
 from mailwarden.analysis.links.popular import Band, DomainKind, band_of, domain_kind
 from mailwarden.analysis.links.targets import destination, parties_of
 from mailwarden.analysis.view import View
@@ -44,6 +47,8 @@ def _look_at_sender(view: View, sender: str) -> Iterator[Noticed]:
         yield "sender-disposable", area("From"), {"domain": sender}
     elif sender and _is_senders_own(normalize_host(view.sender.domain), sender):
         yield f"sender-{_SENDER[band_of(sender)]}", area("From"), {"domain": sender}
+    if popular := imitated_by(sender):
+        yield "sender-imitates", area("From"), {"domain": sender, "popular": popular}
     others = (
         ("envelope-unknown", area("envelope"), _organisation(domain_of(view.envelope.sender))),
         ("reply-unknown", area("Reply-To"), _organisation(view.reply_to.domain)),
@@ -53,36 +58,51 @@ def _look_at_sender(view: View, sender: str) -> Iterator[Noticed]:
             yield what, place, {"domain": domain}
 
 
-def _look_at_links(view: View, sender: str) -> Iterator[Noticed]:
-    """Yield how well known the domains are that links lead to, besides those of sender and recipients."""
-    parties = parties_of(view)
-    home: list[str] = []
-    company: list[str] = []
-    known: list[str] = []
-    unknown: dict[str, None] = {}
-    others: list[str] = []
+class _Links(Struct):
+    """The hosts that links lead to, sorted by what is known of them."""
+
+    home: list[str] = field(default_factory=list)
+    company: list[str] = field(default_factory=list)
+    popular: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+
+def _sort_links(view: View, sender: str) -> _Links:
+    home, found = parties_of(view).home, _Links()
     for link in view.links:
-        if not link.host or (link.bare and names_file(link.host)) or link.loose:
+        if not link.host or link.loose or (link.bare and names_file(link.host)):
             continue
         host = host_of(destination(link.url))
         domain = registrable_domain(host)
-        if domain and (domain == sender or domain in parties.home):
-            home.append(domain)
-        elif domain and same_company(sender, domain):
-            company.append(domain)
-        elif domain and is_owned(host) and band_of(domain) in POPULAR:
-            known.append(domain)
-        elif domain and is_unknown(domain) and is_owned(host):
-            unknown[host] = None
+        if domain and (domain == sender or domain in home):
+            found.home.append(host)
+        elif same_company(sender, domain):
+            found.company.append(host)
+        elif not domain or not is_owned(host):
+            found.others.append(host)
+        elif band_of(domain) in POPULAR:
+            found.popular.append(host)
         else:
-            others.append(host)
-    if company:
-        yield "links-company", WHOLE_MESSAGE, {"domain": sender, "host": company[0]}
+            (found.unknown if is_unknown(domain) else found.others).append(host)
+    return found
+
+
+def _look_at_links(view: View, sender: str) -> Iterator[Noticed]:
+    """Yield how well known the domains are that links lead to, besides those of sender and recipients."""
+    links = _sort_links(view, sender)
+    unknown = [*dict.fromkeys(links.unknown)]
+    imitations = ((host, imitated_by(registrable_domain(host))) for host in unknown)
+    if imitation := next((each for each in imitations if each[1]), None):
+        yield "link-imitates", WHOLE_MESSAGE, {"host": imitation[0], "popular": imitation[1]}
+    if links.company:
+        yield "links-company", WHOLE_MESSAGE, {"domain": sender, "host": links.company[0]}
     if unknown:
-        yield "links-unknown", WHOLE_MESSAGE, {"host": next(iter(unknown)), "count": len(unknown)}
-    if known and not unknown and not others:
-        yield "links-popular", WHOLE_MESSAGE, {"host": known[0]}
-    if sender and is_unknown(sender) and (unknown or home) and not known and not company and not others:
+        yield "links-unknown", WHOLE_MESSAGE, {"host": unknown[0], "count": len(unknown)}
+    if links.popular and not unknown and not links.others:
+        yield "links-popular", WHOLE_MESSAGE, {"host": links.popular[0]}
+    known = links.popular or links.company or links.others
+    if sender and is_unknown(sender) and (unknown or links.home) and not known:
         yield "nothing-known", WHOLE_MESSAGE, {"domain": sender, "host": next(iter(unknown), sender)}
 
 

@@ -128,7 +128,7 @@ class Brands:
         if "." not in domain or self.owner_of(domain) or label_of(domain) in self._by_label:
             return None
         found = self._lookalikes.find(domain)
-        return self._by_domain[found] if found and _is_imitation(label_of(domain), label_of(found)) else None
+        return self._by_domain[found] if found and is_imitation(label_of(domain), label_of(found)) else None
 
     def bare(self, domain: str) -> Brand | None:
         """Return the brand whose name, without any ending, stands where a domain should."""
@@ -184,7 +184,7 @@ class Brands:
         return next((brand for brand in self._by_label.get(label, ()) if country), None)
 
 
-def _is_imitation(label: str, own: str) -> bool:
+def is_imitation(label: str, own: str) -> bool:
     """Return whether a difference is a deliberate misspelling, not an honest similarity of two names."""
     if len(own) < MIN_ALIKE:
         return False

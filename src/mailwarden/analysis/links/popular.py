@@ -29,6 +29,7 @@ _BAND = 3  # the two lowest bits of an entry
 HERE = Path(__file__).parent
 POPULAR = HERE / "popular-domains.bin"
 KINDS = HERE / "domain-kinds.bin"
+TOP_NAMES = HERE / "top-domains.txt"
 
 
 class Band(IntEnum):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from mailwarden.analysis.links.hosts import HostKind, kind_of
+from mailwarden.analysis.links.imitations import imitated_by
 from mailwarden.analysis.links.popular import (
     Band,
     DomainKind,
@@ -79,3 +80,19 @@ def test_the_command_makes_a_table_of_downloaded_lists(tmp_path: Path, capsys: p
 def test_the_command_names_a_list_that_it_cannot_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["popular-domains", str(tmp_path / "popular.bin"), str(tmp_path / "none.csv")]) == 2
     assert "none.csv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("domain", "popular"),
+    [
+        ("top-sarnple-shop.example", "top-sample-shop.example"),
+        ("top-samplle-shop.example", "top-sample-shop.example"),
+        ("top-sample-shop.example", ""),
+        ("top-sample-shop.test", ""),  # the same name under another ending
+        ("popular.example", ""),  # it is popular itself
+        ("quiet-harbour.example", ""),
+        ("", ""),
+    ],
+)
+def test_an_unknown_domain_may_imitate_a_popular_one(domain: str, popular: str):
+    assert imitated_by(domain) == popular
