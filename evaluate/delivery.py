@@ -36,6 +36,7 @@ KEY_BITS = 1024  # the shortest that is accepted (RFC 8301, section 3.2): thousa
 SERVICE = "outbound.mail-service.test"  # signs where the manifest names no other domain that could have
 
 _DOMAIN = re.compile(r"(?=.{1,200}$)(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)+[a-z0-9-]{2,63}")
+_MAILBOX_LINE = re.compile(rb"\A>?From [^\n]*\n")  # of a file that was cut out of a mailbox
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _LINE_END = re.compile(rb"\r?\n")
 _FIELD = re.compile(rb"[^\r\n]*(?:\r?\n[ \t][^\r\n]*)*(?:\r?\n|\Z)")
@@ -134,6 +135,7 @@ def deliver(raw: bytes, route: Route, recipient: str, now: float, authentication
     date = formatdate(now).encode()
     end = _HEAD_END.search(raw)
     head, body = (raw[: end.start()], raw[end.end() :]) if end else (raw, b"")
+    head = _MAILBOX_LINE.sub(b"", head, count=1)
     kept = [field for field in _FIELD.findall(head) if field and not _is_dropped(field)]
     lines = b"".join(field if field.endswith(b"\n") else field + b"\n" for field in kept)
     message = _LINE_END.sub(b"\r\n", b"Date: " + date + b"\n" + lines + b"\n" + body)

@@ -21,7 +21,11 @@ from rig.zones import DEAD_ZONES, NETWORK, SELECTOR, ZONES, Zone
 HOST = "127.0.0.1"
 SECONDS_TO_LIVE = 300
 TEXT_PIECE = 255
-SIGNED_HEADERS = [b"from", b"to", b"subject", b"date", b"message-id", b"mime-version", b"content-type"]
+# RFC 6376, section 5.4.1, and RFC 8058, section 4; of those that a message has.
+SIGNED_HEADERS = [
+    *(b"from", b"to", b"cc", b"reply-to", b"sender", b"subject", b"date", b"message-id", b"in-reply-to", b"references"),
+    *(b"mime-version", b"content-type", b"list-id", b"list-unsubscribe", b"list-unsubscribe-post"),
+]
 
 
 class DkimKey:

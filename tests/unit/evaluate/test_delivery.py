@@ -7,7 +7,17 @@ import dkim
 import pytest
 
 from evaluate.corpus import Corpus
-from evaluate.delivery import SERVICE, STRANGER_ADDRESS, Authentication, recipient_of, sender_domain, sent_at
+from evaluate.delivery import (
+    RECIPIENT,
+    SERVICE,
+    STRANGER_ADDRESS,
+    Authentication,
+    Route,
+    deliver,
+    recipient_of,
+    sender_domain,
+    sent_at,
+)
 
 MESSAGE = (
     b"Received: from somewhere\n\tby mx.example\nX-Spam-Flag: YES\nFrom: Ann <ann@news.shop.example>\n"
@@ -150,6 +160,12 @@ def test_a_corpus_without_these_columns_is_read(tmp_path):
 )
 def test_the_domain_in_from_is_one_that_can_be_published(field, domain):
     assert sender_domain(field + b"\n\nHello.") == domain
+
+
+def test_the_line_of_a_mailbox_file_is_no_part_of_the_message():
+    message = deliver(b"From x@y.example Mon Jan  1 10:00:00 2024\n" + MESSAGE, Route(), RECIPIENT, 0.0, None)
+    assert b"2024" not in message
+    assert b"From: Ann" in message
 
 
 def test_a_message_without_to_or_date_is_delivered():
