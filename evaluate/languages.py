@@ -100,7 +100,7 @@ GOOD = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one message."""
+    """The result of one message."""
 
     language: str
     lure: str

@@ -25,6 +25,6 @@ def tune_gc() -> None:
 
 
 def return_free_memory() -> None:
-    """Give memory that nobody uses back to the system."""
+    """Give unused memory back to the system."""
     if _trim is not None:
         _trim(0)
