@@ -50,6 +50,8 @@ check "one process serves both" units_are "$ONE"
 check "EICAR is answered with 250" python3 send.py eicar
 check "EICAR is in the quarantine" eventually 30 held 1
 check "doctor: all well" doctor
+check "doctor: phrases have their database" sh -c "runuser -u mailwarden -- mailwarden doctor | grep '^ok    phrases .*Vectorscan'"
+check "workers use the database of phrases" sh -c "journalctl -u $all -o cat | grep workers_started | grep -q vectorscan"
 check "engines check" mailwarden engines check rspamd clamav unbound postfix-before-queue
 confined $all
 check "workers are in the sandbox" sh -c "journalctl -u $all -o cat | grep workers_started | grep landlock | grep -q seccomp"

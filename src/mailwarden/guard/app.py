@@ -325,7 +325,7 @@ async def _start_workers(config: GuardConfig, folder: Path, metrics: Metrics, st
         raise CommandError(f"guard does not start: {error}") from None
     _show_workers(workers, metrics)
     counts = {"count": wanted.effective_count, "heavy": wanted.effective_heavy_count}
-    log.info("workers_started", **counts, sandbox=workers.layers)
+    log.info("workers_started", **counts, sandbox=workers.layers, phrases=workers.phrases)
     return workers
 
 

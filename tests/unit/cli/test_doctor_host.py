@@ -1,13 +1,27 @@
-"""The lines of the doctor about units and about text recognition."""
+"""The lines of the doctor about phrases, units and text recognition."""
 
 from pathlib import Path
 
 import pytest
 
 from mailwarden.analysis.files import text_recognition
-from mailwarden.cli.doctor.host import look_at_units, recognition_line
+from mailwarden.analysis.text.phrases import Books, PhraseBook, load_books
+from mailwarden.cli.doctor.host import look_at_phrases, look_at_units, recognition_line
 
 ALL, ABBY, GUARD = "mailwarden-all.service", "mailwarden-abby.service", "mailwarden-guard.service"
+
+
+def test_phrases_with_their_database_are_well():
+    line = look_at_phrases(load_books())
+    assert (line.state, line.name) == ("ok", "phrases")
+    assert line.seen.endswith("phrases in a database of Vectorscan"), "run `mailwarden compile`"
+
+
+@pytest.mark.parametrize("database", [b"", b"damaged"], ids=["missing", "damaged"])
+def test_phrases_without_a_usable_database_are_a_warning(database: bytes):
+    line = look_at_phrases(PhraseBook(Books(load_books().phrases, database)))
+    assert line.state == "warn"
+    assert "mailwarden compile" in line.remedy
 
 
 def enable(folder: Path, *units: str) -> Path:

@@ -23,6 +23,7 @@ from mailwarden.analysis.pipeline.registry import MESSAGE, STRUCTURE, YARA
 from mailwarden.analysis.pipeline.sandbox import REQUIRED, SandboxUnavailable, enter_sandbox, limit_resources
 from mailwarden.analysis.pipeline.self_tests import READERS, YARA_ENGINE
 from mailwarden.analysis.pipeline.worker_steps import HANDED_OVER, Frame, Job, Started, examine
+from mailwarden.analysis.text.phrases import load_books
 from mailwarden.errors import CommandError, ConfigurationError
 from mailwarden.telemetry.memory import return_free_memory, tune_gc
 from mailwarden.telemetry.self_tests import BASIC, require_known_answers
@@ -57,7 +58,7 @@ def main() -> None:
             return
         _warm_up()
         tune_gc()
-        _send(parent, Started(layers))
+        _send(parent, Started(layers, phrases=load_books().engine))
         while job := _read_job(parent):
             large = len(job.raw) > _LARGE
             _serve(job, parent)

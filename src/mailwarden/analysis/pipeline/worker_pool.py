@@ -102,6 +102,7 @@ class Worker(asyncio.Protocol):
         self.killed = False
         self.retired = False  # it finishes its message, and takes no other
         self.layers: tuple[str, ...] = ()  # of its sandbox
+        self.phrases = ""  # the engine that searches for phrases
         self._files = files  # the same socket as the transport's: only this one can send a file descriptor
         self._timeouts = settings.timeouts
         self._slowness = settings.slowness
@@ -143,7 +144,7 @@ class Worker(asyncio.Protocol):
         if started.problem:
             await worker.end()
             raise ConfigurationError(started.problem)
-        worker.layers = started.layers
+        worker.layers, worker.phrases = started.layers, started.phrases
         if settings.heavy:  # not before: its code is read at full speed, so that guard starts as soon as without it
             _lower_priority(process.pid)
         return worker
@@ -390,6 +391,11 @@ class WorkerPool:
         """Return the layers of the sandbox that every worker has; none where it is disabled."""
         sets = [worker.layers for worker in self._all]
         return tuple(layer for layer in sets[0] if all(layer in others for others in sets)) if sets else ()
+
+    @property
+    def phrases(self) -> str:
+        """Return the engines that search for phrases in the workers: `vectorscan`, or the slower `re2`."""
+        return " ".join(sorted({worker.phrases for worker in self._all}))
 
     async def stop(self) -> None:
         self._stopped = True

@@ -30,10 +30,11 @@ SECOND_LOOKS = 5.0  # seconds for all further tenants together, so that no messa
 
 
 class Started(Struct, frozen=True, array_like=True):
-    """The first frame of a worker: the layers of its sandbox, or the problem that stops it."""
+    """The first frame of a worker: the layers of its sandbox and the engine of its phrases, or its problem."""
 
     layers: tuple[str, ...] = ()
     problem: str = ""
+    phrases: str = ""
 
 
 class Job(Struct, frozen=True, array_like=True):

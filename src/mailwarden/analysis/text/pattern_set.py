@@ -51,6 +51,11 @@ class PatternSet:
             except hyperscan.HyperscanError:  # made for another processor or version: slower, with the same result
                 self._database = None
 
+    @property
+    def engine(self) -> str:
+        """The library that searches: RE2 tries every pattern by itself, which is slower."""
+        return "re2" if self._database is None else "vectorscan"
+
     def find(self, text: bytes) -> Collection[int]:
         """Return the numbers of the patterns that occur in a text in UTF-8; all of them without a database."""
         if self._database is None:

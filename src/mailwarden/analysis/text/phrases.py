@@ -88,8 +88,13 @@ class PhraseBook:
         self.phrases = books.phrases
         self.families = tuple(dict.fromkeys(phrase.family for phrase in self.phrases))
         self._in_order = PatternSet(len(self.phrases), books.database)
-        self._sure = bool(books.database)
+        self._sure = self.engine == "vectorscan"
         self._exact: dict[int, _Pattern] = {}  # of the phrases found so far: most never are
+
+    @property
+    def engine(self) -> str:
+        """The library that searches for all phrases: `vectorscan` with a database, `re2` without."""
+        return self._in_order.engine
 
     def find(self, text: str) -> dict[str, PhraseMatch]:
         """Return the families whose phrases occur in a folded text, in the order of the book."""

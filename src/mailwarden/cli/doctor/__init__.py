@@ -15,6 +15,7 @@ from mailwarden.cli.config import ignored_entries
 from mailwarden.cli.doctor.host import (
     check_certificates,
     check_folders,
+    check_phrases,
     check_sandbox,
     check_secrets,
     check_self_tests,
@@ -39,6 +40,7 @@ from mailwarden.settings.reader import read
 # Every check, in the order of the report: files first, then servers, then the processes that need both.
 CHECKS: tuple[Check, ...] = (
     check_self_tests,
+    check_phrases,
     check_units,
     check_certificates,
     check_trust,

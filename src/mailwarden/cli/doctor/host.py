@@ -24,6 +24,8 @@ from mailwarden.analysis.pipeline.sandbox import (
     try_sandbox,
 )
 from mailwarden.analysis.pipeline.self_tests import READERS, YARA_ENGINE
+from mailwarden.analysis.text.pattern_set import VECTORSCAN
+from mailwarden.analysis.text.phrases import PhraseBook, load_books
 from mailwarden.cli.doctor.report import Host, Line
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
@@ -240,6 +242,22 @@ async def check_self_tests(_: Host) -> AsyncIterator[Line]:
     if not failed:
         took = (time.perf_counter() - began) * 1000
         yield Line(True, "self-tests", f"{len(ALL)} known answers in {took:.0f} ms")
+
+
+async def check_phrases(host: Host) -> AsyncIterator[Line]:
+    if host.guard is not None:
+        yield look_at_phrases(load_books())
+
+
+def look_at_phrases(book: PhraseBook) -> Line:
+    """Warn about phrases without their database: the results are the same, and take more processor time."""
+    count = f"{len(book.phrases)} phrases"
+    if book.engine == "vectorscan":
+        return Line(True, "phrases", f"{count} in a database of Vectorscan")
+    if not VECTORSCAN:
+        return Line(True, "phrases", f"{count}, one by one: there is no Vectorscan for this processor", warning=True)
+    seen = f"{count}, one by one: there is no database of this version, so that scans use more CPU"
+    return Line(True, "phrases", seen, "run `mailwarden compile` as the owner of the code, then restart", warning=True)
 
 
 async def check_units(_: Host) -> AsyncIterator[Line]:

@@ -33,6 +33,15 @@ def test_a_pattern_that_does_not_match_is_not_found(pattern, text):
     assert not found(pattern, text)
 
 
+def test_a_database_of_another_version_is_not_used():
+    database = bytearray(compile_patterns(["a card"]))
+    assert PatternSet(1, bytes(database)).engine == "vectorscan"
+    database[4] ^= 1  # a byte of the library's version
+    patterns = PatternSet(1, bytes(database))
+    assert patterns.engine == "re2"
+    assert list(patterns.find(b"nothing")) == [0], "every pattern is tried"
+
+
 @pytest.mark.parametrize(
     ("pattern", "bytewise"),
     [

@@ -130,6 +130,14 @@ def test_a_phrase_never_goes_beyond_its_sentence(phrase):
     assert not any(ANY_CHARACTER.search(LIST_OF_CHARACTERS.sub("", piece)) for piece in phrase.pieces)
 
 
+def test_a_damaged_database_changes_no_result():
+    fast, _ = both()
+    damaged = PhraseBook(Books(fast.phrases, b"damaged"))
+    assert (fast.engine, damaged.engine) == ("vectorscan", "re2")
+    text = "please verify your account today. your mailbox is almost full"
+    assert damaged.find(text) == fast.find(text) != {}
+
+
 def test_the_digest_has_every_book_and_reader():
     assert len(list(phrases._sources())) == 6 + 3
 
