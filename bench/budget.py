@@ -60,8 +60,10 @@ def make_rich_message() -> bytes:
     message["To"] = "bob@corp.example"
     message["Subject"] = "The plan of the new building"
     message["Message-ID"] = "<rich@sender.example>"
-    message.set_content("The plan is attached.\n")
-    message.add_alternative("<html><body><p>The plan is <b>attached</b>.</p></body></html>", subtype="html")
+    # More text than beside a picture that carries the message: the budget is without text recognition.
+    text = "The plan of the first floor is attached. Please look at the northern rooms and write to me until Friday."
+    message.set_content(f"{text}\n")
+    message.add_alternative(f"<html><body><p>{text} <b>Thank you.</b></p></body></html>", subtype="html")
     picture = Image.new("RGB", (640, 480), "white")
     pen = ImageDraw.Draw(picture)
     for number in range(40):

@@ -120,6 +120,15 @@ def test_a_known_sender_may_call_and_charge(name, verdict):
     assert answered_elsewhere.points[Verdict.FRAUD] >= judged(reports, PROVED).points[Verdict.FRAUD]
 
 
+def test_a_popular_sender_may_charge_and_name_its_telephone():
+    reports = examined(Path(__file__).with_name("invoice-renewal-nolink.eml"))
+    popular = judged(reports, (*PROVED, "domains.sender-popular"))
+    assert decided(popular) is Decision.DELIVER
+    assert decided(judged(reports, (*UNPROVED, "domains.sender-popular"))) is decided(judged(reports, UNPROVED))
+    pressing = judged(reports, (*PROVED, "domains.sender-popular", "fraud.call-us-often"))
+    assert decided(pressing) is Decision.QUARANTINE, "all users can have such a service send an invoice"
+
+
 def test_a_known_service_that_presses_for_a_call_is_not_heard():
     reports = examined(Path(__file__).with_name("invoice-renewal-nolink.eml"))
     pressing = judged(reports, (*PROVED, "fraud.call-us-often"))

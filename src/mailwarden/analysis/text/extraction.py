@@ -54,18 +54,29 @@ _BEFORE, _AFTER = 60, 120
 _TOKEN = re.compile(r"[^\s\"'“”„«»‘’()\[\]<>,;。、：:]{3,64}")
 # Common passwords, tried even if the message does not mention them.
 _COMMON = ("infected", "1234", "12345", "123456", "0000", "1111", "password", "virus", "malware", "secret", "invoice")
-_DIGITS = TextPattern(r"\d{3}(?:[ .\-]{1,3}\d{4}|\d{7})")  # occurs in every number below, and is faster to find
+# Characters between the groups of a number: hyphens of every width and bullets, which folding keeps.
+_GAP = "[ .\\-\u2010\u2012\u2212\xb7\u2022\u30fb*_~/]"
+_DIGITS = TextPattern(
+    rf"\d{{3}}(?:{_GAP}{{1,3}}\d{{4}}|\d{{7}})"
+)  # occurs in every number below, and is faster to find
 _PHONE = re.compile(
-    r"(?<![\w.-])(?:\+\d{1,3}[ .\-]?|1[ .\-]{1,3})?(?:\(\d{3}\)[ .\-]{0,3}|\d{3}[ .\-]{1,3})"
-    r"\d{3}[ .\-]{1,3}\d{4}(?![\w-])|(?<![\w.-])\+1?8[0-9]{9,10}\b"
+    rf"(?<![\w.-])(?:\+\d{{1,3}}{_GAP}?|1{_GAP}{{1,3}})?(?:\(\d{{3}}\){_GAP}{{0,3}}|\d{{3}}{_GAP}{{1,3}})"
+    rf"\d{{3}}{_GAP}{{1,3}}\d{{4}}(?![\w-])|(?<![\w.-])\+1?8[0-9]{{9,10}}\b"
+)
+# Every digit by itself, as a program does not expect it.
+_SPACED = re2.compile(r"(?:^|[^\w.,:-])((?:\+ ?)?(?:\d[ .-]{1,3}){9,13}\d)(?:[^\w.,:-]|[.,] |[.,]?$)")
+# Words that ask for a call or name a number, in ten languages.
+_CALL = (
+    r"tel|telefon[a-z]*|telefoon[a-z]*|telephon[a-z]*|hotline|helpline|helpdesk|rufnummer|nummer|numero|ruf(?:en|t)?"
+    r"|wahlen sie|appele[rz]|composez|llam[a-z]{1,6}|marque|chiam[a-z]{1,4}|lig(?:ue|ar)|bel(?:len|t)?"
+    r"|infolini[a-z]|zadzwon[a-z]*|dzwon[a-z]*|aray(?:ı|i)n[a-zı]*|telefonu|hatt(?:ı|i)[a-zı]*|call|dial|phone|freephone"
 )
 # Other countries group digits like sums and dates: a country code or a word must mark them as a number.
 _ABROAD = re2.compile(
-    r"(?:^|[^\w.+-])(\+[1-9]\d{0,2}[ ./-]?(?:\(0\) ?)?\d[\d ./-]{5,16}\d)\b"
-    r"|\b(?:tel|telefon[a-z]*|telephon[a-z]*|hotline|rufnummer|nummer|numero|ruf(?:en|t)?|wahlen sie"
-    r"|appele[rz]|composez|llam[a-z]{1,6}|marque|chiam[a-z]{1,4}|lig(?:ue|ar)|bel(?:len|t)?)\b"
-    r"[^\d+\n]{0,60}?(\(?0[\d ()./-]{6,18}\d|[2-9]\d{1,2}[ .]\d[\d .]{4,8}\d)\b"
+    rf"(?:^|[^\w.+-])(\+[1-9]\d{{0,2}}{_GAP}?(?:\(0\) ?)?\(?\d(?:[\d()]|{_GAP}){{5,18}}\d)\b"
+    rf"|\b(?:{_CALL})\b[^\d+\n]{{0,60}}?(\(?0(?:[\d()]|{_GAP}){{6,18}}\d|[1-9]\d{{1,2}}[ .-]\d[\d .-]{{4,9}}\d)\b"
     r"|\b(?:unter|au|allo|al) (\(?0[\d ()./-]{6,18}\d)\b"
+    rf"|(?:電話|tel|フリータイヤル|フリーコール|窓口|連絡先)[^\d+\n]{{0,30}}?(\(?0(?:[\d()]|{_GAP}){{6,16}}\d)"
 )
 _DATE = re.compile(r"\d\d?[ ./-]\d\d?[ ./-]\d{4}")
 _FEWEST, _MOST = 8, 15  # digits
@@ -111,12 +122,15 @@ def _passwords(text: str) -> Iterator[str]:
 def find_phone(text: str) -> str:
     """Return the first phone number of a folded text, or ""."""
     found = _PHONE.search(text) if _DIGITS.search(text) else None
-    return found.group() if found else _find_abroad(text)
+    if found:
+        return found.group()
+    spaced = _SPACED.search(text)
+    return spaced[1] if spaced else _find_abroad(text)
 
 
 def _find_abroad(text: str) -> str:
     for found in _ABROAD.finditer(text):
-        number: str = found[1] or found[2] or found[3]
+        number: str = found[1] or found[2] or found[3] or found[4]
         if _FEWEST <= sum(map(str.isdigit, number)) <= _MOST and not _DATE.fullmatch(number):
             return number
     return ""

@@ -86,6 +86,18 @@ def test_words_near_a_password_and_common_ones_may_open_a_file():
         ("ligue 253 555 014", "253 555 014"),
         ("ligue para o +351 21 555 01 43", "+351 21 555 01 43"),
         ("bel dan 0800-1234567", "0800-1234567"),
+        ("Telefoonnummer 020 555 0123", "020 555 0123"),
+        ("zadzwoń: 22 555 01 23", "22 555 01 23"),
+        ("infolinia 800 555 012", "800 555 012"),
+        ("Bizi arayın: 0850 555 01 23", "0850 555 01 23"),
+        ("+90 (212) 555 01 23", "+90 (212) 555 01 23"),
+        ("お電話ください：0120-555-012", "0120-555-012"),
+        ("フリーダイヤル 0120-555-012", "0120-555-012"),
+        ("+81 3-5550-1234", "+81 3-5550-1234"),
+        ("call 0800 555 0123", "0800 555 0123"),
+        ("+1\u2022888\u2022555\u20220142", "+1\u2022888\u2022555\u20220142"),
+        ("ring 1\u2011888\u2011555\u20110142", "1\u2010888\u2010555\u20100142"),
+        ("call 8 8 8 - 5 5 5 - 0 1 4 2.", "8 8 8 - 5 5 5 - 0 1 4 2"),
     ],
 )
 def test_a_number_is_found_as_it_is_written(text, number):
@@ -103,6 +115,12 @@ def test_a_number_is_found_as_it_is_written(text, number):
         "500 000 000 personas, 200 000 al dia",
         "Telefon auf Anfrage",
         "Sendung 00340434161094042557",
+        "numer faktury 123 456 789",
+        "1 2 3 4 5 6 7 8 9 10 11 12",
+        "version 1.2.3.4.5.6.7.8.9.10.11",
+        "call for papers 2026-2027",
+        "phone 15 with 256 GB for 1299",
+        "order number 123 456 789",
     ],
 )
 def test_other_figures_are_no_numbers(text):
