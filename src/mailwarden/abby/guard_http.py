@@ -1,7 +1,7 @@
 """The transport to a guard in another process: one HTTPS request per message, with abby's certificate."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from http import HTTPStatus
 from ssl import SSLContext
@@ -107,7 +107,7 @@ class HttpTransport:
                 response = await stack.enter_async_context(self._posted(submission, headers, deadline))
                 if response.status != 200:
                     await _result(response, request.ggrid)
-                reader = ProgressReader(response.content, request.ggrid)
+                reader = ProgressReader(Lines(response.content).next, request.ggrid)
                 await reader.look_ahead()
             yield reader
 
@@ -164,8 +164,11 @@ def guard_errors() -> Iterator[None]:
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
         raise Refused(CoreUnreachable("No guard can be reached; try again.")) from None
     except (aiohttp.ClientError, OSError) as error:
-        gone = CoreUnreachable("The guard closed the connection before it answered; try again.")
-        raise Died(gone, type(error).__name__) from None
+        raise died_unanswered(type(error).__name__) from None
+
+
+def died_unanswered(kind: str) -> Died:
+    return Died(CoreUnreachable("The guard closed the connection before it answered; try again."), kind)
 
 
 async def _result(response: aiohttp.ClientResponse, ggrid: UUID) -> MessageAnalysisResult:
@@ -203,10 +206,9 @@ def result_in(status: int, raw: bytes, ggrid: UUID, retry_after: int | None = No
 class ProgressReader:
     """Reads the lines of a watched analysis; it reads the first ahead, so that another guard can still be asked."""
 
-    def __init__(self, content: aiohttp.StreamReader, ggrid: UUID) -> None:
-        self._content = content
+    def __init__(self, next_line: Callable[[], Awaitable[bytes]], ggrid: UUID) -> None:
+        self._next_line = next_line
         self._ggrid = ggrid
-        self._buffer = b""
         self._ahead: AnalyzerDone | FinishedRequest | None = None
         self._lines = 0
 
@@ -235,20 +237,6 @@ class ProgressReader:
             raise late_error(line.error, line.message, line.retry_after)
         return line
 
-    async def _next_line(self) -> bytes:
-        while (end := self._buffer.find(b"\n")) < 0:
-            try:
-                chunk = await self._content.readany()
-            except (aiohttp.ClientError, OSError):
-                chunk = b""
-            if not chunk:
-                raise CoreUnreachable("The guard closed the connection before it finished; try again.")
-            self._buffer += chunk
-            if len(self._buffer) > MAX_LINE:
-                raise malformed_answer()
-        line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
-        return line
-
     def _finished(self, line: AnalysisDone) -> FinishedRequest:
         """Return the finished request if its ggrid and its public result match."""
         finished, result = decode(bytes(line.record)), line.result
@@ -259,3 +247,29 @@ class ProgressReader:
         ):
             raise malformed_answer()
         return finished
+
+
+class Lines:
+    """Cuts a response into lines."""
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+        self._buffer = b""
+
+    async def next(self) -> bytes:
+        while (end := self._buffer.find(b"\n")) < 0:
+            try:
+                chunk = await self._content.readany()
+            except (aiohttp.ClientError, OSError):
+                chunk = b""
+            if not chunk:
+                raise connection_broke()
+            self._buffer += chunk
+            if len(self._buffer) > MAX_LINE:
+                raise malformed_answer()
+        line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
+        return line
+
+
+def connection_broke() -> CoreUnreachable:
+    return CoreUnreachable("The guard closed the connection before it finished; try again.")

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from mailwarden.guard.jobs.learning import Learning
 from mailwarden.guard.processing import Processing
 from mailwarden.guard.reload import GuardReload, heavy_places, scan_parts, worker_timeouts
 from mailwarden.guard.smtp.source import open_smtp
+from mailwarden.guard.sources.frames import Frames
 from mailwarden.guard.sources.http_listeners import open_http_sources
 from mailwarden.guard.sources.in_process import InProcess, scanning_disabled
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
@@ -48,7 +50,7 @@ from mailwarden.serving.http_app import Call, Handler, HttpApp, Route
 from mailwarden.serving.local_guard import LocalGuard
 from mailwarden.serving.server import Limits, Service, serve_until_stopped, serving
 from mailwarden.serving.spool import prepare_spool
-from mailwarden.serving.tls import ClientNames, ServerTls, server_context
+from mailwarden.serving.tls import HTTP, ClientNames, ServerTls, server_context
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.disks import DiskMetrics
 from mailwarden.telemetry.logs import get_logger, start_logging
@@ -157,11 +159,19 @@ async def answer_alive(_: Call) -> web.StreamResponse:
     return web.Response(text="ok\n")
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A guard with the ways to reach it: HTTPS, a call in this process, and frames."""
+
+    guard: Guard
+    app: HttpApp
+    local: LocalGuard
+    frames: Frames
+
+
 @asynccontextmanager
-async def open_guard(
-    config: GuardConfig, folder: Path, metrics: Metrics
-) -> AsyncIterator[tuple[Guard, HttpApp, LocalGuard]]:
-    """Start guard with all its scan sources, among them one for an abby in this process."""
+async def open_guard(config: GuardConfig, folder: Path, metrics: Metrics) -> AsyncIterator[Opened]:
+    """Start guard with all its scan sources."""
     async with (
         open_context(config, folder, metrics) as (guard, context),
         _tenants_updated(context),
@@ -174,7 +184,7 @@ async def open_guard(
         routes = _routes(context, guard, metrics)
         app = HttpApp(routes, metrics, clients=clients, max_head=MAX_HEAD)
         api = _open_rest_api(context) if config.scan_sources.rest_api is not None else None
-        yield guard, app, InProcess(api, app, guard.status, guard.settings)
+        yield Opened(guard, app, InProcess(api, app, guard.status, guard.settings), Frames(api, app, metrics))
 
 
 @asynccontextmanager
@@ -438,20 +448,25 @@ async def open_service(config: GuardConfig, folder: Path) -> AsyncIterator[tuple
     files = (folder / config.tls.certificate, folder / config.tls.key, folder / config.tls.ca)
     metrics = Metrics()
     certificates = CertificateMetrics(metrics)
-    tls = ServerTls(lambda: certificates.loaded(server_context(*files), listener=files[0], ca=files[2]))
-    async with open_guard(config, folder, metrics) as (guard, app, local):
+    protocols = (Frames.name, HTTP)  # abby offers both; every other client gets HTTP
+    tls = ServerTls(
+        lambda: certificates.loaded(server_context(*files, protocols=protocols), listener=files[0], ca=files[2])
+    )
+    async with open_guard(config, folder, metrics) as opened:
+        guard = opened.guard
         assert guard.reload is not None
         service = Service(
             PROGRAM,
-            app,
+            opened.app,
             config.listen,
             tls,
             Limits(max_headers=MAX_HEADERS),
             grace_ms=config.shutdown_grace_period,
-            reload=partial(guard.reload, app),
+            reload=partial(guard.reload, opened.app),
             on_stop=guard.stop,
+            other=opened.frames,
         )
-        yield service, local
+        yield service, opened.local
 
 
 async def _serve(config: GuardConfig, folder: Path) -> None:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import cast
+from typing import Protocol, cast
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
@@ -92,11 +92,41 @@ class Limits:
     max_headers: int = MAX_HEADERS
 
 
+class OtherProtocol(Protocol):
+    """A protocol beside HTTP on the same port, which a client selects in the TLS handshake (RFC 7301)."""
+
+    name: str
+
+    def __call__(self) -> asyncio.Protocol:
+        """Return the protocol of a new connection."""
+        ...
+
+    async def close(self) -> None:
+        """Close all its connections."""
+        ...
+
+
+class Handshake(asyncio.Protocol):
+    """A connection whose TLS handshake decides between HTTP and the other protocol."""
+
+    def __init__(self, server: "Server", other: OtherProtocol) -> None:
+        self._server = server
+        self._other = other
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        tls = transport.get_extra_info("ssl_object")
+        selected = tls.selected_alpn_protocol() if tls is not None else None
+        chosen = self._other() if selected == self._other.name else self._server.make_http()
+        transport.set_protocol(chosen)
+        chosen.connection_made(transport)
+
+
 class Server(web.Server):
     """Creates the connections of one listener, and counts them."""
 
-    def __init__(self, app: HttpApp, limits: Limits) -> None:
+    def __init__(self, app: HttpApp, limits: Limits, other: OtherProtocol | None = None) -> None:
         super().__init__(self._answer, request_factory=self._make)
+        self._other = other
         self._app = app
         self._limits = limits
         self._open = 0
@@ -121,7 +151,10 @@ class Server(web.Server):
             if not self._by_address[address]:
                 del self._by_address[address]
 
-    def __call__(self) -> "Connection":
+    def __call__(self) -> asyncio.Protocol:  # type: ignore[override]  # aiohttp knows one protocol
+        return self.make_http() if self._other is None else Handshake(self, self._other)
+
+    def make_http(self) -> "Connection":
         return Connection(self, self._app, self._limits)
 
     def _make(
@@ -297,12 +330,13 @@ async def serving(
     *,
     grace_ms: int = 1_000,
     inherited: socket.socket | None = None,
+    other: OtherProtocol | None = None,
 ) -> AsyncIterator[int]:
     """Listen while the block runs, and yield the port; then finish open requests within the grace period.
 
     A socket that systemd opened takes the place of the configured address.
     """
-    server = Server(app, limits)
+    server = Server(app, limits, other)
     handshake = HANDSHAKE_SECONDS if ssl_context else None
     if inherited is not None:
         listener = await asyncio.get_running_loop().create_server(
@@ -317,6 +351,8 @@ async def serving(
     finally:
         listener.close()
         await app.stop(grace_ms / 1000)
+        if other is not None:
+            await other.close()
         server.pre_shutdown()
         await server.shutdown(LAST_WRITE_SECONDS)
         log.info("stopped", unfinished=app.in_hand)
@@ -334,6 +370,7 @@ class Service:
     grace_ms: int
     reload: Callable[[], Awaitable[Changes]]
     on_stop: Callable[[], None] | None = None  # called when the stop begins
+    other: OtherProtocol | None = None  # beside HTTP on the same port
 
 
 async def serve_until_stopped(*services: Service) -> None:
@@ -373,6 +410,7 @@ async def _listening(service: Service, inherited: socket.socket | None) -> Async
         service.limits,
         grace_ms=service.grace_ms,
         inherited=inherited,
+        other=service.other,
     )
     with logging_as(service.program):
         await listener.__aenter__()
