@@ -123,7 +123,9 @@ async def measure(folder: Path, port: int, guard_pid: int, rounds: int, seconds_
                 abby, guard = (statistics.median(one[who] for one in each) for who in ("abby", "guard"))
                 both = sorted(sum(one.values()) for one in each)
                 spread = f"{both[0]:.0f}-{both[-1]:.0f}"
-                print(f"{name:>4} {way:>7}: abby {abby:7.0f}  guard {guard:7.0f}  both {abby + guard:7.0f} us ({spread})")
+                print(
+                    f"{name:>4} {way:>7}: abby {abby:7.0f}  guard {guard:7.0f}  both {abby + guard:7.0f} us ({spread})"
+                )
 
 
 def main() -> None:

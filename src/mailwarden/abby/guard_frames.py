@@ -301,7 +301,7 @@ class GuardConnections:
             except TimeoutError:
                 continue
             if not self._open:
-                await asyncio.sleep(FIRST_PAUSE)
+                await asyncio.sleep(self._pause)
 
     async def _look(self) -> float:
         """Open one more connection; return the seconds until the next look."""
@@ -311,12 +311,11 @@ class GuardConnections:
             log.debug("guard_without_frames", guard=self.name, reason=str(reason))
             return LOOK_AGAIN_SECONDS
         except (OSError, TimeoutError):  # ssl.SSLError is an OSError
-            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            self._wait_longer()
             return self._pause if not self._open else LOOK_AGAIN_SECONDS
         except Exception:
             log.exception("guard_frames_failed", guard=self.name)
             return LOOK_AGAIN_SECONDS
-        self._pause = FIRST_PAUSE
         self._known_in_a_row = 0 if self._keep(connection) else self._known_in_a_row + 1
         return FIRST_PAUSE if self._known_in_a_row < LOOKS_AT_ONCE else LOOK_AGAIN_SECONDS
 
@@ -355,8 +354,15 @@ class GuardConnections:
         if self._open.get(connection.instance) is connection:
             del self._open[connection.instance]
             self._known_in_a_row = 0
+            if asyncio.get_running_loop().time() - connection.opened_at > LONGEST_PAUSE:
+                self._pause = FIRST_PAUSE
+            else:  # a guard that closes every connection at once is not asked all the time
+                self._wait_longer()
             self._changed.set()
             log.info("guard_frames_closed", guard=self.name)
+
+    def _wait_longer(self) -> None:
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
 
 class FramesTransport:

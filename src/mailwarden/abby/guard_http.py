@@ -1,4 +1,4 @@
-"""The transport to a guard in another process: one HTTPS request per message, with abby's certificate."""
+"""The transport to a guard by HTTPS: one request per message, with abby's certificate."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""How abby reaches one guard: the interface of both transports, and the meaning of a guard's errors."""
+"""How abby reaches one guard: the interface of its transports, and the meaning of a guard's errors."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -48,10 +48,10 @@ class ScanRequest(Struct, frozen=True):
 class Submission:
     """A message for a guard, which can be sent more than once."""
 
-    message: Spooled  # for a guard in this process
+    message: Spooled  # for a guard in this process, or over frames
     content_type: str  # of the body
     size: int  # of the body
-    body: Callable[[], bytes | AsyncIterator[bytes]]  # form-data, for a guard in another process
+    body: Callable[[], bytes | AsyncIterator[bytes]]  # form-data, for a guard over HTTPS
 
 
 class Refused(Exception):

@@ -79,13 +79,16 @@ class HelloAnswer(Struct, frozen=True, rename="camel"):
     max_streams: Annotated[int, Meta(ge=1, le=65_536)] = MAX_STREAMS
 
 
+Whole = Annotated[int, Meta(ge=0, le=2**53)]
+
+
 class ScanHead(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The head of a message: the values that an HTTPS request has in its headers."""
 
     ggrid: UUID
-    deadline_ms: Annotated[int, Meta(ge=0)]
-    parameters_size: Annotated[int, Meta(ge=0)]
-    message_size: Annotated[int, Meta(ge=0)]
+    deadline_ms: Whole
+    parameters_size: Whole
+    message_size: Whole
     request_id: Annotated[str, Meta(max_length=64)] = ""
     traceparent: Annotated[str, Meta(max_length=200)] = ""
     watched: bool = False

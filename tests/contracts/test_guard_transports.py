@@ -1,0 +1,328 @@
+"""What abby may expect of every transport to a guard: a call in one process, HTTPS, and frames over one connection."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from uuid import UUID
+
+import pytest
+
+from mailwarden.abby.guard_client import submission_of
+from mailwarden.abby.guard_frames import FramesTransport, open_connections
+from mailwarden.abby.guard_http import HttpTransport, open_session
+from mailwarden.abby.guard_in_process import InProcessTransport, early_error
+from mailwarden.abby.guard_transport import Died, Refused, ScanRequest
+from mailwarden.errors import (
+    AnalysisTimeout,
+    CoreError,
+    EngineUnavailable,
+    InternalError,
+    MailwardenError,
+    Overloaded,
+    ShuttingDown,
+)
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import Finding, Report, Status
+from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup
+from mailwarden.serving.errors import STATUS_OF
+from mailwarden.serving.tls import ClientNames
+from mailwarden.serving.uploads import Keep, UploadReceiver
+from mailwarden.telemetry.metrics import Metrics
+from mailwarden.wire.guard import AnalyzerDone
+from rig.stand_in_guard import abby_context, make_stand_in_certificates, stand_in_guard
+from tests.samples.finished import finished_request
+from tests.waiting import eventually
+
+RAW = b"Subject: x\r\n\r\nhello\r\n"
+ENVELOPE = Envelope("a@sender.example", ("b@acme.example", "c@club.example"), "192.0.2.7", "mx.example")
+GROUPS = (
+    RecipientGroup(Assignment(UUID(int=1), AssignedBy.DOMAINS, Profile.STRICT, {"html.form": 3}), ("b@acme.example",)),
+    RecipientGroup(Assignment(UUID(int=2), AssignedBy.DEFAULT), ("c@club.example",)),
+)
+PARAMETERS = (
+    b'{"borderMtaData":{"envelopeFrom":"a@sender.example","envelopeRecipients":["b@acme.example","c@club.example"],'
+    b'"remoteAddress":"192.0.2.7","senderHelo":"mx.example"}}'
+)
+HEAD = b'--b\r\nContent-Disposition: form-data; name="parameters"\r\nContent-Type: application/json\r\n\r\n'
+MIDDLE = b'\r\n--b\r\nContent-Disposition: form-data; name="email"\r\n\r\n'
+FIRST = Report("structure", True, Status.FINISHED, 0.5, (Finding("structure.ambiguous"),))
+WAYS = ("in_process", "https", "frames")
+CONNECTED = ("https", "frames")
+
+
+async def finish(request, observe):
+    observe(FIRST)
+    return finished_request(ggrid=request.ggrid)
+
+
+def fail(error, *reports):
+    async def analyze(request, observe):
+        for report in reports:
+            observe(report)
+        await asyncio.sleep(0)
+        raise error
+
+    return analyze
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    return make_stand_in_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+class Case:
+    """A guard, and abby's transport to it."""
+
+    def __init__(self, guard, transport, folder):
+        self.guard = guard
+        self.transport = transport
+        self._folder = folder
+
+    async def submission(self, message=RAW):
+        receiver = UploadReceiver("b", self._folder, Keep.BODY)
+        await receiver.take(HEAD + PARAMETERS + MIDDLE + message + b"\r\n--b--\r\n")
+        return submission_of(await receiver.finish("multipart/form-data; boundary=b"))
+
+    async def submit(self, message=RAW, seconds=60.0, ggrid=None):
+        request = ScanRequest(ggrid or new_ggrid(), ENVELOPE, GROUPS, "id")
+        deadline = asyncio.get_running_loop().time() + seconds
+        async with asyncio.timeout_at(deadline):
+            return await self.transport.submit(await self.submission(message), request, deadline, "")
+
+    async def watch(self, message=RAW, *, stored=True):
+        """Return the steps and the error after them; errors before the first step are raised."""
+        request = ScanRequest(new_ggrid(), ENVELOPE, GROUPS, "id")
+        deadline = asyncio.get_running_loop().time() + 60.0
+        steps: list[AnalyzerDone | FinishedRequest] = []
+        submission = await self.submission(message)
+        async with self.transport.watch(submission, request, deadline, stored=stored) as progress:
+            try:
+                while not steps or not isinstance(steps[-1], FinishedRequest):
+                    steps.append(await progress.next())
+            except MailwardenError as error:
+                return steps, error
+        return steps, None
+
+
+@pytest.fixture
+async def open_case(certificates, tmp_path):
+    async with AsyncExitStack() as stack:
+
+        async def open_case(way, analysis=finish, **options):
+            guard = await stack.enter_async_context(stand_in_guard(certificates, tmp_path, analysis, **options))
+            if way == "in_process":
+                return Case(guard, InProcessTransport(guard.local), tmp_path)
+            session = await stack.enter_async_context(open_session(abby_context(certificates)))
+            http = HttpTransport(session, guard.address)
+            if way == "https":
+                return Case(guard, http, tmp_path)
+            tls = abby_context(certificates, frames=True)
+            opened = await stack.enter_async_context(open_connections([guard.address], tls, Metrics()))
+            connections = opened[guard.address]
+            if options.get("client") is None:
+                await eventually(lambda: connections.best() is not None)
+            return Case(guard, FramesTransport(http, connections), tmp_path)
+
+        yield open_case
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_guard_gets_the_values_of_the_request(open_case, way):
+    case = await open_case(way)
+    ggrid = new_ggrid()
+    result = await case.submit(ggrid=ggrid, seconds=60.0)
+    (request,) = case.guard.processing.requests
+    assert (request.ggrid, request.source, request.envelope, request.groups) == (ggrid, "restApi", ENVELOPE, GROUPS)
+    assert (case.guard.processing.messages, request.stored) == ([RAW], True)
+    assert 50.0 < request.deadline <= 60.0
+    expected = finished_request()
+    assert (result.ggrid, result.verdict) == (ggrid, expected.judgement.verdict)
+    assert (result.decision, result.tags) == (expected.ruling.decision, expected.tags)
+    assert case.guard.admission.in_processing == 0
+
+
+@pytest.mark.parametrize("size", [60_000, 65_000, 66_000, 262_144, 262_145, 1_000_000, 5_000_000])
+@pytest.mark.parametrize("way", CONNECTED)
+async def test_a_message_of_any_size_arrives_byte_for_byte(open_case, way, size):
+    case = await open_case(way)
+    message = (RAW + bytes(range(256)) * (size // 256 + 1))[:size]
+    await case.submit(message)
+    assert case.guard.processing.messages == [message]
+    assert case.guard.admission.bytes_in_flight == 0
+
+
+@pytest.mark.parametrize("way", CONNECTED)
+async def test_an_error_means_the_same_over_every_transport(open_case, way):
+    case = await open_case(way)
+    for kind in (kind for kind in STATUS_OF if kind.__init__ is MailwardenError.__init__):
+        for error in (kind("no"), kind("no", retry_after=4)):
+            case.guard.processing.analysis = fail(error)
+            expected = early_error(error)
+            with pytest.raises(type(expected)) as caught:
+                await case.submit()
+            seen = caught.value
+            assert type(seen) is type(expected)
+            if isinstance(expected, (Refused, Died)) and isinstance(seen, (Refused, Died)):
+                assert type(seen.error) is type(expected.error)
+                assert (str(seen.error), seen.error.retry_after) == (str(expected.error), expected.error.retry_after)
+            if isinstance(expected, Died) and isinstance(seen, Died):
+                assert seen.kind == expected.kind
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_full_guard_rejects_before_it_reads_the_message(open_case, way):
+    resume = asyncio.Event()
+
+    async def wait(request, observe):
+        await resume.wait()
+        return finished_request(ggrid=request.ggrid)
+
+    case = await open_case(way, wait, maximum=1)
+    first = asyncio.create_task(case.submit())
+    await eventually(lambda: case.guard.admission.in_processing == 1)
+    with pytest.raises(Refused) as caught:
+        await case.submit(RAW + b"x" * 3_000_000)
+    assert isinstance(caught.value.error, Overloaded)
+    assert 1 <= (caught.value.error.retry_after or 0) <= 5
+    assert len(case.guard.processing.messages) == 1
+    resume.set()
+    await first
+    await case.submit()
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_bytes_in_flight_are_limited(open_case, way):
+    case = await open_case(way, max_bytes=100_000)
+    with pytest.raises(Refused) as caught:
+        await case.submit(b"x" * 100_001)
+    assert isinstance(caught.value.error, Overloaded)
+
+
+@pytest.mark.parametrize("way", CONNECTED)
+async def test_a_stopping_guard_rejects_and_finishes(open_case, way):
+    resume = asyncio.Event()
+
+    async def wait(request, observe):
+        await resume.wait()
+        return finished_request(ggrid=request.ggrid)
+
+    case = await open_case(way, wait)
+    first = asyncio.create_task(case.submit())
+    await eventually(lambda: case.guard.app.in_hand == 1)
+    case.guard.app.close()
+    with pytest.raises(Refused) as caught:
+        await case.submit()
+    assert isinstance(caught.value.error, ShuttingDown)
+    stopped = asyncio.create_task(case.guard.app.stop(10.0))
+    resume.set()
+    await first
+    await stopped
+    assert case.guard.app.in_hand == 0
+
+
+@pytest.mark.parametrize("way", CONNECTED)
+async def test_a_certificate_without_a_known_name_is_rejected(open_case, way):
+    case = await open_case(way, client="other.example")
+    with pytest.raises(Refused) as caught:
+        await case.submit()
+    assert isinstance(caught.value.error, CoreError)
+    assert "tls.clientNames" in str(caught.value.error)
+    assert (await case.transport.status()).rejects_us
+    assert case.guard.processing.requests == []
+
+
+@pytest.mark.parametrize("way", CONNECTED)
+async def test_a_name_that_a_reload_removed_is_rejected(open_case, way):
+    case = await open_case(way)
+    await case.submit()
+    case.guard.app.use(clients=ClientNames(("other.example",), "tls.clientNames in guard.yml"))
+    with pytest.raises(Refused) as caught:
+        await case.submit()
+    assert isinstance(caught.value.error, CoreError)
+    assert len(case.guard.processing.requests) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_unexpected_error_is_no_result(open_case, way):
+    case = await open_case(way, fail(RuntimeError("bug")))
+    with pytest.raises(Died) as caught:
+        await case.submit()
+    assert (type(caught.value.error), caught.value.kind) == (CoreError, "status 500 internal_error")
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_watched_analysis_has_its_steps_and_the_record(open_case, way):
+    case = await open_case(way)
+    steps, error = await case.watch(stored=False)
+    assert error is None
+    assert steps[0] == AnalyzerDone("structure", "finished", 0.5, 1, True)
+    assert isinstance(steps[-1], FinishedRequest)
+    assert (len(steps), case.guard.processing.requests[0].stored) == (2, False)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_long_record_arrives_whole(open_case, way):
+    subject = "x" * 1_000_000
+
+    async def analyze(request, observe):
+        observe(FIRST)
+        return finished_request(ggrid=request.ggrid, subject=subject)
+
+    case = await open_case(way, analyze)
+    steps, error = await case.watch()
+    assert (error, steps[-1].summary.subject) == (None, subject)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("error", "expected", "inner"),
+    [
+        (Overloaded("full"), Refused, Overloaded),
+        (InternalError("bug"), Died, CoreError),
+        (RuntimeError("bug"), Died, CoreError),
+        (AnalysisTimeout("late"), AnalysisTimeout, None),
+    ],
+)
+async def test_before_the_first_step_another_guard_can_be_asked(open_case, way, error, expected, inner):
+    case = await open_case(way, fail(error))
+    with pytest.raises(expected) as caught:
+        await case.watch()
+    assert inner is None or type(caught.value.error) is inner
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (EngineUnavailable("Rspamd is down."), EngineUnavailable),
+        (AnalysisTimeout("late"), AnalysisTimeout),
+        (RuntimeError("bug"), CoreError),
+    ],
+)
+async def test_after_the_first_step_trouble_is_an_error_and_never_a_result(open_case, way, error, expected):
+    case = await open_case(way, fail(error, FIRST))
+    steps, raised = await case.watch()
+    assert type(raised) is expected
+    assert [step.analyzer for step in steps] == ["structure"]
+
+
+@pytest.mark.parametrize("way", ["in_process", "frames"])
+async def test_a_caller_that_goes_away_ends_the_analysis(open_case, way):
+    ended = asyncio.Event()
+
+    async def wait(request, observe):
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    case = await open_case(way, wait)
+    waiting = asyncio.create_task(case.submit())
+    await eventually(lambda: case.guard.admission.in_processing == 1)
+    waiting.cancel()
+    await asyncio.wait_for(ended.wait(), 10)
+    await eventually(lambda: case.guard.admission.in_processing == 0)
+    with pytest.raises(TimeoutError):
+        await case.submit(seconds=0.2)
+    await eventually(lambda: case.guard.admission.in_processing == 0)
