@@ -76,6 +76,7 @@ class Abby:
 async def rig(certificates, tmp_path):
     """Return functions that start guards and abbys."""
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(asyncio.sleep, 0.05)  # for transports to close
 
         class Rig:
             folder = tmp_path
@@ -105,7 +106,12 @@ async def rig(certificates, tmp_path):
                 """Run a guard that does what the test says with each connection."""
                 files = (certificates / "guard.crt", certificates / "guard.key", certificates / "ca.crt")
                 tls = server_context(*files, protocols=(frames.ALPN, HTTP))
-                server = await asyncio.start_server(behave, "127.0.0.1", 0, ssl=tls)
+
+                async def serve(reader, writer):
+                    stack.callback(writer.transport.abort)
+                    await behave(reader, writer)
+
+                server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
                 stack.callback(server.close)
                 return f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
@@ -155,9 +161,11 @@ async def test_processes_without_a_common_version_use_https(rig, monkeypatch):
 async def test_guards_behind_one_address_have_a_connection_each(rig):
     first, second = await rig.start_guard(), await rig.start_guard()
     turns = itertools.cycle([first.port, second.port])
+    pairs: list[asyncio.StreamWriter] = []
 
     async def forward(reader, writer):
         there = await asyncio.open_connection("127.0.0.1", next(turns))
+        pairs.extend((writer, there[1]))
 
         async def copy(source, target):
             while data := await source.read(65_536):
@@ -176,6 +184,8 @@ async def test_guards_behind_one_address_have_a_connection_each(rig):
     for task in waiting:
         task.cancel()
     balancer.close()
+    for writer in pairs:
+        writer.transport.abort()
 
 
 async def test_an_old_connection_is_replaced(rig, monkeypatch):

@@ -252,7 +252,7 @@ class GuardConnection(FrameLink):
     def _refuse_hello(self, error: Exception) -> None:
         if not self._hello.done():
             self._hello.set_exception(error)
-            self._hello.exception()  # nobody waits for it if the handshake selected HTTP
+            self._hello.exception()  # if the handshake selected HTTP, no task waits for it
 
     def _ping(self) -> None:
         self.write(_PING)

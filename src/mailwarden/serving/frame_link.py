@@ -39,8 +39,6 @@ class FrameLink(asyncio.Protocol):
         self._heard_at = 0.0
         self.closed = False
 
-    # What a subclass defines.
-
     def take(self, kind: int, stream: int, payload: bytes) -> None:
         """Take one frame; raise FrameError if it breaks a rule."""
         raise NotImplementedError
@@ -52,8 +50,6 @@ class FrameLink(asyncio.Protocol):
     def broken(self, kind: str) -> None:
         """Count a connection that is closed for this reason."""
         raise NotImplementedError
-
-    # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
@@ -97,8 +93,6 @@ class FrameLink(asyncio.Protocol):
             if not sent.done():
                 sent.set_exception(ConnectionResetError("The connection is closed."))
         self.lost()
-
-    # What a subclass calls.
 
     def write(self, frame: bytes) -> None:
         """Write a short frame as soon as possible, before those that wait for their turn."""

@@ -35,13 +35,13 @@ HEADER_SIZE: Final = _HEADER.size
 
 
 class Kind(IntEnum):
-    """What a frame is; a frame of the connection itself has the number 0."""
+    """The kinds of frames; a frame of the connection itself has the number 0."""
 
     HELLO = 1  # both: the versions of abby, the version that guard selected
     OPEN = 2  # abby: the head of a message, and its first bytes
     DATA = 3  # abby: further bytes
     CREDIT = 4  # guard: how many more bytes abby may send
-    CANCEL = 5  # abby: nobody waits for the result
+    CANCEL = 5  # abby: no caller waits for the result
     PART = 6  # guard: a piece of the LINE or ANSWER that follows
     LINE = 7  # guard: one step of a watched analysis
     ANSWER = 8  # guard: the result or the error; the last frame of a message

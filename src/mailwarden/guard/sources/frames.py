@@ -148,7 +148,7 @@ class AbbyConnection(FrameLink):
         if self._hello_timer is not None:
             self._hello_timer.cancel()
         self._source.connections.discard(self)
-        for task in self.tasks:  # nobody waits for the results
+        for task in self.tasks:  # no caller waits for the results
             task.cancel()
 
     def broken(self, kind: str) -> None:
@@ -274,9 +274,6 @@ class Frames:
         self.connections: set[AbbyConnection] = set()
         self._api = api
         self.errors = metrics.counter("frame_errors", "Frame connections closed because of an error.", "kind")
-        metrics.gauge("frame_connections", "Open frame connections of abbys.").set_function(
-            lambda: len(self.connections)
-        )
 
     def __call__(self) -> AbbyConnection:
         return AbbyConnection(self)
