@@ -95,7 +95,7 @@ async def run(transport: Transport, upload: Upload, count: int) -> None:
     await asyncio.gather(*(client() for _ in range(CONCURRENCY)))
 
 
-async def measure(folder: Path, port: int, guard_pid: int, rounds: int, seconds_of: float) -> None:
+async def measure(folder: Path, port: int, guard_pid: int, rounds: int, seconds_of: float, sizes: list[str]) -> None:
     processes = Processes({"abby": os.getpid(), "guard": guard_pid}, {})
     address = f"https://127.0.0.1:{port}"
     async with (
@@ -107,7 +107,8 @@ async def measure(folder: Path, port: int, guard_pid: int, rounds: int, seconds_
             await asyncio.sleep(0.05)
         ways: dict[str, Transport] = {"https": http, "frames": FramesTransport(http, connections[address])}
         tune_gc()
-        for name, size in SIZES.items():
+        for name in sizes:
+            size = SIZES[name]
             upload = await upload_of(size, folder)
             count = max(40, int(seconds_of * 30_000_000 / (size + 20_000)))
             used: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
@@ -132,6 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each way (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=1.0, help="about the length of a round (default: %(default)s)")
+    parser.add_argument("--sizes", nargs="*", choices=SIZES, default=list(SIZES), help="(default: all)")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     start_logging("abby", "warning")
@@ -146,7 +148,7 @@ def main() -> None:
             try:
                 port = int(guard.stdout.readline())
                 print(f"{CONCURRENCY} at once, {arguments.rounds} rounds, CPU microseconds a message, median (spread)")
-                uvloop.run(measure(folder, port, guard.pid, arguments.rounds, arguments.seconds))
+                uvloop.run(measure(folder, port, guard.pid, arguments.rounds, arguments.seconds, arguments.sizes))
             finally:
                 guard.terminate()
 

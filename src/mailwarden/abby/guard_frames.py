@@ -320,13 +320,13 @@ class GuardConnections:
         return FIRST_PAUSE if self._known_in_a_row < LOOKS_AT_ONCE else LOOK_AGAIN_SECONDS
 
     def _keep(self, connection: GuardConnection) -> bool:
-        """Keep a connection to a guard that has none yet, or that replaces an old one; return whether it is new."""
+        """Keep a connection to a guard that has none yet, or an old one; return whether the guard had none."""
         before = self._open.get(connection.instance)
-        if before is None and len(self._open) < MAX_GUARDS:
+        if before is None and len(self._open) < MAX_GUARDS and not connection.closed:
             self._open[connection.instance] = connection
             log.info("guard_frames_opened", guard=self.name)
             return True
-        if before is not None and connection.opened_at - before.opened_at > MAX_AGE_SECONDS:
+        if before is not None and connection.opened_at - before.opened_at > MAX_AGE_SECONDS and not connection.closed:
             self._open[connection.instance] = connection
             before.retire()
         else:
