@@ -189,6 +189,10 @@ class DnsEngine(ConfirmingEngine[DnsSettings]):
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
 
+    async def look_up_addresses(self, name: str) -> Answer:
+        """Look for A records; nothing is kept."""
+        return await self._ask(name, "A")
+
     async def _ask(self, name: str, kind: str) -> Answer:
         """Ask the servers in turn, all within the deadline."""
         answer = Answer(Outcome.FAILED, sentence="no server is configured")
@@ -307,9 +311,11 @@ async def _ask_by_dnspython(question: Question, host: str, port: int, seconds: f
 
 
 def _text_of(record: object) -> str:
-    """Return a TXT record as one text (RFC 7208, section 3.3), and no text of others."""
+    """Return a TXT record as one text (RFC 7208, section 3.3), the address of an A record, and no text of others."""
     strings = getattr(record, "strings", None)
-    return b"".join(strings).decode("utf-8", "replace") if strings is not None else ""
+    if strings is not None:
+        return b"".join(strings).decode("utf-8", "replace")
+    return str(getattr(record, "address", ""))
 
 
 def system_servers() -> tuple[str, ...]:

@@ -21,6 +21,7 @@ _ID, _HEAD = 2, 12  # bytes of the id, and of the whole header (RFC 1035, sectio
 _RESPONSE, _OPCODE, _TRUNCATED, _RCODE = 0x8000, 0x7800, 0x0200, 0x000F
 _POINTER = 0xC0  # a compressed name ends with two bytes (RFC 1035, section 4.1.4)
 _RECORD_HEAD = 10  # type, class, time to live and length
+_IPV4 = 4  # bytes of an address
 _DATAGRAM = 65_535  # the longest that UDP can carry
 
 
@@ -32,7 +33,7 @@ class Question(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """A response code, and the matching records: the text of a TXT record, and no text of others."""
+    """A response code, and the matching records: the text of a TXT record, the address of an A record."""
 
     code: int
     records: tuple[str, ...]
@@ -79,7 +80,7 @@ def read_reply(answer: bytes, question: Question) -> Reply | None:
             if at > len(answer) or at < begin or space != dns.rdataclass.IN:
                 return None
             if kind == question.kind:
-                records.append(_text(answer[begin:at]) if kind == dns.rdatatype.TXT else "")
+                records.append(_shown(kind, answer[begin:at]))
     except IndexError:
         return None
     return Reply(flags & _RCODE, tuple(records))
@@ -92,6 +93,13 @@ def _skip_name(answer: bytes, at: int) -> int:
             return at + 2
         at += length + 1
     return at + 1
+
+
+def _shown(kind: int, data: bytes) -> str:
+    """Return the text of a TXT record, the address of an A record, and no text of others."""
+    if kind == dns.rdatatype.TXT:
+        return _text(data)
+    return ".".join(map(str, data)) if kind == dns.rdatatype.A and len(data) == _IPV4 else ""
 
 
 def _text(data: bytes) -> str:

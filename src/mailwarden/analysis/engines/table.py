@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 from mailwarden.analysis.engines.clamav import ClamavEngine
 from mailwarden.analysis.engines.dns import DnsEngine
 from mailwarden.analysis.engines.engine import AnyEngine, EngineSettings
+from mailwarden.analysis.engines.reputation import ReputationEngine
 from mailwarden.analysis.engines.rspamd import RspamdEngine
 
 # In the order of the reports. A new engine adds its class here.
-ENGINES: tuple[type[AnyEngine], ...] = (RspamdEngine, ClamavEngine, DnsEngine)
+ENGINES: tuple[type[AnyEngine], ...] = (RspamdEngine, ClamavEngine, DnsEngine, ReputationEngine)
 
 
 def complete(given: Mapping[str, EngineSettings]) -> dict[str, EngineSettings]:

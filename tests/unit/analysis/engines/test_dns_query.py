@@ -38,7 +38,7 @@ CHAIN = (f"{NAME}.", "CNAME", "policy.other.example.")
 @pytest.mark.parametrize(
     ("kind", "records", "expected"),
     [
-        ("A", [(f"{NAME}.", "A", "192.0.2.1", "192.0.2.2")], ("", "")),
+        ("A", [(f"{NAME}.", "A", "192.0.2.1", "192.0.2.2")], ("192.0.2.1", "192.0.2.2")),
         ("NS", [(f"{NAME}.", "NS", "a.example.")], ("",)),
         ("TXT", [(f"{NAME}.", "TXT", TEXT)], ("v=DMARC1; p=reject; ruf=mailto:a@company.example",)),
         ("TXT", [CHAIN, ("policy.other.example.", "TXT", '"v=DMARC1"', '"x"')], ("v=DMARC1", "x")),
@@ -134,7 +134,7 @@ async def test_an_answer_with_another_id_is_ignored(serve):
     server, port = await serve(reply)
     answer = await exchange("127.0.0.1", port, question)
     assert answer[:2] == server.asked[0][0]
-    assert read_reply(answer, question) == Reply(0, ("",))
+    assert read_reply(answer, question) == Reply(0, ("192.0.2.1",))
 
 
 async def test_each_question_has_its_own_id_and_port(serve):
