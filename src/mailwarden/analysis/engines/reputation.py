@@ -26,7 +26,7 @@ from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Sta
 from mailwarden.model.place import WHOLE_MESSAGE, Place, area
 
 NAME = "reputation"
-MAX_DOMAINS = 20  # of one message; those of sender and answers first. Domains beyond are not asked about
+MAX_DOMAINS = 20  # not inspection: of one message, those of the sender and answers first
 KEPT, FRESH = 20_000, 300.0
 TEST_POINT = "test"  # RFC 5782, section 5: a domain list must have this entry, and must not have `invalid`
 _ZONE = re.compile(r"(?:[a-z0-9_-]{1,63}\.){1,9}[a-z0-9-]{1,63}")
