@@ -28,7 +28,7 @@ COMPOSE = ROOT / "deploy" / "compose"
 TOOLS = ROOT / "run" / "compose"
 BASE = "localhost/mailwarden-test-base"
 ENGINES = ("postgresql", "redis", "resolver", "rspamd", "clamav", "postfix")
-OURS = ("abby", "guard")
+OURS = ("mailwarden",)
 ENVIRONMENT = {
     **os.environ,
     "PATH": f"{TOOLS / 'bin'}:{os.environ['PATH']}",
@@ -117,7 +117,7 @@ def delivered(stack: Stack) -> int:
 
 
 def held(stack: Stack) -> str:
-    return stack.execute("guard", "mailwarden", "quarantine", "list").stdout
+    return stack.execute("mailwarden", "mailwarden", "quarantine", "list").stdout
 
 
 def send_message(stack: Stack, kind: str) -> subprocess.CompletedProcess[str]:
@@ -166,15 +166,15 @@ def check_operation(checks: Summary, stack: Stack) -> None:
     for line in documented("## Test it"):
         done = stack.run("sh", "-c", line.replace(" exec ", " exec -T "))
         checks.line(line, well=done.returncode == 0, output=done.stdout)
-    pid = stack.run("podman", "inspect", "--format={{.State.Pid}}", "mailwarden_guard_1").stdout.strip()
+    pid = stack.run("podman", "inspect", "--format={{.State.Pid}}", "mailwarden_mailwarden_1").stdout.strip()
     os.kill(int(pid), signal.SIGKILL)
     again = send_message(stack, "plain")
-    text = "guard restarts after kill -9, and the next message is delivered"
+    text = "mailwarden restarts after kill -9, and the next message is delivered"
     checks.line(text, well=eventually(lambda: delivered(stack) == 2), output=again.stdout)
-    token = stack.execute("abby", PYTHON, "-c", DIGEST).stdout
+    token = stack.execute("mailwarden", PYTHON, "-c", DIGEST).stdout
     start(stack)
     kept = eventually(lambda: "is there and is kept" in stack.run("podman", "logs", "mailwarden_init_1").stdout)
-    same = token == stack.execute("abby", PYTHON, "-c", DIGEST).stdout
+    same = token == stack.execute("mailwarden", PYTHON, "-c", DIGEST).stdout
     checks.line("the same command again keeps configuration and secrets", well=kept and same)
 
 

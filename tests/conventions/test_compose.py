@@ -13,7 +13,7 @@ COMPOSE = ROOT / "deploy/compose"
 TEXT = (COMPOSE / "compose.yml").read_text("utf-8")
 CONTAINERFILE = (COMPOSE / "engines/Containerfile").read_text("utf-8")
 VARIABLE = re.compile(r"\$\{(?P<name>\w+):-(?P<default>[^}]*)\}")
-OURS = ("network", "init", "abby", "guard")
+OURS = ("network", "init", "mailwarden")
 
 
 class Build(msgspec.Struct, frozen=True):
@@ -40,6 +40,7 @@ class Service(msgspec.Struct, frozen=True):
     environment: dict[str, str] = {}
     volumes: list[str] = []
     healthcheck: dict[str, object] = {}
+    command: list[str] = []
 
 
 class Compose(msgspec.Struct, frozen=True):
@@ -84,6 +85,14 @@ def test_the_services_only_read_the_configuration() -> None:
 def test_every_running_service_has_a_health_check() -> None:
     without = {name for name, each in FILE.services.items() if not each.healthcheck}
     assert without == {"network", "init", "freshclam"}
+
+
+def test_abby_and_guard_share_a_process_that_is_healthy_with_both() -> None:
+    assert [name for name, each in FILE.services.items() if "serve" in each.command] == ["mailwarden"]
+    service = FILE.services["mailwarden"]
+    assert service.command == ["serve", "all"]
+    assert isinstance(service.healthcheck["test"], list)
+    assert service.healthcheck["test"][-2:] == ["9081", "9785"]
 
 
 def test_every_file_and_volume_that_is_named_exists() -> None:
