@@ -157,7 +157,13 @@ def left_out_tables(
     yield "\nEach source left out (held)"
     if fit is None:
         yield "no weight was fitted: the figures are those of the shipped policy"
-    ham, attacks = leave_sources_out(judged, fit)
+    yield from left_out_lines(*leave_sources_out(judged, fit), rows=rows, named=named)
+
+
+def left_out_lines(
+    ham: Sequence[LeftOut], attacks: Sequence[LeftOut], *, rows: bool = True, named: bool = True
+) -> Iterator[str]:
+    """Yield each source in `rows`, the share of all, and the worst."""
     for title, sources, worst_first in (("ham", ham, -1), ("attacks", attacks, 1)):
         ordered = sorted(sources, key=lambda each: worst_first * each.left_out.rate)
         if rows and named:
