@@ -15,6 +15,7 @@ from typing import cast
 
 from msgspec import Struct
 
+from evaluate.baselines import baseline_table
 from evaluate.corpus import Corpus, Split
 from evaluate.descent import Contribution, contributions, fit_weights
 from evaluate.records import Run, Scanned, newest
@@ -126,6 +127,10 @@ def report(work: Work, result: Result) -> Iterator[str]:
         for corpus in sorted({one.sample.corpus for one in some}):
             yield _row(f"{corpus}, {name}", [one for one in some if one.sample.corpus == corpus])
         yield _row(f"all, {name}", some)
+    scores = {(one.sample.corpus, one.sample.path): one.score for one in left_out}
+    fitted = [scores[one.sample.corpus, one.sample.path] for one in work.judged]
+    shipped = [one.score for one in work.judged]
+    yield from baseline_table(work.judged, {"sums as shipped": shipped, "fitted sums, left out": fitted})
 
 
 def _row(name: str, some: Sequence[Judged]) -> str:
