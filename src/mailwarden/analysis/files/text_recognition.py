@@ -2,7 +2,7 @@
 
 The library and its languages are optional packages (`libtesseract5`, `tesseract-ocr-eng`, `tesseract-ocr-jpn`). The
 English model reads the letters of all languages in Latin script, which is enough for phrases that are compared without
-accents; the Japanese one is used beside Japanese text. See decision 73.
+accents; the Japanese one is used beside Japanese text. See decision 76.
 
 Security: native code on hostile pixels: only inside a killable worker. It starts no thread and no process, reads only
 its models, and pixels and time are bounded by the caller.
