@@ -7,19 +7,8 @@ import pytest
 
 from evaluate.languages import BAD, KINDS, LANGUAGES, LURES, last_line, message, origin, outcomes, report, share, texts
 
-# The share of lures that must be noticed, for wording that phrases are tuned on and for wording that they are not.
-LEAST = {
-    "en": (90, 75),
-    "de": (90, 65),
-    "fr": (90, 50),
-    "es": (90, 40),
-    "it": (80, 50),
-    "pt": (80, 50),
-    "nl": (80, 55),
-    "pl": (40, 15),
-    "tr": (8, 8),
-    "ja": (75, 40),
-}
+# The share of lures that must be noticed in every language, of wording that phrases are tuned on and of the other.
+LEAST = {"lure": 90, "other": 70}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +19,7 @@ def judged():
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_lures_are_noticed_in_every_language(judged, language):
     these = [each for each in judged if each.language == language]
-    for kind, least in zip(("lure", "other"), LEAST[language], strict=True):
+    for kind, least in LEAST.items():
         noticed, of = share(these, kind, lambda each: each.noticed)
         clean = [each.lure for each in these if each.kind == kind and not each.noticed]
         assert 100 * noticed >= least * of, f"{kind} that is clean: {clean}"
@@ -38,7 +27,7 @@ def test_lures_are_noticed_in_every_language(judged, language):
 
 def test_honest_messages_with_the_same_words_are_delivered(judged):
     held = [f"{each.language} {each.lure}: {each.summary}" for each in judged if each.kind == "honest" and each.held]
-    assert len(held) <= 5, held
+    assert held == []
 
 
 def test_every_message_has_its_own_text_and_a_place_for_its_links():

@@ -11,6 +11,7 @@ from typing import ClassVar
 import re2
 
 from mailwarden.analysis.text.extraction import find_bitcoin_address, find_phone
+from mailwarden.analysis.text.folding import fold
 from mailwarden.analysis.text.patterns import TextPattern
 from mailwarden.analysis.text.phrases import SENTENCE_ENDS, Matches, load_books, match_books, match_by_density
 from mailwarden.analysis.view import View
@@ -42,7 +43,15 @@ AROUND = 90  # characters about a warning that belong to it, in its sentence
 _WARNING = re2.compile(
     r"\b(?:never|not|won't|don't|doesn't|hasn't|haven't|wouldn't) (?:ever |be |been )?(?:chang|updat|amend|alter)"
     r"|\b(?:andern|andert|geandert|wechseln)\b.{0,40}\b(?:nie|niemals|nicht)\b"
-    r"|\bne (?:change|modifie)[a-z]{0,5} (?:jamais|pas)\b|\b(?:nunca|no) cambia"
+    r"|\b(?:nie|niemals|nicht|keine) (?:geandert|gewechselt|aktualisiert|verandert)"
+    r"|\bne (?:change|modifie)[a-z]{0,5} (?:jamais|pas)\b"
+    r"|\bn'(?:a|ont|avons) (?:pas|jamais|nullement) (?:change|ete modifie)"
+    r"|\b(?:nunca|no) cambia|\bno (?:ha|han|hemos) (?:cambiad|variad|modificad|sido modificad)"
+    r"|\bnon (?:e|sono|ha|hanno|abbiamo) (?:mai )?(?:cambiat|variat|modificat|stat[aeio] modificat)|\bnon cambi"
+    r"|\b(?:nao|nunca) (?:mud|alter|(?:foi|foram) alterad)"
+    r"|\b(?:niet|nooit) (?:gewijzigd|veranderd|aangepast|wijzig)"
+    r"|\bnie (?:zmieni|ulegl|ulega)|\bdegisme(?:di|mis|z|yecek)"
+    rf"|{fold('変更(?:は|が|も)?(?:ございません|ありません|なし|して(?:おりません|いません))')}"
     r"|\b(?:never|not) ask(?:s|ed)? (?:you )?(?:for|to)\b"
     r"|\b(?:criminals|fraudsters|scammers|betruger|kriminelle|fraudeurs)\b"
     # "If you did not make this payment, call us"; "do not make it to the old account" is another case.
@@ -53,6 +62,10 @@ _WARNING = re2.compile(
     r"|\bnao (?:reconhece|autoriz)|\bniet (?:goedgekeurd|herkent)"
     # A sender that asks its readers for their new account has changed no account itself.
     r"|\bteil(?:t|en|e)\b.{0,60}\bneue.{0,30}\bmit\b"
+    # "If somebody gives you another account, call us".
+    r"|\bif (?:anyone|anybody|someone|somebody)\b"
+    r"|\b(?:falls|wenn|sollte) (?:ihnen |dir |sie )?jemand\b|\bsi (?:quelqu'un|alguien)\b"
+    r"|\bse (?:qualcuno|alguem)\b|\b(?:als|noemt|mocht) iemand\b|\b(?:jesli|jezeli|gdyby) ktos\b|\bbiri(?:si)? siz"
     r"|\bpretending to be (?:from )?us\b|\bif you (?:ever )?(?:receive|get) an?y? (?:e-?mail|message|letter|call)"
 )
 

@@ -32,6 +32,8 @@ _WEB = re.compile(r"<\s{0,9}https://", re.IGNORECASE)
 _LEAVING = (
     r"unsubscri|opt[- ]?out|abmeld|abbestell|austragen|desabon|desinscri|désinscri|désabon|darse de baja"
     r"|cancelar (?:la )?susc|descadastr|disiscri|cancella l|afmelden|uitschrij|wypisz|odhlás|отписа|退订|配信停止"
+    r"|zrezygnuj|abonelikten|listeden çık"
+    r"|cancelar (?:a )?(?:inscri|subscri|assinatura)|annulla(?:re)? l.iscrizione|メール配信を?(?:停止|解除)"
     r"|email preferences|manage (?:your )?(?:preferences|subscription)|update (?:your )?preferences"
 )
 _LEAVE = re2.compile(f"(?i){_LEAVING}")

@@ -1,7 +1,9 @@
 """Phrase books: families of phrases as data, matched in one linear pass over the text that a person reads.
 
 A phrase is written in lower case; `..` stands for up to 40 characters of the same sentence, and RE2 syntax
-(`(a|b)`, `s?`, `\\d`) is allowed. Accents, wide forms and invisible characters are folded on both sides.
+(`(a|b)`, `s?`, `\\d`) is allowed. A piece begins with a word and may end inside one, so that stems match; but one to
+three letters at its end are a whole word, because they begin many others (`win` and window). Accents, wide forms and
+invisible characters are folded on both sides.
 
 Security: the text is hostile, the phrases are ours; Vectorscan and RE2 are linear, reported words are cut.
 """
@@ -36,6 +38,9 @@ PASSAGE = 2_000  # bytes, the least that is searched at once
 # without spaces, which allow some characters of any kind between their words.
 _PASSAGE_ENDS = re.compile(rb"[a-z]{3}[.!?] ")
 _APART = 60  # bytes on both sides without such a language
+_WORD_ENDS = r"\b"
+_SHORT_WORD = re.compile(r"(?:^|[ '-])([a-z]{1,3})$")
+_AFTER_WORD = re.compile(r"(?:^|[ '-])\)?[?*]?$")  # a group that follows begins a word
 PORTION = 2_500  # characters beyond which one more phrase of a family may be chance
 _OFTEN = "-often"
 
@@ -136,12 +141,72 @@ def _passages(text: bytes) -> Iterator[bytes]:
 
 def read_phrase(family: str, phrase: str) -> Phrase:
     """Return a phrase of a book."""
-    return Phrase(family, tuple(_begin(piece.strip()) for piece in fold(phrase).split("..")))
+    return Phrase(family, tuple(_begin(_end(piece.strip())) for piece in fold(phrase).split("..")))
 
 
 def _begin(piece: str) -> str:
-    """Anchor a piece that begins with a Latin letter or a digit at the start of a word."""
-    return rf"{_WORD_BEGINS}(?:{piece})" if all(_LATIN.match(start) for start in _starts(piece)) else f"(?:{piece})"
+    """Anchor a piece, or each alternative at its front, at the start of a word if it begins with a letter or digit."""
+    if all(_LATIN.match(start) for start in _starts(piece)):
+        return rf"{_WORD_BEGINS}(?:{piece})"
+    if not piece.startswith("("):
+        return f"(?:{piece})"
+    closing = _first_group(piece)
+    alternatives = "|".join(map(_begin, _alternatives(piece[1:closing])))
+    return f"(?:({alternatives}){piece[closing + 1 :]})"
+
+
+def _first_group(piece: str) -> int:
+    """Return where the group that opens a piece closes."""
+    depth = 0
+    for place, character in _plain(piece):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return place
+    raise ValueError(f"a parenthesis is not closed: {piece}")
+
+
+def _end(piece: str) -> str:
+    """Let a short word at the end of a piece, or of an alternative there, match a whole word or its plural."""
+    opening = _last_group(piece)
+    if opening < 0:
+        short = _SHORT_WORD.search(piece)
+        return piece + ("s?" if len(short[1]) == 3 else "") + _WORD_ENDS if short else piece
+    if not _AFTER_WORD.search(piece[:opening]):  # its alternatives are endings of a word
+        return piece
+    return piece[: opening + 1] + "|".join(map(_end, _alternatives(piece[opening + 1 : -1]))) + ")"
+
+
+def _last_group(piece: str) -> int:
+    """Return where the group at the end of a piece opens, or -1."""
+    opened = [-1]
+    last = -1
+    for place, character in _plain(piece):
+        if character == "(":
+            opened.append(place)
+        elif character == ")":
+            opening = opened.pop()
+            last = opening if place == len(piece) - 1 else -1
+    return last
+
+
+def _alternatives(group: str) -> Iterator[str]:
+    depth = start = 0
+    for place, character in _plain(group):
+        depth += (character == "(") - (character == ")")
+        if character == "|" and depth == 0:
+            yield group[start:place]
+            start = place + 1
+    yield group[start:]
+
+
+def _plain(pattern: str) -> Iterator[tuple[int, str]]:
+    """Yield the characters that are neither escaped nor in a list of characters, with their places."""
+    escaped = listed = False
+    for place, character in enumerate(pattern):
+        if not escaped and not listed and character not in "\\[":
+            yield place, character
+        listed = (character == "[" or listed) and (escaped or character != "]")
+        escaped = character == "\\" and not escaped
 
 
 def _starts(piece: str) -> Iterator[str]:
@@ -149,15 +214,8 @@ def _starts(piece: str) -> Iterator[str]:
     if not piece.startswith("("):
         yield piece
         return
-    depth = 0
-    start = 1
-    for place, character in enumerate(piece):
-        depth += (character == "(") - (character == ")")
-        if (character == "|" and depth == 1) or (character == ")" and depth == 0):
-            yield from _starts(piece[start:place])
-            start = place + 1
-        if depth == 0:
-            return
+    for alternative in _alternatives(piece[1 : _first_group(piece)]):
+        yield from _starts(alternative)
 
 
 def _compile(pattern: str) -> _Pattern:

@@ -50,6 +50,14 @@ def found(phrase: str, text: str) -> bool:
         ("($|usd) ?\\d", "it costs $5"),
         ("银行账户", "新的银行账户"),
         ("ｆｕｌｌ width", "full width"),
+        ("hasło .. wygas", "Haslo wygasa"),
+        ("haslo .. wygas", "Hasło wygasa"),
+        ("sifreniz .. sona eriyor", "Şifreniz bugün sona eriyor"),
+        ("kartiniz", "Kart\u0131n\u0131z"),
+        ("call .. (us|on)", "call the fees desk on Monday"),
+        ("unpaid .. (tax|fee)", "unpaid parking fees"),
+        ("you .. (win|\\$)", "you pay$5"),
+        ("(expir(y|ed)|in)", "expiryless"),
     ],
 )
 def test_a_phrase_is_found_in_every_spelling(phrase, text):
@@ -63,6 +71,12 @@ def test_a_phrase_is_found_in_every_spelling(phrase, text):
         ("change .. bank details", f"change {'x' * 60} bank details"),
         ("win .. prize", "Darwin wrote of a prize"),
         ("win .. prize", "win, and be surprized" + " " * 5),
+        ("call .. (us|support|on|at)", "call the onion seller, used atlas"),
+        ("you have .. (win|gift|try)", "you have a window and a trya"),
+        ("contact us", "contact users"),
+        ("call .. (us|on|:)", "call the onion"),
+        ("you .. (\\$|win|get)", "you are the target of Darwin"),
+        ("((one|a) (win)|gift)", "a window"),
     ],
 )
 def test_a_phrase_stays_in_its_sentence_and_begins_at_words(phrase, text):
