@@ -62,8 +62,8 @@ _WARNING = re2.compile(
     r"|\bnao (?:reconhece|autoriz)|\bniet (?:goedgekeurd|herkent)"
     # A sender that asks its readers for their new account has changed no account itself.
     r"|\bteil(?:t|en|e)\b.{0,60}\bneue.{0,30}\bmit\b"
-    # "If somebody gives you another account, call us".
-    r"|\bif (?:anyone|anybody|someone|somebody)\b"
+    # "If a caller gives you another account, call us".
+    r"|\bif (?:any|some)(?:one|body)\b"
     r"|\b(?:falls|wenn|sollte) (?:ihnen |dir |sie )?jemand\b|\bsi (?:quelqu'un|alguien)\b"
     r"|\bse (?:qualcuno|alguem)\b|\b(?:als|noemt|mocht) iemand\b|\b(?:jesli|jezeli|gdyby) ktos\b|\bbiri(?:si)? siz"
     r"|\bpretending to be (?:from )?us\b|\bif you (?:ever )?(?:receive|get) an?y? (?:e-?mail|message|letter|call)"
