@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from evaluate.records import Scanned
 from evaluate.shipped import attacks_of, counted, ham_of, held, suspicious
 from evaluate.trial import Judged, try_all
-from mailwarden.history.senders import ANALYZER, GOOD, KnownSender, findings_of
+from mailwarden.history.relations import Relation, relation_of, relations_to_look_up, relations_to_store
+from mailwarden.history.senders import ANALYZER, FREE_MAILBOX, GOOD, KnownSender, findings_of
 from mailwarden.history.store import ContactStats
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Report, Status
@@ -42,7 +43,9 @@ class Memory:
         sender = _sender(record)
         if not sender:
             return
-        for contact in [("", ""), *((sender, recipient) for recipient in ("", *_recipients(record)))]:
+        contacts = [("", ""), *((sender, recipient) for recipient in ("", *_recipients(record)))]
+        relations = (("", text) for text in relations_to_store(_relation(record)))
+        for contact in (*contacts, *(each for each in relations if day not in self._contacts[each].days)):
             seen = self._contacts[contact]
             seen.first = seen.first if seen.messages else day
             seen.messages += 1
@@ -58,13 +61,16 @@ def recall(record: Scanned, memory: Memory, day: int) -> tuple[Report, ...]:
     sender, recipients = _sender(record), _recipients(record)
     if not sender or not recipients or record.evidence.has(AMBIGUOUS_SENDER):
         return ()
+    relation = _relation(record)
+    seen = {text: memory.stats("", text, day) for text in relations_to_look_up(relation)}
     known = KnownSender(
         tenant=memory.stats("", "", day),
         sender=memory.stats(sender, "", day),
         pair=max(memory.stats(sender, each, day) for each in recipients),
         replies=max(memory.stats(each, sender, day) for each in recipients),
+        relations={text: stats for text, stats in seen.items() if stats.messages},
     )
-    found = tuple(findings_of(known, sender))
+    found = tuple(findings_of(known, sender, relation))
     return (Report(ANALYZER, required=False, status=Status.FINISHED, milliseconds=0.0, findings=found),)
 
 
@@ -141,6 +147,11 @@ def _arbitrary(record: Scanned) -> bytes:
 
 def _sender(record: Scanned) -> str:
     return record.summary.from_address.lower() if record.summary else ""
+
+
+def _relation(record: Scanned) -> Relation:
+    free = record.evidence.has(FREE_MAILBOX)
+    return relation_of(record.summary, _recipients(record), free_mailbox=free) if record.summary else Relation()
 
 
 def _recipients(record: Scanned) -> tuple[str, ...]:

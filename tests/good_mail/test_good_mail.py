@@ -150,3 +150,13 @@ def test_a_conclusive_finding_convicts_good_mail(good, hard):
     _, reports = good
     judgement = judged(reports, (*PROVED, "rspamd.unsubscribe-header", hard))
     assert decided(judgement) is Decision.QUARANTINE
+
+
+def test_the_first_message_of_an_honest_domain_is_delivered(good):
+    path, reports = good
+    if Evidence(reports).has("sender.own-domain"):
+        pytest.skip("the own domain is never new")
+    new = ("relationship.first-contact", "relationship.new-domain")
+    judgement = judged(reports, (*PROVED, *declared(path), *new))
+    usual = judged(reports, (*PROVED, *declared(path), new[0]))
+    assert decided(judgement) is decided(usual), judgement.summary

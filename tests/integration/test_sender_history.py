@@ -13,11 +13,20 @@ from msgspec.structs import replace
 from mailwarden.database.pool import Database
 from mailwarden.history import open_history, senders
 from mailwarden.history.maintenance import SENDER_DAYS, Retention
-from mailwarden.history.senders import KNOWN_AGE, KnownSender, SenderHistory, SenderHistoryReporter, contact_digest
-from mailwarden.history.store import ContactCount, ContactStats, HistoryStore, SenderStore
+from mailwarden.history.relations import MEMORY, relation_of, relations_to_store
+from mailwarden.history.senders import (
+    FREE_MAILBOX,
+    KNOWN_AGE,
+    KnownSender,
+    SenderHistory,
+    SenderHistoryReporter,
+    contact_digest,
+    sender_contacts,
+)
+from mailwarden.history.store import ContactCount, ContactRecord, ContactStats, HistoryStore, SenderStore
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import Status
+from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest, MessageSummary
 from mailwarden.model.scope import Scope
@@ -109,6 +118,71 @@ async def test_a_sender_of_a_few_days_is_not_known(store: SenderStore) -> None:
     assert await names(store, ADA) == []
 
 
+async def remember(store: SenderStore, request: FinishedRequest, days: int = KNOWN_AGE) -> None:
+    """Record a good message, then backdate everything of its tenant: seen on so many days, the first that long ago."""
+    await SenderHistory(store).record([request])
+    salt = await store.salt(ALL)
+    relation = relation_of(request.summary, request.envelope.recipients, free_mailbox=False)
+    contacts = [contact_digest(salt, request.tenant, "", text) for text in relations_to_store(relation)]
+    contacts += [contact_digest(salt, request.tenant, "", ""), *sender_contacts(request, salt)]
+    first = today() - timedelta(days=days)
+    past = [ContactRecord(contact, 200, days, first, first) for contact in contacts]
+    await store.restore(ALL, request.tenant, past)
+
+
+def written(sender: str, name: str, tenant: UUID = TENANT) -> FinishedRequest:
+    request = good(sender, "dana@acme-works.example")
+    return replace(request, tenant=tenant, summary=replace(request.summary, from_name=name, reply_to=""))
+
+
+async def relations_of(store: SenderStore, request: FinishedRequest, free: str = "") -> set[str]:
+    evidence = Evidence((Report("sender", True, Status.FINISHED, 1.0, (Finding(free),)),)) if free else Evidence(())
+    reporter = SenderHistoryReporter(SenderHistory(store))
+    report = await reporter.report(request.tenant, request.envelope, request.summary, evidence)
+    assert report.status is Status.FINISHED
+    return {finding.name.removeprefix("relationship.") for finding in report.findings}
+
+
+async def test_a_lookalike_of_a_stored_correspondent_is_reported(store: SenderStore) -> None:
+    await remember(store, written("robin@northbridge.example", "Robin Weaver"))
+    seen = await relations_of(store, written("robin@northbrldge.example", "Robin Weaver"))
+    assert seen == {"first-contact", "new-domain", "lookalike-domain", "correspondent-name", "imitation"}
+    assert await relations_of(store, written("robin@northbridge.example", "Robin Weaver")) == {
+        "known-sender",
+        "known-domain",
+    }
+    other = await relations_of(store, written("sales@northbridge.example", "Kim Field"))
+    assert other == {"first-contact", "known-domain"}
+
+
+async def test_the_name_of_a_stored_colleague_is_reported(store: SenderStore) -> None:
+    await remember(store, written("robin@acme-works.example", "Robin Weaver"))
+    stranger = written("robin.weaver@mailbox.example", "Weaver, Robin")
+    assert await relations_of(store, stranger, FREE_MAILBOX) == {"first-contact", "colleague-name", "imitation"}
+
+
+async def test_relations_of_one_tenant_are_no_evidence_for_another(store: SenderStore) -> None:
+    await remember(store, written("robin@northbridge.example", "Robin Weaver"))
+    elsewhere = written("robin@northbrldge.example", "Robin Weaver", tenant=uuid4())
+    assert await relations_of(store, elsewhere) == set()
+    await remember(store, written("kim@otherfirm.example", "Kim Field", tenant=elsewhere.tenant))
+    assert await relations_of(store, elsewhere) == {"first-contact", "new-domain"}
+
+
+async def test_a_history_from_before_relations_reports_no_new_domain(store: SenderStore) -> None:
+    """After an upgrade the senders are known, and their domains and names are not."""
+    await count_messages(store, "ada@northbridge.example", 100, KNOWN_AGE)
+    assert await names(store, "new@stranger.example") == ["relationship.first-contact"]
+
+
+async def test_a_guard_stores_a_relation_once_a_day(store: SenderStore) -> None:
+    sender_history, request = SenderHistory(store), written("robin@northbridge.example", "Robin Weaver")
+    for _ in range(3):
+        await sender_history.record([request, request])
+    contact = contact_digest(await store.salt(ALL), TENANT, "", MEMORY)
+    assert (await store.stats(ALL, [(TENANT, contact)]))[contact] == ContactStats(1, 1, 0)
+
+
 async def test_another_tenant_does_not_know_the_sender(store: SenderStore) -> None:
     await count_messages(store, ADA, 3, 8)
     known = await SenderHistory(store).lookup(uuid4(), ADA, [BOB])
@@ -126,6 +200,7 @@ async def test_the_table_holds_no_addresses(store: SenderStore, database_url: st
     await connection.close()
     assert rows
     assert not any(b"ada" in row["pair"] or "ada" in str(dict(row)) for row in rows)
+    assert not any(b"north" in row["pair"] or "north" in str(dict(row)) for row in rows)
 
 
 async def test_contacts_not_seen_for_long_are_deleted(history: HistoryStore, store: SenderStore) -> None:

@@ -21,7 +21,7 @@ from mailwarden.guard.list_lookup import ListLookup, ListLookupResult
 from mailwarden.history.senders import SenderHistoryReporter
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Status
+from mailwarden.model.evidence import Evidence, Status
 from mailwarden.model.observables import Observable
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import RecipientGroup
@@ -162,8 +162,7 @@ class Processing:
         tenant, envelope = assignment.tenant, replace(request.envelope, recipients=case.group.recipients)
 
         # Recall: whether the tenant knows the sender. A lookup that fails adds no finding.
-        ambiguous = collected.evidence.has(AMBIGUOUS_SENDER)
-        report = await self._sender_history.report(tenant, envelope, collected.summary, ambiguous_sender=ambiguous)
+        report = await self._sender_history.report(tenant, envelope, collected.summary, collected.evidence)
         collected = replace(collected, evidence=Evidence((*collected.evidence.reports, report)))
         observe(report)
 

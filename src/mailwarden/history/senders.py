@@ -1,14 +1,15 @@
 """Sender history: counts the good messages of each sender to a tenant, and is looked up before a message is judged.
 
 It is updated after the response. A lookup has a short deadline, results are cached, and lookups pause while the store
-does not answer: an unknown history is never evidence. A known one yields `first-contact` or `known-sender`.
+does not answer: an unknown history is never evidence. A known one yields `first-contact` or `known-sender`, and the
+findings of history/relations.py, which are read and written by the same statements.
 """
 
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
 from itertools import islice
 from uuid import UUID
 
@@ -16,9 +17,11 @@ from msgspec import Struct
 
 from mailwarden.crypto.mac import keyed_digest
 from mailwarden.errors import MailwardenError
+from mailwarden.history import relations
+from mailwarden.history.relations import Relation, relation_of, relations_to_look_up, relations_to_store
 from mailwarden.history.store import ContactCount, ContactStats, SenderStore
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import Finding, Report, Status
+from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Fact, Finding, Report, Status
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import area
 from mailwarden.model.record import FinishedRequest, MessageSummary
@@ -33,6 +36,8 @@ ERROR_PAUSE = 5.0  # seconds without lookups after the store failed
 CACHE_SECONDS = 60.0
 MAX_CACHED = 20_000
 MAX_RECIPIENTS = 20  # of one message
+MAX_STORED_TODAY = 200_000  # relations that a guard remembers to have stored; more are stored again
+FREE_MAILBOX = "sender.free-mail"
 GOOD = frozenset({Verdict.CLEAN, Verdict.BULK})
 ANALYZER = "relationship"
 # A younger or smaller history proves nothing about a sender.
@@ -41,6 +46,7 @@ KNOWN_DAYS, KNOWN_MESSAGES = 3, 5
 KNOWN_AGE = 14  # days since the first message: an address made for an attack is seldom kept so long
 
 _ALL = Scope.deployment()
+_NO_RELATION, _NO_EVIDENCE = Relation(), Evidence(())
 _log = get_logger("history.senders")
 
 
@@ -51,12 +57,14 @@ class KnownSender(Struct, frozen=True):
     sender: ContactStats = ContactStats()
     pair: ContactStats = ContactStats()
     replies: ContactStats = ContactStats()
+    relations: Mapping[str, ContactStats] = {}  # those that were seen
 
 
 class _Lookup(Struct, frozen=True):
     tenant: UUID
     sender: str
     recipients: tuple[str, ...]
+    relation: Relation
 
 
 class SenderHistory:
@@ -69,10 +77,13 @@ class SenderHistory:
         self._waiting: dict[_Lookup, asyncio.Future[KnownSender | None]] = {}
         self._running: asyncio.Task[None] | None = None
         self._paused_until = 0.0
+        self._stored_today: tuple[date, set[bytes]] = (date.min, set())
 
-    async def lookup(self, tenant: UUID, sender: str, recipients: Sequence[str]) -> KnownSender | None:
+    async def lookup(
+        self, tenant: UUID, sender: str, recipients: Sequence[str], relation: Relation = _NO_RELATION
+    ) -> KnownSender | None:
         """Return the stats of the sender, or None if they cannot be read in time."""
-        lookup, now = _Lookup(tenant, sender.lower(), _normalized(recipients)), time.monotonic()
+        lookup, now = _Lookup(tenant, sender.lower(), _normalized(recipients), relation), time.monotonic()
         if not lookup.sender or not lookup.recipients:
             return None
         cached = self._cached.get(lookup)
@@ -95,7 +106,11 @@ class SenderHistory:
     async def record(self, requests: Sequence[FinishedRequest]) -> None:
         """Count the good messages among finished requests; they are not counted while the store is down."""
         try:
-            await self._store.add(_ALL, _counts_of(requests, await self._read_salt()))
+            salt, day = await self._read_salt(), datetime.now(UTC).date()
+            good = [each for each in requests if each.judgement.verdict in GOOD and not each.judgement.incomplete]
+            seen = self._relations_not_stored(good, salt, day)
+            await self._store.add(_ALL, [*_counts_of(good, salt, day), *seen])
+            self._stored_today[1].update(each.contact for each in seen)
         except MailwardenError as error:
             _log.warning("sender_history_not_updated", reason=error.message, messages=len(requests))
 
@@ -123,7 +138,10 @@ class SenderHistory:
     async def _read(self, lookups: list[_Lookup]) -> dict[_Lookup, KnownSender]:
         salt = await self._read_salt()
         contacts = {lookup: _contacts_of(lookup, salt) for lookup in lookups}
-        stats = await self._store.stats(_ALL, [(each.tenant, one) for each in lookups for one in contacts[each]])
+        texts = {lookup: _relations_of(lookup, salt) for lookup in lookups}
+        stats = await self._store.stats(
+            _ALL, [(each.tenant, one) for each in lookups for one in (*contacts[each], *texts[each])]
+        )
         found = {}
         for lookup, (tenant, sender, *rest) in contacts.items():
             half = len(rest) // 2
@@ -133,8 +151,21 @@ class SenderHistory:
                 sender=stats.get(sender, ContactStats()),
                 pair=max(of_recipients[:half]),
                 replies=max(of_recipients[half:]),
+                relations={text: stats[contact] for contact, text in texts[lookup].items() if contact in stats},
             )
         return found
+
+    def _relations_not_stored(self, good: Sequence[FinishedRequest], salt: bytes, day: date) -> list[ContactCount]:
+        """Return the relations that this guard has not stored today: they count days, not messages."""
+        if self._stored_today[0] != day or len(self._stored_today[1]) > MAX_STORED_TODAY:
+            self._stored_today = day, set()
+        seen = {
+            (request.tenant, relation)
+            for request in good
+            for relation in relations_to_store(_relation_of(request.envelope, request.summary, request.evidence))
+        }
+        rows = (ContactCount(tenant, contact_digest(salt, tenant, "", text), day, 1) for tenant, text in seen)
+        return [row for row in rows if row.contact not in self._stored_today[1]]
 
     def _cache(self, found: dict[_Lookup, KnownSender]) -> None:
         now = time.monotonic()
@@ -152,7 +183,8 @@ class SenderHistory:
 def contact_digest(salt: bytes, tenant: UUID, sender: str, recipient: str) -> bytes:
     """Return the digest of a sender and a recipient; in another tenant the same two have another digest.
 
-    Without a recipient it stands for the sender to the whole tenant; without both, for all mail of the tenant.
+    Without a recipient it stands for the sender to the whole tenant; without both, for all mail of the tenant. Without
+    a sender, the recipient's place has a relation.
     """
     text = f"{sender}\0{recipient}".encode("utf-8", "replace")
     return keyed_digest(salt, tenant.bytes + text)[:16]
@@ -178,12 +210,19 @@ def _contacts_of(lookup: _Lookup, salt: bytes) -> list[bytes]:
     ]
 
 
-def _counts_of(requests: Sequence[FinishedRequest], salt: bytes) -> list[ContactCount]:
-    day = datetime.now(UTC).date()
+def _relations_of(lookup: _Lookup, salt: bytes) -> dict[bytes, str]:
+    texts = relations_to_look_up(lookup.relation) if lookup.relation.address else ()
+    return {contact_digest(salt, lookup.tenant, "", text): text for text in texts}
+
+
+def _relation_of(envelope: Envelope, summary: MessageSummary, evidence: Evidence) -> Relation:
+    return relation_of(summary, _normalized(envelope.recipients), free_mailbox=evidence.has(FREE_MAILBOX))
+
+
+def _counts_of(good: Sequence[FinishedRequest], salt: bytes, day: date) -> list[ContactCount]:
     counts: Counter[tuple[UUID, bytes]] = Counter()
-    for request in requests:
-        if request.judgement.verdict in GOOD and not request.judgement.incomplete:
-            counts.update((request.tenant, contact) for contact in _counted_contacts(request, salt))
+    for request in good:
+        counts.update((request.tenant, contact) for contact in _counted_contacts(request, salt))
     return [ContactCount(tenant, contact, day, messages) for (tenant, contact), messages in counts.items()]
 
 
@@ -203,28 +242,33 @@ class SenderHistoryReporter:
         self._senders = senders
 
     async def report(
-        self, tenant: UUID, envelope: Envelope, summary: MessageSummary, *, ambiguous_sender: bool = False
+        self, tenant: UUID, envelope: Envelope, summary: MessageSummary, evidence: Evidence = _NO_EVIDENCE
     ) -> Report:
         """Return the report; it is skipped if the sender is ambiguous or the lookup fails, and never required."""
         started = time.perf_counter()
-        known = (
-            None if ambiguous_sender else await self._senders.lookup(tenant, summary.from_address, envelope.recipients)
-        )
+        relation = _relation_of(envelope, summary, evidence)
+        known = None
+        if not evidence.has(AMBIGUOUS_SENDER):
+            known = await self._senders.lookup(tenant, summary.from_address, envelope.recipients, relation)
         took = round((time.perf_counter() - started) * 1000, 3)
         if known is None:
             return Report(ANALYZER, required=False, status=Status.SKIPPED, milliseconds=took)
-        found = tuple(findings_of(known, summary.from_address))
+        found = tuple(findings_of(known, summary.from_address, relation))
         return Report(ANALYZER, required=False, status=Status.FINISHED, milliseconds=took, findings=found)
 
 
-def findings_of(known: KnownSender, sender: str) -> Iterator[Finding]:
-    if known.sender.messages == 0 and known.replies.messages == 0:
-        if known.tenant.days >= RIPE_DAYS and known.tenant.messages >= RIPE_MESSAGES:
-            yield Finding("relationship.first-contact", area("From"), {"address": sender[:200]})
-    elif _is_known(known.sender):
-        yield Finding(
-            "relationship.known-sender", area("From"), {"address": sender[:200], "count": known.sender.messages}
-        )
+def findings_of(known: KnownSender, sender: str, relation: Relation = _NO_RELATION) -> Iterator[Finding]:
+    new = known.sender.messages == 0 and known.replies.messages == 0
+    ripe = known.tenant.days >= RIPE_DAYS and known.tenant.messages >= RIPE_MESSAGES
+    regular = not new and _is_known(known.sender)
+    if new and ripe:
+        yield Finding("relationship.first-contact", area("From"), {"address": sender[:200]})
+    elif regular:
+        facts: dict[str, Fact] = {"address": sender[:200], "count": known.sender.messages}
+        yield Finding("relationship.known-sender", area("From"), facts)
+        if not known.pair.messages and not known.replies.messages:
+            yield Finding("relationship.new-to-recipient", area("From"), {"address": sender[:200]})
+    yield from relations.findings_of(relation, known.relations, new_sender=new and ripe, known_sender=regular)
 
 
 def _is_known(sender: ContactStats) -> bool:

@@ -8,13 +8,13 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
-from unicodedata import combining, normalize
 from uuid import UUID
 
 from mailwarden.lists.kinds.domains import candidates_for_domain, fold_domain
 from mailwarden.lists.kinds.people import candidates_for_name, person_of
 from mailwarden.lists.kinds.senders import fold_address
 from mailwarden.lists.matching import ListMatcher, Match, Seen, hit_of, winner
+from mailwarden.message.lookalikes import label_of, one_edit, read_as_latin, skeleton
 from mailwarden.message.urls import registrable_domain
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.listing import ListHit
@@ -22,19 +22,6 @@ from mailwarden.model.place import area
 
 MIN_EDITED = 5  # one letter is too much of a shorter name: `abc` and `abd` are two honest names
 MIN_ALIKE = 3
-
-# Letters, and the digits and characters of other alphabets that look like them.
-_ALIKE = {
-    "a": "4аαɑ", "b": "ƅ", "c": "с", "d": "ԁđ", "e": "3еє", "g": "ɡ", "h": "һħн", "j": "ј", "k": "кқκ",
-    "l": "1|iіїıӏłʟ", "m": "м", "o": "0оοø", "p": "рρ", "q": "ԛ", "r": "г", "s": "5$ѕ", "t": "тτ", "v": "νѵ",
-    "w": "ԝω", "x": "хχ", "y": "уγ",
-}  # fmt: skip
-_LETTERS = str.maketrans({sign: letter for letter, signs in _ALIKE.items() for sign in signs})
-# Of the letters of other alphabets alone, for names of people; they begin with capitals, and one looks alike only so.
-_FOREIGN = str.maketrans(
-    {sign: letter for letter, signs in _ALIKE.items() for sign in signs if not sign.isascii()} | {"в": "b"}
-)
-_PAIRS = (("rn", "m"), ("vv", "w"), ("cl", "d"))
 
 
 class Lookalikes:
@@ -71,49 +58,14 @@ class Lookalikes:
                     yield from self._halves.get(half, ())
 
 
-def label_of(domain: str) -> str:
-    """Return the registered label, decoded from Punycode: `shop.example.co.uk` -> `example`."""
-    label = (registrable_domain(domain) or domain).partition(".")[0]
-    if label.startswith("xn--"):
-        try:
-            return label[4:].encode("ascii").decode("punycode")
-        except UnicodeError:
-            return label
-    return label
-
-
-def skeleton(label: str) -> str:
-    """Return what all names that look like this one share."""
-    if not label.isascii():
-        label = "".join(sign for sign in normalize("NFKD", label.lower()) if not combining(sign))
-    label = label.translate(_LETTERS).replace("-", "")
-    for pair, letter in _PAIRS:
-        label = label.replace(pair, letter)
-    return label
-
-
 def candidates_for_shown_name(name: str) -> list[str]:
     """Return the keys of the kind `person` for a name as it is written, without an address that is written behind it,
     and as a reader of Latin takes it for.
     """
     spellings = [name, name.partition("<")[0]] if "<" in name else [name]
     if not name.isascii():
-        spellings += map(_read_as_latin, spellings[:])
+        spellings += map(read_as_latin, spellings[:])
     return [*dict.fromkeys(key for spelling in spellings for key in candidates_for_name(spelling))]
-
-
-def _read_as_latin(name: str) -> str:
-    return name.lower().translate(_FOREIGN)
-
-
-def one_edit(left: str, right: str) -> bool:
-    """Return whether the texts differ by one inserted, deleted or replaced letter, or by two swapped neighbours."""
-    if left == right or abs(len(left) - len(right)) > 1:
-        return False
-    start = next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
-    left, right = left[start:], right[start:]
-    exchanged = len(left) > 1 and left[1::-1] == right[:2] and left[2:] == right[2:]
-    return exchanged or left[1:] == right or left == right[1:] or left[1:] == right[1:]
 
 
 def _halves(label: str, length: int) -> tuple[tuple[bool, str], tuple[bool, str]]:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailwarden.lists.impersonation import Lookalikes, candidates_for_shown_name, one_edit, skeleton
+from mailwarden.lists.impersonation import Lookalikes, candidates_for_shown_name
+from mailwarden.message.lookalikes import one_edit, skeleton
 
 PROTECTED = Lookalikes(["example.com", "company.example", "bank.example", "modern.example", "abc.example"])
 

@@ -13,8 +13,9 @@ from msgspec import Struct, convert
 from ruamel.yaml import YAML
 
 from mailwarden.analysis.links.confusables import reads_as
-from mailwarden.lists.impersonation import Lookalikes, label_of, skeleton
+from mailwarden.lists.impersonation import Lookalikes
 from mailwarden.lists.kinds.domains import free_mail_domains
+from mailwarden.message.lookalikes import label_of, skeleton
 from mailwarden.message.urls import registrable_domain
 
 COUNTRY = 2  # letters of the ending of a country

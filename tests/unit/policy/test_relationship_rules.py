@@ -1,0 +1,58 @@
+"""Relations strengthen other suspicion and seldom convict alone; a known domain eases words and nothing else."""
+
+import pytest
+
+from mailwarden.model.evidence import Fact
+from mailwarden.model.outcome import Judgement, Verdict
+from mailwarden.policy.judge import judge
+from mailwarden.policy.rules import CONVICTION
+from tests.unit.policy.conftest import evidence, finished
+from tests.unit.policy.test_judge import SHIPPED
+
+FACTS: dict[str, Fact] = {
+    "domain": "northbrldge.example",
+    "address": "robin@northbrldge.example",
+    "whom": "a colleague",
+}
+RELATIONS = sorted(
+    {name for rule in SHIPPED.rules for name in rule.when if name.startswith("relationship.")}
+    - {"relationship.known-sender", "relationship.known-domain"}
+)
+IMITATION = ("relationship.lookalike-domain", "relationship.imitation", "relationship.new-domain")
+KNOWN = ("relationship.known-domain", "authentication.aligned")
+
+
+def judged(*names: str) -> Judgement:
+    return judge(evidence(finished("relationship", *names)), SHIPPED)
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+def test_no_relation_convicts_alone(name: str) -> None:
+    assert judged(name).verdict in {Verdict.CLEAN, Verdict.SUSPICIOUS}
+
+
+def test_a_new_domain_alone_is_clean() -> None:
+    assert judged("relationship.new-domain", "relationship.first-contact").verdict is Verdict.CLEAN
+    assert judged("relationship.colleague-name", "relationship.imitation").verdict is Verdict.CLEAN
+
+
+@pytest.mark.parametrize("request_", ["fraud.bank-change", "fraud.transfer-request", "fraud.gift-cards"])
+def test_a_lookalike_that_asks_for_money_is_fraud(request_: str) -> None:
+    assert judged(*IMITATION, request_).verdict is Verdict.FRAUD
+
+
+def test_a_known_domain_eases_words_only_with_authentication() -> None:
+    words = ("lures.any", "lures.several", "lures.many", "lures.impersonal", "lures.deadline", "lures.account-trouble")
+    plain, eased = (
+        judged(*words).points.get(Verdict.PHISHING, 0),
+        judged(*words, *KNOWN).points.get(Verdict.PHISHING, 0),
+    )
+    assert eased < CONVICTION
+    assert eased <= plain
+    unproved = judged(*words, KNOWN[0]).points.get(Verdict.PHISHING, 0)
+    assert unproved == plain
+
+
+@pytest.mark.parametrize("hard", ["html.credential-form", "urls.mailing-kit", "urls.userinfo", "pictures.qr-stranger"])
+def test_a_known_domain_eases_no_links_and_forms(hard: str) -> None:
+    assert judged(hard, *KNOWN).points[Verdict.PHISHING] >= judged(hard, KNOWN[1]).points[Verdict.PHISHING]
