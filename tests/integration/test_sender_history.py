@@ -109,7 +109,7 @@ async def test_a_young_history_reports_no_first_contact(store: SenderStore) -> N
 async def test_an_established_history_reports_first_contacts_and_known_senders(store: SenderStore) -> None:
     await count_messages(store, ADA, 3, KNOWN_AGE)
     assert await names(store, "new@north.example") == ["relationship.first-contact"]
-    assert await names(store, ADA) == ["relationship.known-sender"]
+    assert await names(store, ADA) == ["relationship.known-sender", "relationship.new-to-recipient"]
 
 
 async def test_a_sender_of_a_few_days_is_not_known(store: SenderStore) -> None:

@@ -2,18 +2,12 @@
 
 import pytest
 
-from mailwarden.model.evidence import Fact
 from mailwarden.model.outcome import Judgement, Verdict
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import CONVICTION
 from tests.unit.policy.conftest import evidence, finished
 from tests.unit.policy.test_judge import SHIPPED
 
-FACTS: dict[str, Fact] = {
-    "domain": "northbrldge.example",
-    "address": "robin@northbrldge.example",
-    "whom": "a colleague",
-}
 RELATIONS = sorted(
     {name for rule in SHIPPED.rules for name in rule.when if name.startswith("relationship.")}
     - {"relationship.known-sender", "relationship.known-domain"}
@@ -23,7 +17,7 @@ KNOWN = ("relationship.known-domain", "authentication.aligned")
 
 
 def judged(*names: str) -> Judgement:
-    return judge(evidence(finished("relationship", *names)), SHIPPED)
+    return judge(evidence(finished(*names)), SHIPPED)
 
 
 @pytest.mark.parametrize("name", RELATIONS)
