@@ -9,7 +9,7 @@ from tests.unit.policy.conftest import evidence, finished
 from tests.unit.policy.test_judge import SHIPPED
 
 RELATIONS = sorted(
-    {name for rule in SHIPPED.rules for name in rule.when if name.startswith("relationship.")}
+    {name for rule in SHIPPED.rules for name in rule.needs if name.startswith("relationship.")}
     - {"relationship.known-sender", "relationship.known-domain"}
 )
 IMITATION = ("relationship.lookalike-domain", "relationship.imitation", "relationship.new-domain")
