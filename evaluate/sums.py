@@ -57,7 +57,8 @@ class Message(Struct, frozen=True):
 
     @property
     def rules(self) -> frozenset[int]:
-        return frozenset(term.rule for term in (*self.terms, *self.restraints, *self.joining))
+        terms = (term.rule for term in (*self.terms, *self.joining))
+        return frozenset((*terms, *(restraint.rule for restraint in self.restraints)))
 
     def sums(self, weights: Weights) -> tuple[int, int]:
         """Return the points of the strongest verdict that quarantines, and those of all threats together."""

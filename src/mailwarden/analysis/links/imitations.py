@@ -7,7 +7,8 @@ from functools import cache, lru_cache
 
 from mailwarden.analysis.links.brands import is_imitation
 from mailwarden.analysis.links.popular import TOP_NAMES, Band, band_of
-from mailwarden.lists.impersonation import Lookalikes, label_of
+from mailwarden.lists.impersonation import Lookalikes
+from mailwarden.message.lookalikes import label_of
 
 
 @cache
