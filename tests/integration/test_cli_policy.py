@@ -123,7 +123,7 @@ def test_samples_are_judged_without_engines_one_line_each(tmp_path: Path, capsys
     assert main(["policy", "test", str(tmp_path)]) == 1
     assert capsys.readouterr().out.splitlines() == [
         "ok    lunch.eml  clean/deliver",
-        "FAIL  wrong.eml  clean/deliver: verdict clean, not spam; without url.x (tags: -)",
+        "FAIL  wrong.eml  clean/deliver: verdict clean, not spam; without url.x (tags: sender.unknown-domain)",
         "2 samples, 1 not as expected.",
     ]
     (tmp_path / "wrong.yml").write_text("verdict: clean\nrefuse: [policy.warn]\n")
