@@ -2,11 +2,25 @@
 
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 
 import pytest
 
 from mailwarden.errors import ConfigurationError
-from mailwarden.telemetry.tracing import NO_TRACING, open_tracing
+from mailwarden.telemetry.tracing import NO_TRACING, Tracing, open_tracing
+
+NOBODY = "http://127.0.0.1:1/v1/traces"
+
+
+@pytest.fixture
+def tracing() -> Iterator[Tracing]:
+    """Return a sender that nobody answers. Its thread would go on in other tests and try again."""
+    before = set(threading.enumerate())
+    opened = open_tracing("guard", NOBODY, 1.0)
+    yield opened
+    opened.close()
+    assert not set(threading.enumerate()) - before
 
 
 def test_without_an_endpoint_nothing_is_recorded():
@@ -27,11 +41,10 @@ def test_without_an_endpoint_no_process_imports_the_library():
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(ConfigurationError, match=r"tracing\.endpoint: .* Install mailwarden\[tracing\]"):
-        open_tracing("guard", "http://127.0.0.1:1/v1/traces", 1.0)
+        open_tracing("guard", NOBODY, 1.0)
 
 
-def test_a_traceparent_continues_the_trace_and_noise_starts_another():
-    tracing = open_tracing("guard", "http://127.0.0.1:1/v1/traces", 1.0)
+def test_a_traceparent_continues_the_trace_and_noise_starts_another(tracing):
     trace = "0af7651916cd43dd8448eb211c80319c"
     with tracing.span("receive", parent=f"00-{trace}-b7ad6b7169203331-01") as outer:
         assert outer.traceparent.split("-")[1] == trace
@@ -41,7 +54,6 @@ def test_a_traceparent_continues_the_trace_and_noise_starts_another():
         assert other.traceparent.split("-")[1] != trace
 
 
-def test_guard_does_not_record_what_abby_did_not_choose():
-    tracing = open_tracing("guard", "http://127.0.0.1:1/v1/traces", 1.0)
+def test_guard_does_not_record_what_abby_did_not_choose(tracing):
     with tracing.span("receive", parent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00") as span:
         assert span.traceparent.endswith("-00")
