@@ -31,7 +31,7 @@ from rig.signatures import REALISTIC
 CONCURRENCY = 20
 OURS = "mailwarden"
 RSPAMD, SPAMD = "rspamd", "spamd"
-MISSING = "spamd is not installed: run `apt-get install spamassassin spamd`, or call with --without-spamd"
+MISSING = "spamd is not installed: run `apt-get install spamassassin spamd spamc`, or call with --without-spamd"
 
 
 class Message(NamedTuple):
