@@ -21,7 +21,7 @@ from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
 
 MESSAGES = sorted(Path(__file__).parent.glob("*.eml"))
-KNOWN_HERE = "domains.known-here"  # the deployment has had good mail of these domains for weeks
+KNOWN_HERE = "relationship.known-domain"  # the tenant has had good mail of these domains for weeks
 PROVED = (
     "authentication.aligned",
     "authentication.spf-pass",

@@ -222,7 +222,7 @@ def test_a_proof_eases_nothing_for_a_domain_that_is_not_known():
     assert not [each for each in reasons if each.weight < 0 and each.verdict is not Verdict.BULK]
 
 
-@pytest.mark.parametrize("proof", ["domains.sender-popular", "domains.known-here", "relationship.known-sender"])
+@pytest.mark.parametrize("proof", ["domains.sender-popular", "relationship.known-domain", "relationship.known-sender"])
 def test_words_of_an_established_sender_weigh_little(proof):
     judgement = said(*(word for word in WORDS if word.startswith(("lures", "fraud"))), proof, "authentication.aligned")
     assert judgement.points[Verdict.PHISHING] <= 25
@@ -237,7 +237,7 @@ def test_an_unknown_domain_does_not_earn_bulk():
     form = ("newsletter.one-click", "newsletter.leave-link", "newsletter.layout")
     assert said(*form, "domains.sender-popular").verdict is Verdict.BULK
     assert said(*form, "domains.sender-unknown").verdict is Verdict.CLEAN
-    assert said(*form, "domains.sender-unknown", "domains.known-here").verdict is Verdict.BULK
+    assert said(*form, "domains.sender-unknown", "relationship.known-domain").verdict is Verdict.BULK
 
 
 @pytest.mark.parametrize("each", RESTRAINTS, ids=lambda each: each.id)
