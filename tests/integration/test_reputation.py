@@ -1,5 +1,6 @@
 """A feed of domain reputation, served by a real name server: listings are found, and a failure says nothing."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,25 @@ async def test_a_feed_that_refuses_says_nothing(server: str, asked: Known):
     assert (report.status, report.findings) == (Status.FAILED, ())
     assert report.failure is not None
     assert "refuses" in report.failure.sentence
+
+
+async def test_a_listing_counts_beside_names_that_the_feed_refuses(server: str):
+    report = await ask(server, known("x@stolen.example", "refused.example"))
+    assert (report.status, [each.name for each in report.findings]) == (Status.FAILED, ["reputation.phishing"])
+
+
+async def test_a_listing_counts_beside_names_that_answer_late(server: str, monkeypatch: pytest.MonkeyPatch):
+    asked = engine(server, timeout=500)
+    answer = asked._addresses_of
+
+    async def some_late(domain: str) -> tuple[str, ...]:
+        if domain.startswith("late"):
+            await asyncio.sleep(60)
+        return await answer(domain)
+
+    monkeypatch.setattr(asked, "_addresses_of", some_late)
+    report = await asked.confirm(known("x@late1.example", "late2.example", "stolen.example"), time.monotonic() + 30)
+    assert (report.status, [each.name for each in report.findings]) == (Status.FAILED, ["reputation.phishing"])
 
 
 async def test_a_feed_that_does_not_answer_says_nothing():

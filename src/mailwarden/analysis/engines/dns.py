@@ -12,7 +12,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from ipaddress import ip_address
 from typing import Annotated, ClassVar
@@ -83,9 +83,7 @@ class DnsSettings(EngineSettings, frozen=True, tag=NAME):
     ] = ROOT
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
-        for server in self.servers:
-            if not is_server(server):
-                yield "servers", f"`{server}` must be an IP address, with `:port` where it is not 53"
+        yield from server_mistakes(self.servers)
 
 
 class DnsEngine(ConfirmingEngine[DnsSettings]):
@@ -333,6 +331,13 @@ def split_server(server: str) -> tuple[str, int]:
         return (host, int(port[1:] or 53)) if closed else (server, 53)
     host, colon, port = server.partition(":")
     return (host, int(port)) if colon and ":" not in port else (server, 53)
+
+
+def server_mistakes(servers: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the setting and the mistake for each text that is no name server."""
+    for server in servers:
+        if not is_server(server):
+            yield "servers", f"`{server}` must be an IP address, with `:port` where it is not 53"
 
 
 def is_server(text: str) -> bool:

@@ -8,19 +8,19 @@ import asyncio
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
 from mailwarden.analysis.analyzer import EngineFailed, Known
-from mailwarden.analysis.engines.dns import DnsEngine, DnsSettings, Outcome, is_server
+from mailwarden.analysis.engines.dns import DnsEngine, DnsSettings, Outcome, server_mistakes
 from mailwarden.analysis.engines.engine import ConfirmingEngine, EngineInfo, EngineSettings, Milliseconds
 from mailwarden.analysis.links.popular import Band, band_of
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.limits import SHOWN
-from mailwarden.message.urls import normalize_host, registrable_domain
+from mailwarden.message.urls import written_domain
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.place import WHOLE_MESSAGE, Place, area
@@ -65,9 +65,7 @@ class ReputationSettings(EngineSettings, frozen=True, tag=NAME):
     def mistakes(self) -> Iterator[tuple[str, str]]:
         if not _ZONE.fullmatch(self.zone):
             yield "zone", f"`{self.zone}` must be a DNS name such as `dbl.example`"
-        for server in self.servers:
-            if not is_server(server):
-                yield "servers", f"`{server}` must be an IP address, with `:port` where it is not 53"
+        yield from server_mistakes(self.servers)
 
 
 class ReputationEngine(ConfirmingEngine[ReputationSettings]):
@@ -92,19 +90,34 @@ class ReputationEngine(ConfirmingEngine[ReputationSettings]):
         return EngineInfo(f"zone {self._settings.zone}", self._settings.zone)
 
     async def confirm(self, known: Known, until: float) -> Report:
-        """Report what the zone says about the domains of a message."""
+        """Report what the zone says about the domains of a message; answers count even where others fail.
+
+        Security: names that answer late, or never, must not hide a listed one beside them.
+        """
         started = time.monotonic()
+        seconds = max(0.0, min(until - started, self._settings.timeout / 1000))
         domains = domains_of(known)
+        lookups = [asyncio.ensure_future(self._addresses_of(domain)) for domain in domains]
         try:
-            async with asyncio.timeout(max(0.0, min(until - started, self._settings.timeout / 1000))):
-                answers = await asyncio.gather(*map(self._addresses_of, domains))
-        except (TimeoutError, EngineFailed) as error:
-            sentence = error.sentence if isinstance(error, EngineFailed) else "The domain feed took too long."
-            failure = Failure(self.name, FailureKind.TIMEOUT, sentence)
-            return self._report(started, (), failure)
-        pairs = zip(domains.items(), answers, strict=True)
-        found = tuple(each for (domain, place), listed in pairs for each in self._findings(domain, place, listed))
-        return self._report(started, found)
+            if lookups:
+                await asyncio.wait(lookups, timeout=seconds)
+        finally:
+            late = [each for each in lookups if each.cancel()]
+        errors = [each.exception() for each in lookups if each not in late]
+        found = tuple(
+            finding
+            for (domain, place), each in zip(domains.items(), lookups, strict=True)
+            if each not in late and each.exception() is None
+            for finding in self._findings(domain, place, each.result())
+        )
+        return self._report(started, found, self._failure(late, errors))
+
+    def _failure(self, late: Sequence[object], errors: Sequence[BaseException | None]) -> Failure | None:
+        for error in filter(None, errors):
+            if not isinstance(error, EngineFailed):
+                raise error
+            return Failure(self.name, FailureKind.TIMEOUT, error.sentence)
+        return Failure(self.name, FailureKind.TIMEOUT, "The domain feed took too long.") if late else None
 
     def _findings(self, domain: str, place: Place, listed: tuple[str, ...]) -> Iterator[Finding]:
         codes = self._settings.codes
@@ -145,7 +158,7 @@ def domains_of(known: Known) -> dict[str, Place]:
     ]
     found: dict[str, Place] = {}
     for host, place in hosts:
-        domain = registrable_domain(normalize_host(host)) if host else ""
+        domain = written_domain(host)
         if domain and domain not in found and domain not in free_mail_domains() and band_of(domain) is not Band.TOP:
             found[domain] = place
         if len(found) >= MAX_DOMAINS:
