@@ -12,8 +12,7 @@ from msgspec import Struct
 
 from evaluate.scores import share_above, threshold_at
 from evaluate.shipped import Share, attacks_of, ham_of
-from evaluate.sums import Source
-from evaluate.trial import Judged
+from evaluate.trial import Judged, Source
 
 FOLDS = 8  # sources are left out in so many groups
 ALLOWED = 0.005  # good mail that may be held
@@ -126,10 +125,10 @@ def left_out_scores(judged: Sequence[Judged], train: Trainer) -> list[float]:
     bad = [one.sample.is_attack for one in judged]
     scores = [0.0] * len(judged)
     for fold in _folds(judged):
-        inside = [place for place, one in enumerate(judged) if _source(one) not in fold]
+        inside = [place for place, one in enumerate(judged) if one.source not in fold]
         model = train([rows[place] for place in inside], [bad[place] for place in inside])
         for place, one in enumerate(judged):
-            if _source(one) in fold:
+            if one.source in fold:
                 scores[place] = model(rows[place])
     return scores
 
@@ -138,15 +137,11 @@ def _folds(judged: Sequence[Judged]) -> list[frozenset[Source]]:
     """Divide the sources into groups of similar size, the largest source first."""
     sizes: dict[Source, int] = defaultdict(int)
     for one in judged:
-        sizes[_source(one)] += 1
+        sizes[one.source] += 1
     folds: list[set[Source]] = [set() for _ in range(min(FOLDS, len(sizes)))]
     for source in sorted(sizes, key=lambda each: (-sizes[each], each)):
         min(folds, key=lambda fold: sum(sizes[each] for each in fold)).add(source)
     return [frozenset(fold) for fold in folds]
-
-
-def _source(one: Judged) -> Source:
-    return one.sample.corpus, one.sample.origin
 
 
 def baseline_table(judged: Sequence[Judged], sums: dict[str, Sequence[float]]) -> Iterator[str]:

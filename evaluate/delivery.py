@@ -12,7 +12,8 @@ from email.utils import formatdate, parsedate_to_datetime
 from dkim import DKIMException
 from msgspec import Struct
 
-from mailwarden.message.urls import normalize_host, registrable_domain
+from mailwarden.message.addresses import organisation_of
+from mailwarden.message.urls import normalize_host
 from mailwarden.model.envelope import domain_of
 from rig.dns import DkimKey, record_line
 from rig.zones import SELECTOR
@@ -123,9 +124,9 @@ class Authentication:
         found += [
             record_line(f"{SELECTOR}._domainkey.{each}", "TXT", self._key.record) for each in sorted(self._signers)
         ]
-        forged = {_organisation(each) for each in self._forged}
-        for domain in sorted({each for author in self._policies for each in (author, _organisation(author))}):
-            policy = "quarantine" if _organisation(domain) in forged else "none"
+        forged = {organisation_of(each) for each in self._forged}
+        for domain in sorted({each for author in self._policies for each in (author, organisation_of(author))}):
+            policy = "quarantine" if organisation_of(domain) in forged else "none"
             found.append(record_line(f"_dmarc.{domain}", "TXT", f"v=DMARC1; p={policy}"))
         return found
 
@@ -187,7 +188,7 @@ def _client_domain(auth: str, author: str, envelope: str) -> str:
     """Return the domain whose SPF record allows the client, or ""; the null sender has that of its HELO name."""
     if auth in _SPF:
         return envelope or author
-    if auth == DKIM_OTHER and envelope and _organisation(envelope) != _organisation(author):
+    if auth == DKIM_OTHER and envelope and organisation_of(envelope) != organisation_of(author):
         return envelope
     return ""
 
@@ -196,12 +197,8 @@ def _signer(auth: str, author: str, envelope: str) -> str:
     if auth in _SIGNED:
         return author
     if auth == DKIM_OTHER:
-        return envelope if envelope and _organisation(envelope) != _organisation(author) else SERVICE
+        return envelope if envelope and organisation_of(envelope) != organisation_of(author) else SERVICE
     return ""
-
-
-def _organisation(domain: str) -> str:
-    return registrable_domain(domain) or domain
 
 
 def _address(number: int) -> str:

@@ -9,7 +9,8 @@ from math import exp, log, sqrt
 
 from msgspec import Struct
 
-from evaluate.sums import Message, Source, Weights
+from evaluate.sums import Message, Weights
+from evaluate.trial import Source
 from evaluate.weights import Range
 from mailwarden.policy.rules import CONVICTION, SUSPICION
 

@@ -19,9 +19,9 @@ from evaluate.baselines import baseline_table
 from evaluate.corpus import Corpus, Split
 from evaluate.descent import Contribution, contributions, fit_weights
 from evaluate.records import Run, Scanned, newest
-from evaluate.shipped import LeftOut, attacks_of, counted, ham_of, held, left_out_lines, suspicious
-from evaluate.sums import Message, Source, Weights, messages_of
-from evaluate.trial import Judged, try_all
+from evaluate.shipped import LeftOut, attacks_of, compare_sources, counted, ham_of, held, left_out_lines, suspicious
+from evaluate.sums import Message, Weights, messages_of
+from evaluate.trial import Judged, Source, try_all
 from evaluate.weights import Range, free_rules, write_weights
 from mailwarden.policy.rules import FOLDER, Policy, load_policy, reweigh
 
@@ -99,16 +99,14 @@ def _fit_one(left_out: Source | None, only: frozenset[int] | None) -> Weights:
 
 def leave_out(work: Work, without: Mapping[Source, Weights]) -> tuple[list[LeftOut], list[LeftOut], list[Judged]]:
     """Judge each source by the weights that were fitted without it; return sources of ham, of attacks, and all mail."""
-    ham: list[LeftOut] = []
-    attacks: list[LeftOut] = []
     everything: list[Judged] = []
-    for source, weights in without.items():
-        own = [one for one in work.judged if (one.sample.corpus, one.sample.origin) == source]
-        again = work.judge(own, weights)
-        everything += again
-        for found, choose in ((ham, ham_of), (attacks, attacks_of)):
-            if choose(own):
-                found.append(LeftOut(" ".join(source), held(choose(own)), held(choose(again))))
+
+    def judge_again(source: Source, own: Sequence[Judged]) -> Sequence[Judged]:
+        again = work.judge(own, without[source])
+        everything.extend(again)
+        return again
+
+    ham, attacks = compare_sources(work.judged, judge_again)
     return ham, attacks, everything
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from evaluate.corpus import CLASSES, MALFORMED
 from evaluate.scores import share_above, threshold_at
-from evaluate.trial import Judged, try_all
+from evaluate.trial import Judged, Source, try_all
 from mailwarden.model.outcome import Verdict
 from mailwarden.policy.rules import Policy
 
@@ -136,17 +136,28 @@ def leave_sources_out(judged: Sequence[Judged], fit: Fit | None = None) -> tuple
     Without `fit` no weight was fitted, and both figures are those of the shipped policy.
     """
     some = counted(judged)
+
+    def judge_again(source: Source, own: Sequence[Judged]) -> Sequence[Judged]:
+        if fit is None:
+            return own
+        policy = fit([one for one in some if one.source != source])
+        return try_all([one.scanned for one in own], policy)
+
+    return compare_sources(some, judge_again)
+
+
+def compare_sources(
+    judged: Sequence[Judged], judge_again: Callable[[Source, Sequence[Judged]], Sequence[Judged]]
+) -> tuple[list[LeftOut], list[LeftOut]]:
+    """Compare each source as shipped with how it is judged again; return the sources of ham and those of attacks."""
     ham: list[LeftOut] = []
     attacks: list[LeftOut] = []
-    for source in sorted({(one.sample.corpus, one.sample.origin) for one in some}):
-        own = [one for one in some if (one.sample.corpus, one.sample.origin) == source]
-        again = own
-        if fit is not None:
-            policy = fit([one for one in some if (one.sample.corpus, one.sample.origin) != source])
-            again = try_all([one.scanned for one in own], policy)
+    for source in sorted({one.source for one in judged}):
+        own = [one for one in judged if one.source == source]
+        again = judge_again(source, own)
         for found, choose in ((ham, ham_of), (attacks, attacks_of)):
             if choose(own):
-                found.append(LeftOut(f"{source[0]} {source[1]}", held(choose(own)), held(choose(again))))
+                found.append(LeftOut(" ".join(source), held(choose(own)), held(choose(again))))
     return ham, attacks
 
 

@@ -12,13 +12,12 @@ from operator import itemgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evaluate.trial import Judged
+from evaluate.trial import Judged, Source
 from mailwarden.model.outcome import Reason, Verdict
 from mailwarden.policy.judge import CONVICTIONS, LEADING, THREATS, judge
 from mailwarden.policy.rules import CONVICTION, Policy, Rule, make_policy
 
 Weights = list[int]  # by the position of each rule in the policy
-Source = tuple[str, str]  # corpus and collection
 
 _VERDICTS = tuple(dict.fromkeys((*CONVICTIONS, *THREATS)))
 _PLACES = {verdict: place for place, verdict in enumerate(_VERDICTS)}
@@ -136,7 +135,7 @@ def _message(one: Judged, reasons: Sequence[Reason], rules: Sequence[Rule], plac
     ]
     joining = tuple(Term(place, _verdict(rule), 1, rule.cap) for place, rule in found.items() if rule.joins_leading)
     return Message(
-        (one.sample.corpus, one.sample.origin),
+        one.source,
         one.sample.is_ham,
         one.judgement.forces_quarantine,
         terms,

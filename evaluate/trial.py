@@ -20,6 +20,9 @@ BALANCED = Assignment(UUID(int=0), AssignedBy.REQUEST)
 HELD = (Decision.QUARANTINE, Decision.BOUNCE, Decision.DROP)
 
 
+Source = tuple[str, str]  # corpus and collection
+
+
 class Judged(Struct, frozen=True):
     """A message with its judgement."""
 
@@ -31,6 +34,10 @@ class Judged(Struct, frozen=True):
     @property
     def sample(self) -> Sample:
         return self.scanned.sample
+
+    @property
+    def source(self) -> Source:
+        return self.sample.corpus, self.sample.origin
 
     @property
     def held(self) -> bool:

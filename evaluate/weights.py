@@ -7,7 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from evaluate.sums import Message, Source
+from evaluate.sums import Message
+from evaluate.trial import Source
 from mailwarden.model.outcome import Verdict
 from mailwarden.policy.rules import CONVICTION, Rule, bounds_of
 
