@@ -21,7 +21,6 @@ from mailwarden.errors import (
     ShuttingDown,
 )
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup
@@ -32,6 +31,7 @@ from mailwarden.telemetry.metrics import Metrics
 from mailwarden.wire.guard import AnalyzerDone
 from rig.stand_in_guard import abby_context, make_stand_in_certificates, stand_in_guard
 from tests.samples.finished import finished_request
+from tests.samples.guard_behaviour import FIRST, fail, finish
 from tests.waiting import eventually
 
 RAW = b"Subject: x\r\n\r\nhello\r\n"
@@ -46,24 +46,8 @@ PARAMETERS = (
 )
 HEAD = b'--b\r\nContent-Disposition: form-data; name="parameters"\r\nContent-Type: application/json\r\n\r\n'
 MIDDLE = b'\r\n--b\r\nContent-Disposition: form-data; name="email"\r\n\r\n'
-FIRST = Report("structure", True, Status.FINISHED, 0.5, (Finding("structure.ambiguous"),))
 WAYS = ("in_process", "https", "frames")
 CONNECTED = ("https", "frames")
-
-
-async def finish(request, observe):
-    observe(FIRST)
-    return finished_request(ggrid=request.ggrid)
-
-
-def fail(error, *reports):
-    async def analyze(request, observe):
-        for report in reports:
-            observe(report)
-        await asyncio.sleep(0)
-        raise error
-
-    return analyze
 
 
 @pytest.fixture(scope="module")

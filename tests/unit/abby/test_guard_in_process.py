@@ -22,7 +22,6 @@ from mailwarden.errors import (
     ShuttingDown,
 )
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
@@ -32,12 +31,12 @@ from mailwarden.serving.uploads import Keep, Upload
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.wire.guard import AnalyzerDone, GuardStatus
 from tests.samples.finished import finished_request
+from tests.samples.guard_behaviour import FIRST, fail, finish
 
 RAW = b"Subject: x\r\n\r\nhello\r\n"
 PARAMETERS = b'{"borderMtaData":{"envelopeFrom":"","envelopeRecipients":["b@acme.example"]}}'
 ENVELOPE = Envelope("", ("b@acme.example",))
 GROUPS = (RecipientGroup(Assignment(UUID(int=1), AssignedBy.DOMAINS), ENVELOPE.recipients),)
-FIRST = Report("structure", True, Status.FINISHED, 0.5, (Finding("structure.ambiguous"),))
 
 
 class StandIn:
@@ -56,21 +55,6 @@ class StandIn:
     async def scan(self, scan, observe):
         self.scans.append(scan)
         return await self.behave(scan, observe)
-
-
-async def finish(scan, observe):
-    observe(FIRST)
-    return finished_request(ggrid=scan.ggrid)
-
-
-def fail(error, *reports):
-    async def behave(scan, observe):
-        for report in reports:
-            observe(report)
-        await asyncio.sleep(0)
-        raise error
-
-    return behave
 
 
 async def hang(scan, observe):
