@@ -98,11 +98,9 @@ def _fitted(grey: Image.Image) -> Image.Image:
 
 def _shown_length(view: "View") -> int:
     """Return how much a person reads beside the pictures; hidden text does not count, and could hide the picture."""
-    documents = [page.document for page in view.pages if not page.attached]
-    hidden = sum(document.gone_text + document.tiny_text + document.pale_text for document in documents)
     text = " ".join(view.own_text[: 20 * LITTLE_TEXT].split())  # not inspection: a long beginning is a long text
     wide = sum(_WIDE[0] <= character <= _WIDE[1] for character in text[:LITTLE_TEXT])  # not inspection: as above
-    return max(0, len(text) - hidden) + 2 * wide
+    return max(0, len(text) - view.unseen) + 2 * wide
 
 
 def _is_shown(view: "View", place: Place, beside: int) -> bool:

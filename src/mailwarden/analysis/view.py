@@ -184,6 +184,11 @@ class View:
         return (*self._own_pages, *self._read_pages(self.renderings[len(self.own_renderings) :]))
 
     @cached_property
+    def unseen(self) -> int:
+        """How many characters of the body's pages are not shown, too small or white."""
+        return sum(page.document.unseen for page in self.pages if not page.attached)
+
+    @cached_property
     def _own_pages(self) -> tuple[Page, ...]:
         return tuple(self._read_pages(self.own_renderings))
 

@@ -16,8 +16,8 @@ from unicodedata import category
 from msgspec import Struct
 
 from mailwarden.history.store import ContactStats
+from mailwarden.message.addresses import organisation_of
 from mailwarden.message.lookalikes import label_of, one_edit, skeleton
-from mailwarden.message.urls import normalize_host, registrable_domain
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import Fact, Finding
 from mailwarden.model.place import area
@@ -63,42 +63,42 @@ class Relation(Struct, frozen=True):
 
 def relation_of(summary: MessageSummary, recipients: Sequence[str], *, free_mailbox: bool) -> Relation:
     """Return the relation of a message."""
-    provider, reply = _organisation(summary.from_address), summary.reply_to.lower()[:FACT]
+    provider, reply = organisation_of(domain_of(summary.from_address)), summary.reply_to.lower()[:FACT]
     return Relation(
         address=summary.from_address.lower(),
         domain="" if free_mailbox else provider,
         provider=provider,
         name=_folded(summary.from_name),
-        reply=reply if _organisation(reply) not in ("", provider) else "",
-        own=tuple(sorted({_organisation(each) for each in recipients} - {""})),
+        reply=reply if organisation_of(domain_of(reply)) not in ("", provider) else "",
+        own=tuple(sorted({organisation_of(domain_of(each)) for each in recipients} - {""})),
     )
 
 
 def relations_to_store(relation: Relation) -> Iterator[str]:
     """Yield the relations that a good message proves."""
-    yield MEMORY
-    if relation.domain:
-        yield _domain(relation.domain)
-        yield from _forms(label_of(relation.domain))
+    yield from _relations(relation)
     if relation.name and relation.provider:
-        yield _named(relation.name, relation.provider)
         yield _bucket(relation.name, _bucket_of(relation.provider))
         if relation.colleague:
             yield _colleague(relation.name)
-    if relation.reply:
-        yield _answered(relation.address, relation.reply)
 
 
 def relations_to_look_up(relation: Relation) -> Iterator[str]:
     """Yield the relations that `findings_of` compares a message with."""
+    yield from _relations(relation)
+    if relation.name and relation.provider:
+        yield _colleague(relation.name)
+        yield from (_bucket(relation.name, number) for number in range(BUCKETS))
+
+
+def _relations(relation: Relation) -> Iterator[str]:
+    """Yield the relations that are stored and looked up alike."""
     yield MEMORY
     if relation.domain:
         yield _domain(relation.domain)
         yield from _forms(label_of(relation.domain))
     if relation.name and relation.provider:
         yield _named(relation.name, relation.provider)
-        yield _colleague(relation.name)
-        yield from (_bucket(relation.name, number) for number in range(BUCKETS))
     if relation.reply:
         yield _answered(relation.address, relation.reply)
 
@@ -195,11 +195,6 @@ def _folded(name: str) -> str:
     shown = "".join(each for each in name[:MAX_NAME].lower() if category(each) != "Cf")
     words = sorted(map(skeleton, _WORD.findall(shown)))
     return " ".join(words) if 2 <= len(words) <= 4 and "@" not in shown else ""
-
-
-def _organisation(address: str) -> str:
-    host = normalize_host(domain_of(address))
-    return registrable_domain(host) or host
 
 
 def _domain(domain: str) -> str:

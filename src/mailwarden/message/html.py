@@ -132,6 +132,11 @@ class HtmlDocument(Struct, frozen=True):
     title: str = ""
     base: str = ""
 
+    @property
+    def unseen(self) -> int:
+        """Return how many characters are not shown, too small or white."""
+        return self.gone_text + self.tiny_text + self.pale_text
+
 
 def read_html(
     text: str,

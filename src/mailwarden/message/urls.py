@@ -195,6 +195,11 @@ def _suffixes() -> PublicSuffixList:
     return PublicSuffixList()
 
 
+def written_domain(host: str) -> str:
+    """Return the registrable domain of a host as a message writes it, or ""."""
+    return registrable_domain(normalize_host(host))
+
+
 @lru_cache(maxsize=4_096)
 def registrable_domain(host: str) -> str:
     """Return the registrable domain, such as `shop.example.co.uk` -> `example.co.uk`, or ""."""

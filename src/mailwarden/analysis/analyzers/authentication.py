@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from mailwarden.analysis.analyzer import Known, SenderChecks
 from mailwarden.message.limits import SHOWN
-from mailwarden.message.urls import normalize_host, registrable_domain
+from mailwarden.message.urls import normalize_host, written_domain
 from mailwarden.model.envelope import Envelope, domain_of
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Finding
 from mailwarden.model.place import area
@@ -78,29 +78,29 @@ def read_otherwise(known: Known, checks: SenderChecks) -> str:
     checked = checks.dmarc_domain
     # It may be the organizational domain, by another public suffix list: a parent domain is the same domain.
     is_parent = f".{normalize_host(seen)}".endswith(f".{normalize_host(checked)}")
-    if checked and not is_parent and _organisation(checked) != _organisation(seen):
+    if checked and not is_parent and written_domain(checked) != written_domain(seen):
         return "the check of DMARC and the reader see different domains in the From field"
     if seen and checks.from_missing:
         return "the check of DMARC sees no From field"
     if checks.read_as is not None:
         read_from, read_envelope = map(domain_of, checks.read_as)
-        if seen and _organisation(read_from) != _organisation(seen):
+        if seen and written_domain(read_from) != written_domain(seen):
             return "the engine and the reader see different domains in the From field"
-        if _organisation(read_envelope) != _organisation(envelope):
+        if written_domain(read_envelope) != written_domain(envelope):
             return "the engine and the reader see different domains in the envelope sender"
-    if checks.read_as_equal and envelope and _organisation(envelope) != _organisation(seen):
+    if checks.read_as_equal and envelope and written_domain(envelope) != written_domain(seen):
         return "the engine takes the From field and the envelope sender for the same address"
     return ""
 
 
 def authenticated_by(envelope: Envelope, seen: str, checks: SenderChecks) -> str:
     """Return what authenticates the domain in From, or "" where nothing does."""
-    organisation = _organisation(seen)
+    organisation = written_domain(seen)
     if not organisation or checks.several_senders:
         return ""
-    if any(_organisation(domain) == organisation for domain in checks.signed_by):
+    if any(written_domain(domain) == organisation for domain in checks.signed_by):
         return "DKIM"
-    if checks.spf == "pass" and _organisation(spf_domain(envelope)) == organisation:
+    if checks.spf == "pass" and written_domain(spf_domain(envelope)) == organisation:
         return "SPF"
     return ""
 
@@ -108,10 +108,6 @@ def authenticated_by(envelope: Envelope, seen: str, checks: SenderChecks) -> str
 def spf_domain(envelope: Envelope) -> str:
     """Return the domain that SPF was asked about: the sender's, or the HELO name for the null sender."""
     return domain_of(envelope.sender) if envelope.sender else (envelope.helo or "").lower()
-
-
-def _organisation(domain: str) -> str:
-    return registrable_domain(normalize_host(domain))
 
 
 def _finding(result: str, **facts: str) -> Finding:

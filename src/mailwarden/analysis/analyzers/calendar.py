@@ -19,7 +19,7 @@ from mailwarden.analysis.text.phrases import load_books
 from mailwarden.analysis.view import View
 from mailwarden.message.addresses import Address
 from mailwarden.message.limits import SHOWN
-from mailwarden.message.urls import find_urls, host_of, normalize_host, registrable_domain
+from mailwarden.message.urls import find_urls, host_of, written_domain
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import Finding
 
@@ -70,6 +70,6 @@ def _look_at_text(text: str) -> Iterator[Finding]:
 
 def _is_stranger(organizer: Address, parties: Parties, view: View) -> bool:
     """Return whether an organizer is neither the sender, nor the envelope's sender, nor of the recipients' domains."""
-    domain = registrable_domain(normalize_host(organizer.domain))
-    sent_by = registrable_domain(normalize_host(domain_of(view.envelope.sender)))
+    domain = written_domain(organizer.domain)
+    sent_by = written_domain(domain_of(view.envelope.sender))
     return bool(domain) and domain != sent_by and domain not in parties.own

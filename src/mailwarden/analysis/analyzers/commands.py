@@ -12,7 +12,7 @@ from typing import ClassVar
 import re2
 
 from mailwarden.analysis.links.targets import parties_of
-from mailwarden.analysis.text.phrases import Matches, load_books, match_books, unseen
+from mailwarden.analysis.text.phrases import Matches, load_books, match_books
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import find_urls, host_of
@@ -69,7 +69,7 @@ class CommandsAnalyzer:
             for finding in _look(text, matches, view):
                 found.setdefault(finding.name, finding)
         yield from found.values()
-        if found and unseen(view) <= HIDDEN and len(_TALK.findall(view.folded_text)) >= TALK:
+        if found and view.unseen <= HIDDEN and len(_TALK.findall(view.folded_text)) >= TALK:
             yield Finding("commands.talk")
 
 

@@ -19,7 +19,7 @@ from mailwarden.analysis.links.targets import destination, parties_of
 from mailwarden.analysis.view import View
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.limits import SHOWN
-from mailwarden.message.urls import host_of, normalize_host, registrable_domain
+from mailwarden.message.urls import host_of, normalize_host, registrable_domain, written_domain
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import Fact, Finding
 from mailwarden.model.place import WHOLE_MESSAGE, Place, area
@@ -35,7 +35,7 @@ class DomainsAnalyzer:
     name: ClassVar[str] = "domains"
 
     def examine(self, view: View) -> Iterator[Finding]:
-        sender = _organisation(view.sender.domain)
+        sender = written_domain(view.sender.domain)
         for what, place, facts in (*_look_at_sender(view, sender), *_look_at_links(view, sender)):
             cut = {key: value[: SHOWN.fact] if isinstance(value, str) else value for key, value in facts.items()}
             yield Finding(f"domains.{what}", place, cut)
@@ -50,8 +50,8 @@ def _look_at_sender(view: View, sender: str) -> Iterator[Noticed]:
     if popular := imitated_by(sender):
         yield "sender-imitates", area("From"), {"domain": sender, "popular": popular}
     others = (
-        ("envelope-unknown", area("envelope"), _organisation(domain_of(view.envelope.sender))),
-        ("reply-unknown", area("Reply-To"), _organisation(view.reply_to.domain)),
+        ("envelope-unknown", area("envelope"), written_domain(domain_of(view.envelope.sender))),
+        ("reply-unknown", area("Reply-To"), written_domain(view.reply_to.domain)),
     )
     for what, place, domain in others:
         if domain and domain != sender and is_unknown(domain) and not same_company(sender, domain):
@@ -117,7 +117,3 @@ def _is_senders_own(host: str, domain: str) -> bool:
 def is_unknown(domain: str) -> bool:
     """Return whether no list of popular domains has a registered domain."""
     return band_of(domain) is Band.UNKNOWN and domain not in free_mail_domains()
-
-
-def _organisation(domain: str) -> str:
-    return registrable_domain(normalize_host(domain)) if domain else ""

@@ -12,10 +12,10 @@ from typing import ClassVar
 import re2
 
 from mailwarden.analysis.text.folding import fold
-from mailwarden.analysis.text.phrases import match_by_density, unseen
+from mailwarden.analysis.text.phrases import match_by_density
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
-from mailwarden.message.urls import normalize_host, registrable_domain
+from mailwarden.message.urls import written_domain
 from mailwarden.model.evidence import Finding
 
 SEVERAL = 2
@@ -54,7 +54,7 @@ class LuresAnalyzer:
 
 def _is_talk(view: View) -> bool:
     """Return whether people see that a text is about phishing: in its subject, or several times."""
-    if unseen(view) > HIDDEN:
+    if view.unseen > HIDDEN:
         return False
     named = len(_TALK.findall(view.folded_text))
     return named >= TALK or (named > 0 and bool(_TALK.search(fold(view.subject))))
@@ -62,6 +62,6 @@ def _is_talk(view: View) -> bool:
 
 def _elsewhere(view: View) -> str:
     """Return where the links lead when none of them leads to the sender's own domain, or ""."""
-    own = registrable_domain(normalize_host(view.sender.domain))
+    own = written_domain(view.sender.domain)
     domains = [link.domain or link.host for link in view.links if link.host]
     return domains[0][: SHOWN.fact] if domains and own not in domains else ""

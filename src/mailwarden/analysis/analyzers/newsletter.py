@@ -13,11 +13,10 @@ from typing import ClassVar
 import re2
 
 from mailwarden.analysis.links.hosts import HostKind, kind_of
-from mailwarden.analysis.text.phrases import unseen
 from mailwarden.analysis.view import SeenLink, View
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.limits import SHOWN
-from mailwarden.message.urls import host_of, normalize_host, registrable_domain
+from mailwarden.message.urls import host_of, registrable_domain, written_domain
 from mailwarden.model.evidence import Finding
 
 MANY_LINKS = 8
@@ -68,7 +67,7 @@ class NewsletterAnalyzer:
 def _structure(view: View) -> Iterator[Finding]:
     """Yield the features of newsletters, also if a relay removed their headers."""
     links = [link for link in view.links if link.host and not link.bare]
-    own = registrable_domain(normalize_host(view.sender.domain))
+    own = written_domain(view.sender.domain)
     way_out = [link.host for link in _ways_out(links)]
     if not way_out and (len(links) >= SOME_LINKS or view.message.header("list-unsubscribe")):
         way_out = _ways_out_of_text(view)
@@ -83,7 +82,7 @@ def _structure(view: View) -> Iterator[Finding]:
         yield Finding("newsletter.browser-link")
     if _EDITED.search(head) or _EDITED.search(view.sender.name):
         yield Finding("newsletter.edited")
-    shown = len(view.text) - unseen(view)
+    shown = len(view.text) - view.unseen
     if len(links) >= SOME_LINKS and shown >= LONG_READ:
         yield Finding("newsletter.long-read", facts={"links": len(links)})
     if len(links) >= MANY_LINKS and len(view.text) >= LENGTH:

@@ -29,7 +29,7 @@ from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.html import HtmlDocument
 from mailwarden.message.html_links import Link
 from mailwarden.message.limits import SHOWN
-from mailwarden.message.urls import host_of, normalize_host, registrable_domain
+from mailwarden.message.urls import host_of, registrable_domain, written_domain
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import Fact, Finding, Omitted
 from mailwarden.model.place import WHOLE_MESSAGE, Place
@@ -126,8 +126,8 @@ def leads_home(view: View) -> Iterator[Noticed]:
 
     It proves nothing before the sender is authenticated, which policy asks for.
     """
-    own = registrable_domain(normalize_host(view.sender.domain))
-    sending_domain = registrable_domain(normalize_host(domain_of(view.envelope.sender)))
+    own = written_domain(view.sender.domain)
+    sending_domain = written_domain(domain_of(view.envelope.sender))
     domains: set[str] = set()
     for link in view.links:
         if link.host and not (link.bare and names_file(link.host)):
@@ -204,7 +204,7 @@ def look_at_links(links: list[Link], parties: Parties) -> Iterator[Noticed]:
 
 def look_at_pictures(document: HtmlDocument, links: list[Link], parties: Parties) -> Iterator[Noticed]:
     """Yield a finding if images replace the text; hidden text does not count."""
-    hidden = document.gone_text + document.tiny_text + document.pale_text
+    hidden = document.unseen
     shown = len(document.text) - hidden
     if not document.images or shown + (0 if hidden else _dense(document.text)) >= LITTLE_TEXT:
         return

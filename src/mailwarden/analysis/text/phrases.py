@@ -285,7 +285,7 @@ def match_by_density(view: View, name: str, often: Mapping[str, int]) -> Iterato
     Long texts, and texts that only some clients show, are matched in windows, so that no text dilutes another.
     """
     found: dict[str, Finding] = {}
-    hidden = unseen(view)
+    hidden = view.unseen
     for text, matches in zip(view.folded_texts, match_books(view.folded_texts), strict=True):
         chance = max(0, len(text) - hidden) // PORTION
         hidden = 0  # it stands in the first text alone
@@ -300,9 +300,3 @@ def match_by_density(view: View, name: str, often: Mapping[str, int]) -> Iterato
 
 def _count(finding: Finding) -> int:
     return int(finding.facts["count"])
-
-
-def unseen(view: View) -> int:
-    """Return how many characters of the body's pages are not shown, too small or white."""
-    documents = (page.document for page in view.pages if not page.attached)
-    return sum(document.gone_text + document.tiny_text + document.pale_text for document in documents)

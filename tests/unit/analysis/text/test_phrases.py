@@ -22,7 +22,6 @@ from mailwarden.analysis.text.phrases import (
     match_books,
     match_by_density,
     read_phrase,
-    unseen,
 )
 from mailwarden.analysis.view import View
 from mailwarden.message.parser import parse_message
@@ -203,7 +202,7 @@ def test_repeated_phrases_match_in_a_long_text():
 def test_invisible_text_does_not_lower_the_density():
     hidden = f'<p>free spins for you</p><div style="display:none">{padded(2 * PORTION)}</div>'
     view = view_of(hidden, "html")
-    assert unseen(view) > PORTION
+    assert view.unseen > PORTION
     assert "offers.casino" in names(view)
 
 
