@@ -78,11 +78,13 @@ check "the watchdog restarts a process that hangs" eventually 90 restarted 1
 rm -r /run/systemd/system/$all.service.d
 systemctl daemon-reload
 
-check "backup" as_service mailwarden backup /tmp/package-test.tar
+check "backup" mailwarden backup /tmp/package-test.tar
+check "a backup as the user of the services is refused, with the file that it lacks" \
+    sh -c "! runuser -u mailwarden -- mailwarden backup /tmp/refused.tar 2>refused && grep -q tls/ca.key refused"
 check "a second guard: documented commands" sh -eux ./second-guard.sh
 sed -i 's|^      - "https://127.0.0.1:9785"|&\n      - "https://127.0.0.1:9786"|' /etc/mailwarden/abby/abby/abby.yml
 systemctl restart $all
-check "both guards are well" eventually 60 sh -c "runuser -u mailwarden -- mailwarden doctor | tee /dev/stderr | grep -q 'guard 127.0.0.1:9786' && runuser -u mailwarden -- mailwarden doctor"
+check "both guards are well" eventually 60 sh -c "runuser -u mailwarden -- mailwarden doctor | grep -q 'guard 127.0.0.1:9786' && runuser -u mailwarden -- mailwarden doctor"
 check "mailwarden-guard@2: cannot write to the first guard's state" cannot_write mailwarden-guard@2 /var/lib/mailwarden/x
 systemctl stop mailwarden-guard@2
 sed -i '/127.0.0.1:9786/d' /etc/mailwarden/abby/abby/abby.yml

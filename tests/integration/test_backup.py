@@ -13,6 +13,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import UUID
 
 import pytest
@@ -357,6 +358,30 @@ def test_a_further_host_is_backed_up_without_the_database(installed: Installed, 
     assert "held messages with their bytes   1" in printed
     run("restore", str(file), "--config", str(tmp_path / "restored"))
     assert asyncio.run(read_back(tmp_path / "restored", installed.url, installed.held)) == (RAW, 1)
+
+
+@pytest.mark.skipif(not ROOT, reason="the user of the services is another one than root")
+def test_a_backup_names_the_files_that_the_services_may_not_read(installed: Installed):
+    services = pwd.getpwnam("nobody")
+    with TemporaryDirectory() as name:  # pytest's own folder is closed to other users
+        folder = Path(name) / "config"
+        shutil.copytree(installed.folder, folder)
+        for path in (folder.parent, folder, *folder.rglob("*")):
+            os.chown(path, 0, services.pw_gid)
+            path.chmod(0o750 if path.is_dir() else 0o640)
+        (hidden := folder / "yara").mkdir(mode=0o700)
+        (key := folder / "tls" / "ca.key").chmod(0o600)
+        os.setegid(services.pw_gid)
+        os.seteuid(services.pw_uid)
+        try:
+            done = command("backup", "/tmp/backup.tar", "--config", str(folder))
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
+    assert done.code == 2
+    assert f"The user nobody may not read {hidden}, {key}: " in done.error
+    assert "as root" in done.error
+    assert "dumping" not in done.error
 
 
 def test_a_missing_pg_dump_names_its_package(installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -7,10 +7,11 @@ between is named in the manifest; one that arrives in between belongs to the nex
 import argparse
 import asyncio
 import os
+import pwd
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,9 +61,11 @@ def _run(options: argparse.Namespace) -> int:
     folder, file = options.config.resolve(), options.file.absolute()
     installation = read_installation(folder)
     _require_usable(file, installation)
+    paths = [*_configuration(installation)]
+    _require_readable([*paths, *installation.outside_files()])
     try:
         with _written_atomically(file) as (output, scratch):
-            manifest = asyncio.run(_write(installation, output, scratch, with_database=not options.no_database))
+            manifest = asyncio.run(_write(installation, paths, output, scratch, with_database=not options.no_database))
     except StorageUnavailable as error:
         raise unreachable(error) from None
     except OSError as error:
@@ -99,6 +102,20 @@ def _require_usable(file: Path, installation: Installation) -> None:
             raise CommandError(f"{file} is inside {folder}, which is backed up. Choose another folder.")
 
 
+def _require_readable(paths: Sequence[Path]) -> None:
+    """Name all that the caller may not read: a backup without it would not be complete."""
+    refused = [str(path) for path in paths if not os.access(path, _needed(path), effective_ids=True)]
+    if refused:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        raise CommandError(
+            f"The user {user} may not read {', '.join(refused)}: the backup would not be complete. Run it as root."
+        )
+
+
+def _needed(path: Path) -> int:
+    return os.R_OK | os.X_OK if path.is_dir() else os.R_OK
+
+
 @contextmanager
 def _written_atomically(file: Path) -> Iterator[tuple[BinaryIO, Path]]:
     """Yield a file that only its owner may read, and a folder beside it; the file gets its name if all is well."""
@@ -125,7 +142,9 @@ class _Vault(Struct, frozen=True):
     uid: UUID
 
 
-async def _write(installation: Installation, output: BinaryIO, scratch: Path, *, with_database: bool) -> Manifest:
+async def _write(
+    installation: Installation, paths: Sequence[Path], output: BinaryIO, scratch: Path, *, with_database: bool
+) -> Manifest:
     writer = ArchiveWriter(output)
     vault = await _open_vault(installation)
     snapshot: Snapshot | None = None
@@ -141,7 +160,7 @@ async def _write(installation: Installation, output: BinaryIO, scratch: Path, *,
             _report(f"database   {_megabytes(dumped.stat().st_size)}, complete")
         dumped.unlink()
     stored, missing = await _add_vault(writer, vault, snapshot, scratch)
-    owners = _add_configuration(writer, installation)
+    owners = _add_configuration(writer, installation.folder, paths)
     outside = _add_outside(writer, installation)
     manifest = Manifest(
         version=__version__,
@@ -195,12 +214,11 @@ async def _message_names(vault: _Vault, snapshot: Snapshot | None) -> list[str]:
         return sorted([blob.name async for blob in blobs if blob.name != VAULT_UID])
 
 
-def _add_configuration(writer: ArchiveWriter, installation: Installation) -> dict[str, Owner]:
-    """Add the files of the configuration folder without state and spool; return the owners of files and folders."""
-    folder = installation.folder
+def _configuration(installation: Installation) -> Iterator[Path]:
+    """Yield the folder of the configuration, its folders and its files, without state and spool."""
     apart = {path.resolve() for path in installation.folders().values()}
-    owners = {".": Owner.of(folder)}
-    for place, folders, files in os.walk(folder):
+    yield installation.folder
+    for place, folders, files in os.walk(installation.folder):
         for name in [*folders]:
             path = Path(place) / name
             if path.resolve() in apart:
@@ -208,14 +226,21 @@ def _add_configuration(writer: ArchiveWriter, installation: Installation) -> dic
             elif path.is_symlink():
                 _report(f"not included: {path} (a link to a folder)")
             else:
-                owners[path.relative_to(folder).as_posix()] = Owner.of(path)
-        for name in sorted(files):
-            path = Path(place) / name
+                yield path
+        for path in (Path(place) / name for name in sorted(files)):
             if stat.S_ISREG(path.stat().st_mode):
-                relative = path.relative_to(folder).as_posix()
-                owners[relative] = Owner.of(path)
-                with path.open("rb") as source:
-                    writer.add(CONFIGURATION + relative, source)
+                yield path
+
+
+def _add_configuration(writer: ArchiveWriter, folder: Path, paths: Sequence[Path]) -> dict[str, Owner]:
+    """Add the files of the configuration folder; return the owners of files and folders."""
+    owners: dict[str, Owner] = {}
+    for path in paths:
+        relative = path.relative_to(folder).as_posix()
+        owners[relative] = Owner.of(path)
+        if path.is_file():
+            with path.open("rb") as source:
+                writer.add(CONFIGURATION + relative, source)
     return owners
 
 
