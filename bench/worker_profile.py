@@ -10,17 +10,17 @@ import argparse
 import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import FrameType
-
-from PIL import Image
 
 from bench.messages import read_messages
 from bench.variation import Variation
 from mailwarden.analysis import picture_text
-from mailwarden.analysis.files.text_recognition import recognize
+from mailwarden.analysis.picture_text import PictureText, recognize_texts
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
+from mailwarden.analysis.view import View
+from mailwarden.model.place import Place
 
 EVERY = 0.001
 WARM_UP = 60
@@ -45,18 +45,20 @@ class Sampler:
 
 
 class Recognition:
-    """Counts the pictures that are read by text recognition, and its CPU time."""
+    """Counts the messages whose pictures are read by text recognition, and the CPU time of that."""
 
     def __init__(self) -> None:
-        self.pictures = 0
+        self.messages = 0
         self.seconds = 0.0
 
-    def recognize(self, grey: Image.Image, language: str, milliseconds: int) -> tuple[str, bool]:
+    def recognize_texts(
+        self, view: View, pictures: Iterable[tuple[bytes, str, Place]], language: str
+    ) -> list[PictureText]:
         began = time.process_time()
         try:
-            return recognize(grey, language, milliseconds)
+            return list(recognize_texts(view, pictures, language))
         finally:
-            self.pictures += 1
+            self.messages += 1
             self.seconds += time.process_time() - began
 
 
@@ -97,12 +99,12 @@ def main() -> None:
     variation = Variation(read_messages(arguments.messages)[arguments.size])
     examine_all(variation.take(WARM_UP))
     recognition = Recognition()
-    setattr(picture_text, recognize.__name__, recognition.recognize)
+    setattr(picture_text, recognize_texts.__name__, recognition.recognize_texts)
     sampler, used = sample(variation.take(arguments.count))
     print(f"{arguments.size}: {used:.0f} us of CPU a message, {sampler.samples} samples")
     spent = recognition.seconds / arguments.count * 1e6
     print(
-        f"text recognition: {recognition.pictures} pictures in {arguments.count} messages, {spent:.0f} us a message;"
+        f"text recognition: {recognition.messages} of {arguments.count} messages, {spent:.0f} us a message;"
         f" {used - spent:.0f} us without it"
     )
     for title, counts in (("alone", sampler.alone), ("with callees", sampler.with_callees)):

@@ -55,10 +55,11 @@ def read_picture_texts(view: "View") -> Iterator[PictureText]:
     sizes = [(_pixels(content), content, kind, place) for content, kind, place in found]
     large = sorted((each for each in sizes if each[0] >= LARGE), key=lambda each: -each[0])
     if large and (language := choose_language((view.subject, view.own_text, view.sender.name))):
-        yield from _read(view, (each[1:] for each in large), language)
+        yield from recognize_texts(view, (each[1:] for each in large), language)
 
 
-def _read(view: "View", pictures: Iterable[tuple[bytes, str, Place]], language: str) -> Iterator[PictureText]:
+def recognize_texts(view: "View", pictures: Iterable[tuple[bytes, str, Place]], language: str) -> Iterator[PictureText]:
+    """Yield the texts of the drawings among pictures, the largest first, within the time for recognition."""
     clock = PictureClock(view.coverage)
     until = time.process_time() + view.limits.recognition_seconds
     carrying = islice(_drawings(pictures, clock), CARRYING)  # not inspection: which pictures carry the message
