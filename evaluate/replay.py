@@ -14,9 +14,18 @@ from msgspec.structs import replace
 from evaluate.records import Scanned
 from evaluate.shipped import attacks_of, counted, ham_of, held, suspicious
 from evaluate.trial import Judged, try_all
-from mailwarden.history.relations import Relation, relation_of, relations_to_look_up, relations_to_store
-from mailwarden.history.senders import ANALYZER, FREE_MAILBOX, GOOD, KnownSender, findings_of
+from mailwarden.history.relations import Relation
+from mailwarden.history.senders import (
+    ANALYZER,
+    GOOD,
+    KnownSender,
+    findings_of,
+    relation_in,
+    relations_to_look_up,
+    relations_to_store,
+)
 from mailwarden.history.store import ContactStats
+from mailwarden.history.threads import message_to_store, messages_to_look_up
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Report, Status
 from mailwarden.policy.rules import Policy
@@ -44,7 +53,8 @@ class Memory:
         if not sender:
             return
         contacts = [("", ""), *((sender, recipient) for recipient in ("", *_recipients(record)))]
-        relations = (("", text) for text in relations_to_store(_relation(record)))
+        texts = (*relations_to_store(_relation(record)), message_to_store(record.summary) if record.summary else "")
+        relations = (("", text) for text in texts if text)
         for contact in (*contacts, *(each for each in relations if day not in self._contacts[each].days)):
             seen = self._contacts[contact]
             seen.first = seen.first if seen.messages else day
@@ -62,7 +72,9 @@ def recall(record: Scanned, memory: Memory, day: int) -> tuple[Report, ...]:
     if not sender or not recipients or record.evidence.has(AMBIGUOUS_SENDER):
         return ()
     relation = _relation(record)
-    seen = {text: memory.stats("", text, day) for text in relations_to_look_up(relation)}
+    seen = {
+        text: memory.stats("", text, day) for text in (*relations_to_look_up(relation), *messages_to_look_up(relation))
+    }
     known = KnownSender(
         tenant=memory.stats("", "", day),
         sender=memory.stats(sender, "", day),
@@ -150,8 +162,7 @@ def _sender(record: Scanned) -> str:
 
 
 def _relation(record: Scanned) -> Relation:
-    free = record.evidence.has(FREE_MAILBOX)
-    return relation_of(record.summary, _recipients(record), free_mailbox=free) if record.summary else Relation()
+    return relation_in(record.summary, _recipients(record), record.evidence) if record.summary else Relation()
 
 
 def _recipients(record: Scanned) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from mailwarden.database.pool import Database
 from mailwarden.history import open_history, senders
-from mailwarden.history.maintenance import SENDER_DAYS, Retention
-from mailwarden.history.relations import MEMORY, relation_of, relations_to_store
+from mailwarden.history.maintenance import SENDER_DAYS, THREAD_DAYS, Retention
+from mailwarden.history.relations import MEMORY
 from mailwarden.history.senders import (
     FREE_MAILBOX,
     KNOWN_AGE,
@@ -21,6 +21,8 @@ from mailwarden.history.senders import (
     SenderHistory,
     SenderHistoryReporter,
     contact_digest,
+    relation_in,
+    relations_to_store,
     sender_contacts,
 )
 from mailwarden.history.store import ContactCount, ContactRecord, ContactStats, HistoryStore, SenderStore
@@ -122,7 +124,7 @@ async def remember(store: SenderStore, request: FinishedRequest, days: int = KNO
     """Record a good message, then backdate everything of its tenant: seen on so many days, the first that long ago."""
     await SenderHistory(store).record([request])
     salt = await store.salt(ALL)
-    relation = relation_of(request.summary, request.envelope.recipients, free_mailbox=False)
+    relation = relation_in(request.summary, request.envelope.recipients, request.evidence)
     contacts = [contact_digest(salt, request.tenant, "", text) for text in relations_to_store(relation)]
     contacts += [contact_digest(salt, request.tenant, "", ""), *sender_contacts(request, salt)]
     first = today() - timedelta(days=days)
@@ -173,6 +175,71 @@ async def test_a_history_from_before_relations_reports_no_new_domain(store: Send
     """After an upgrade the senders are known, and their domains and names are not."""
     await count_messages(store, "ada@northbridge.example", 100, KNOWN_AGE)
     assert await names(store, "new@stranger.example") == ["relationship.first-contact"]
+
+
+def naming(account: str, tenant: UUID = TENANT, sender: str = "robin@northbridge.example") -> FinishedRequest:
+    request = written(sender, "Robin Weaver", tenant)
+    found = Finding("fraud.bank-account", facts={"account": account})
+    return replace(request, evidence=Evidence((Report("fraud", True, Status.FINISHED, 1.0, (found,)),)))
+
+
+async def findings_in(store: SenderStore, request: FinishedRequest) -> set[str]:
+    reporter = SenderHistoryReporter(SenderHistory(store))
+    report = await reporter.report(request.tenant, request.envelope, request.summary, request.evidence)
+    return {finding.name.removeprefix("relationship.") for finding in report.findings}
+
+
+async def test_another_account_of_a_correspondent_is_reported_to_its_tenant_only(store: SenderStore) -> None:
+    await remember(store, naming("DE44500105175407324931"))
+    assert "changed-account" in await findings_in(store, naming("NL91ABNA0417164300"))
+    assert "changed-account" not in await findings_in(store, naming("DE44500105175407324931"))
+    elsewhere = uuid4()
+    await remember(store, written("robin@northbridge.example", "Robin Weaver", elsewhere))
+    assert "changed-account" not in await findings_in(store, naming("NL91ABNA0417164300", elsewhere))
+    imitator = naming("NL91ABNA0417164300", sender="robin@northbrldge.example")
+    assert "imitation-account" in await findings_in(store, imitator)
+
+
+async def test_an_answer_is_compared_with_the_messages_of_its_tenant(store: SenderStore) -> None:
+    first = written("robin@northbridge.example", "Robin Weaver")
+    await remember(store, replace(first, summary=replace(first.summary, message_id="<1@stranger.example>")))
+    elsewhere = uuid4()
+    await remember(store, written("robin@northbridge.example", "Robin Weaver", elsewhere))
+    answers = Evidence((Report("thread", True, Status.FINISHED, 1.0, (Finding("thread.reply"),)),))
+
+    def answer(reference: str, tenant: UUID) -> FinishedRequest:
+        request = written("eve@stranger.example", "Eve Stone", tenant)
+        return replace(request, summary=replace(request.summary, references=(reference,)), evidence=answers)
+
+    assert "unknown-thread" not in await findings_in(store, answer("<1@stranger.example>", TENANT))
+    assert "unknown-thread" in await findings_in(store, answer("<2@stranger.example>", TENANT))
+    assert "unknown-thread" in await findings_in(store, answer("<1@stranger.example>", elsewhere))
+
+
+async def test_messages_of_conversations_are_deleted_after_their_time(
+    history: HistoryStore, store: SenderStore
+) -> None:
+    old, new = bytes(16), bytes(15) + b"1"
+    await store.add_messages(ALL, [(TENANT, old)], today() - timedelta(days=THREAD_DAYS + 1))
+    await store.add_messages(ALL, [(TENANT, new), (TENANT, old)], today())
+    assert await store.stats(Scope.of(uuid4()), [], [(TENANT, new)]) == {}
+    assert await Retention(history, 30).delete_threads() == 1
+    assert list(await store.stats(ALL, [], [(TENANT, old), (TENANT, new)])) == [new]
+
+
+async def test_a_guard_remembers_a_limited_number_of_messages_a_day(
+    store: SenderStore, monkeypatch: pytest.MonkeyPatch, database_url: str
+) -> None:
+    monkeypatch.setattr(senders, "MAX_MESSAGES_TODAY", 2)
+    sender_history = SenderHistory(store)
+    for number in range(4):
+        request = good()
+        await sender_history.record(
+            [replace(request, summary=replace(request.summary, message_id=f"<{number}@north.example>"))]
+        )
+    connection = await asyncpg.connect(database_url)
+    assert await connection.fetchval("SELECT count(*) FROM thread_messages") == 2
+    await connection.close()
 
 
 async def test_a_guard_stores_a_relation_once_a_day(store: SenderStore) -> None:

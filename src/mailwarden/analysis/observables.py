@@ -5,6 +5,7 @@ Values that are shown are cut to printable characters.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
@@ -44,6 +45,7 @@ _TYPES = {
     "message/rfc822": ".eml", "application/vnd.ms-outlook": ".msg", "text/calendar": ".ics", "text/vcard": ".vcf",
 }  # fmt: skip
 _SHOWN_ADDRESSES = 100
+_MESSAGE_ID = re.compile(r"<[^<>\s]{1,998}>")  # RFC 5322, section 3.6.4
 
 
 def find_observables(view: View, wanted: Iterable[Observable]) -> Observables:
@@ -193,7 +195,15 @@ def summarize(message: Message, limits: Limits = LIMITS) -> MessageSummary:
             for part in message.parts[: limits.parts]
         ),
         hops=find_hops(message),
+        references=_references(message),
     )
+
+
+def _references(message: Message) -> tuple[str, ...]:
+    """Return the messages of In-Reply-To and References: the first one, and the latest ones."""
+    fields = f"{message.header('references')} {message.header('in-reply-to')}"
+    found = tuple(dict.fromkeys(each[: SHOWN.subject] for each in _MESSAGE_ID.findall(fields)))
+    return found if len(found) <= SHOWN.references else (found[0], *found[1 - SHOWN.references :])
 
 
 def _recipients(message: Message, limits: Limits) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from mailwarden.telemetry.periodic_task import PeriodicTask
 RETENTION_INTERVAL = 3_600.0
 ROLLUP_INTERVAL = 30.0
 SENDER_DAYS = 400  # after which a sender that was not seen again is deleted
+THREAD_DAYS = 90  # after which a message is no longer remembered as a part of a conversation
 
 _ALL = Scope.deployment()
 _log = get_logger("history.maintenance")
@@ -37,6 +38,10 @@ class Retention:
         """Delete the contacts that were not seen for SENDER_DAYS; return how many."""
         return await self._store.senders.delete_unseen(_ALL, _days_ago(SENDER_DAYS))
 
+    async def delete_threads(self) -> int:
+        """Delete the messages of conversations after THREAD_DAYS; return how many."""
+        return await self._store.senders.delete_messages(_ALL, _days_ago(THREAD_DAYS))
+
     def start(self) -> None:
         self._periodic_task.start(at_once=True)
 
@@ -50,6 +55,8 @@ class Retention:
             _log.info("history_of_tenants_deleted", messages=messages)
         if contacts := await self.delete_senders():
             _log.info("sender_history_deleted", contacts=contacts)
+        if messages := await self.delete_threads():
+            _log.info("thread_messages_deleted", messages=messages)
 
 
 class Rollups:

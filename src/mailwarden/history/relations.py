@@ -1,5 +1,7 @@
 """Relations of a tenant: the domains, names and reply addresses of its correspondents, and what differs from them.
 
+Conversations and bank accounts are relations too: history/threads.py, history/bank_details.py.
+
 A relation is a text that only this module makes; history/senders.py stores it under a keyed digest with the days on
 which it was seen in good mail. A lookup therefore answers "was this seen", and never lists what was seen: names and
 domains are looked up in the forms that a similar one shares.
@@ -34,6 +36,7 @@ BUCKETS = 8  # groups that distinguish the domains of one name
 FACT = 200  # characters
 
 MEMORY = "memory"  # any message of the tenant
+IMITATION = "relationship.imitation"
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _NOTHING = ContactStats()
 _WHOM = {
@@ -55,13 +58,23 @@ class Relation(Struct, frozen=True):
     name: str = ""
     reply: str = ""  # the address for answers, if it is not at the sender's domain
     own: tuple[str, ...] = ()  # the registered domains of the recipients
+    answers: bool = False  # it presents itself as an answer
+    references: tuple[str, ...] = ()  # the messages that it answers
+    accounts: tuple[str, ...] = ()  # the bank accounts that it names
 
     @property
     def colleague(self) -> bool:
         return bool(self.domain) and self.domain in self.own
 
 
-def relation_of(summary: MessageSummary, recipients: Sequence[str], *, free_mailbox: bool) -> Relation:
+def relation_of(
+    summary: MessageSummary,
+    recipients: Sequence[str],
+    *,
+    free_mailbox: bool,
+    answers: bool = False,
+    accounts: Sequence[str] = (),
+) -> Relation:
     """Return the relation of a message."""
     provider, reply = organisation_of(domain_of(summary.from_address)), summary.reply_to.lower()[:FACT]
     return Relation(
@@ -71,6 +84,9 @@ def relation_of(summary: MessageSummary, recipients: Sequence[str], *, free_mail
         name=_folded(summary.from_name),
         reply=reply if organisation_of(domain_of(reply)) not in ("", provider) else "",
         own=tuple(sorted({organisation_of(domain_of(each)) for each in recipients} - {""})),
+        answers=answers,
+        references=summary.references if answers else (),
+        accounts=tuple(accounts),
     )
 
 

@@ -2,23 +2,23 @@
 
 It is updated after the response. A lookup has a short deadline, results are cached, and lookups pause while the store
 does not answer: an unknown history is never evidence. A known one yields `first-contact` or `known-sender`, and the
-findings of history/relations.py, which are read and written by the same statements.
+findings of history/relations.py, threads.py and bank_details.py, which are read and written by the same statements.
 """
 
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
-from itertools import islice
+from itertools import chain, islice
 from uuid import UUID
 
 from msgspec import Struct
 
 from mailwarden.crypto.mac import keyed_digest
 from mailwarden.errors import MailwardenError
-from mailwarden.history import relations
-from mailwarden.history.relations import Relation, relation_of, relations_to_look_up, relations_to_store
+from mailwarden.history import bank_details, relations, threads
+from mailwarden.history.relations import Relation, relation_of
 from mailwarden.history.store import ContactCount, ContactStats, SenderStore
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Fact, Finding, Report, Status
@@ -37,6 +37,7 @@ CACHE_SECONDS = 60.0
 MAX_CACHED = 20_000
 MAX_RECIPIENTS = 20  # of one message
 MAX_STORED_TODAY = 200_000  # relations that a guard remembers to have stored; more are stored again
+MAX_MESSAGES_TODAY = 500_000  # Message-IDs that a guard stores in a day; later ones are not remembered
 FREE_MAILBOX = "sender.free-mail"
 GOOD = frozenset({Verdict.CLEAN, Verdict.BULK})
 ANALYZER = "relationship"
@@ -78,6 +79,7 @@ class SenderHistory:
         self._running: asyncio.Task[None] | None = None
         self._paused_until = 0.0
         self._stored_today: tuple[date, set[bytes]] = (date.min, set())
+        self._messages_today: tuple[date, int] = (date.min, 0)
 
     async def lookup(
         self, tenant: UUID, sender: str, recipients: Sequence[str], relation: Relation = _NO_RELATION
@@ -111,6 +113,7 @@ class SenderHistory:
             seen = self._relations_not_stored(good, salt, day)
             await self._store.add(_ALL, [*_counts_of(good, salt, day), *seen])
             self._stored_today[1].update(each.contact for each in seen)
+            await self._store.add_messages(_ALL, self._messages_of(good, salt, day), day)
         except MailwardenError as error:
             _log.warning("sender_history_not_updated", reason=error.message, messages=len(requests))
 
@@ -138,9 +141,12 @@ class SenderHistory:
     async def _read(self, lookups: list[_Lookup]) -> dict[_Lookup, KnownSender]:
         salt = await self._read_salt()
         contacts = {lookup: _contacts_of(lookup, salt) for lookup in lookups}
-        texts = {lookup: _relations_of(lookup, salt) for lookup in lookups}
+        texts = {lookup: _digests_of(lookup, salt, relations_to_look_up) for lookup in lookups}
+        messages = {lookup: _digests_of(lookup, salt, threads.messages_to_look_up) for lookup in lookups}
         stats = await self._store.stats(
-            _ALL, [(each.tenant, one) for each in lookups for one in (*contacts[each], *texts[each])]
+            _ALL,
+            [(each.tenant, one) for each in lookups for one in (*contacts[each], *texts[each])],
+            [(each.tenant, one) for each in lookups for one in messages[each]],
         )
         found = {}
         for lookup, (tenant, sender, *rest) in contacts.items():
@@ -151,7 +157,11 @@ class SenderHistory:
                 sender=stats.get(sender, ContactStats()),
                 pair=max(of_recipients[:half]),
                 replies=max(of_recipients[half:]),
-                relations={text: stats[contact] for contact, text in texts[lookup].items() if contact in stats},
+                relations={
+                    text: stats[digest]
+                    for digest, text in chain(texts[lookup].items(), messages[lookup].items())
+                    if digest in stats
+                },
             )
         return found
 
@@ -166,6 +176,15 @@ class SenderHistory:
         }
         rows = (ContactCount(tenant, contact_digest(salt, tenant, "", text), day, 1) for tenant, text in seen)
         return [row for row in rows if row.contact not in self._stored_today[1]]
+
+    def _messages_of(self, good: Sequence[FinishedRequest], salt: bytes, day: date) -> list[tuple[UUID, bytes]]:
+        """Return the messages to remember, as many as a day may have."""
+        count = self._messages_today[1] if self._messages_today[0] == day else 0
+        texts = ((request.tenant, threads.message_to_store(request.summary)) for request in good)
+        kept = [(tenant, contact_digest(salt, tenant, "", text)) for tenant, text in texts if text]
+        kept = kept[: max(0, MAX_MESSAGES_TODAY - count)]
+        self._messages_today = day, count + len(kept)
+        return kept
 
     def _cache(self, found: dict[_Lookup, KnownSender]) -> None:
         now = time.monotonic()
@@ -210,13 +229,47 @@ def _contacts_of(lookup: _Lookup, salt: bytes) -> list[bytes]:
     ]
 
 
-def _relations_of(lookup: _Lookup, salt: bytes) -> dict[bytes, str]:
-    texts = relations_to_look_up(lookup.relation) if lookup.relation.address else ()
+def account_contacts(request: FinishedRequest, salt: bytes) -> list[bytes]:
+    """Return the digests of a message's bank accounts with its sender."""
+    relation = _relation_of(request.envelope, request.summary, request.evidence)
+    return [contact_digest(salt, request.tenant, "", text) for text in bank_details.accounts_of(relation)]
+
+
+def relations_to_store(relation: Relation) -> Iterator[str]:
+    """Yield the relations that a good message proves."""
+    yield from relations.relations_to_store(relation)
+    yield from threads.relations_to_store(relation)
+    yield from bank_details.relations_to_store(relation)
+
+
+def relations_to_look_up(relation: Relation) -> Iterator[str]:
+    """Yield the relations that a message is compared with, without the messages that it answers."""
+    yield from relations.relations_to_look_up(relation)
+    yield from threads.relations_to_look_up(relation)
+    yield from bank_details.relations_to_look_up(relation)
+
+
+def relation_in(summary: MessageSummary, recipients: Sequence[str], evidence: Evidence) -> Relation:
+    """Return the relation of a message with this evidence."""
+    found = (
+        finding.facts.get("account", "") for _, finding in evidence.findings if finding.name == bank_details.ACCOUNT
+    )
+    return relation_of(
+        summary,
+        recipients,
+        free_mailbox=evidence.has(FREE_MAILBOX),
+        answers=evidence.has(threads.REPLY),
+        accounts=tuple(dict.fromkeys(map(str, filter(None, found)))),
+    )
+
+
+def _digests_of(lookup: _Lookup, salt: bytes, texts_of: Callable[[Relation], Iterable[str]]) -> dict[bytes, str]:
+    texts = texts_of(lookup.relation) if lookup.relation.address else ()
     return {contact_digest(salt, lookup.tenant, "", text): text for text in texts}
 
 
 def _relation_of(envelope: Envelope, summary: MessageSummary, evidence: Evidence) -> Relation:
-    return relation_of(summary, _normalized(envelope.recipients), free_mailbox=evidence.has(FREE_MAILBOX))
+    return relation_in(summary, _normalized(envelope.recipients), evidence)
 
 
 def _counts_of(good: Sequence[FinishedRequest], salt: bytes, day: date) -> list[ContactCount]:
@@ -268,7 +321,12 @@ def findings_of(known: KnownSender, sender: str, relation: Relation = _NO_RELATI
         yield Finding("relationship.known-sender", area("From"), facts)
         if not known.pair.messages and not known.replies.messages:
             yield Finding("relationship.new-to-recipient", area("From"), {"address": sender[:200]})
-    yield from relations.findings_of(relation, known.relations, new_sender=new and ripe, known_sender=regular)
+    seen, stranger = known.relations, new and ripe
+    found = tuple(relations.findings_of(relation, seen, new_sender=stranger, known_sender=regular))
+    yield from found
+    imitates = any(each.name == relations.IMITATION for each in found)
+    yield from threads.findings_of(relation, seen, new_sender=stranger)
+    yield from bank_details.findings_of(relation, seen, imitates=imitates)
 
 
 def _is_known(sender: ContactStats) -> bool:

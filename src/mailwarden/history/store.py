@@ -173,11 +173,16 @@ class SenderStore(Protocol):
     async def salt(self, scope: Scope) -> bytes:
         """Return the key of this deployment's digests."""
 
-    async def stats(self, scope: Scope, contacts: Sequence[tuple[UUID, bytes]]) -> Mapping[bytes, ContactStats]:
-        """Return the stats of these contacts of tenants; a contact that was never seen is missing."""
+    async def stats(
+        self, scope: Scope, contacts: Sequence[tuple[UUID, bytes]], messages: Sequence[tuple[UUID, bytes]] = ()
+    ) -> Mapping[bytes, ContactStats]:
+        """Return the stats of these contacts and messages of tenants; those that were never seen are missing."""
 
     async def add(self, scope: Scope, counts: Sequence[ContactCount]) -> None:
         """Add the messages of a day to their contacts."""
+
+    async def add_messages(self, scope: Scope, messages: Sequence[tuple[UUID, bytes]], day: date) -> None:
+        """Remember messages of tenants; those that are remembered already keep their day."""
 
     async def subtract(self, scope: Scope, tenant: UUID, contacts: Sequence[bytes]) -> None:
         """Subtract one message from each contact."""
@@ -190,6 +195,9 @@ class SenderStore(Protocol):
 
     async def delete_unseen(self, scope: Scope, before: date) -> int:
         """Delete contacts last seen before that day, in small transactions; return their number."""
+
+    async def delete_messages(self, scope: Scope, before: date) -> int:
+        """Delete messages remembered before that day, in small transactions; return their number."""
 
 
 class HistoryStore(Protocol):

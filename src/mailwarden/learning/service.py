@@ -14,7 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from mailwarden.errors import EmptyEmail, MessageMismatch
-from mailwarden.history.senders import sender_contacts
+from mailwarden.history.relations import KNOWN_AGE
+from mailwarden.history.senders import account_contacts, sender_contacts
 from mailwarden.history.store import ContactCount, ContactRecord, HistoryStore, SenderStore, find_message
 from mailwarden.learning.reports import ContentsSeal, Kind, NewReport, ReportedMessage, TrainingStatus, UserReport
 from mailwarden.learning.store import ReportStore
@@ -135,8 +136,13 @@ async def count_sender(senders: SenderStore, request: FinishedRequest) -> Mappin
 
 
 async def delete_sender(senders: SenderStore, request: FinishedRequest) -> Mapping[str, object]:
-    """Delete what the tenant knows of the sender; return the change."""
-    scope, contacts = Scope.of(request.tenant), await _contacts(senders, request)
+    """Delete what the tenant knows of the sender, and the new bank accounts of the message; return the change."""
+    scope, salt = Scope.of(request.tenant), await senders.salt(Scope.of(request.tenant))
+    # A fraud may quote the true account of the correspondent, which is older.
+    accounts = account_contacts(request, salt)
+    known = await senders.stats(scope, [(request.tenant, each) for each in accounts])
+    recent = [each for each in accounts if each in known and known[each].age < KNOWN_AGE]
+    contacts = [*sender_contacts(request, salt), *recent]
     return _encoded(_SenderChange(taken=tuple(await senders.remove(scope, request.tenant, contacts))))
 
 

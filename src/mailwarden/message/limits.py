@@ -112,6 +112,7 @@ class Shown(Struct, frozen=True):
     link: int = 500  # the address of a link
     links: int = 50  # links that history keeps
     hosts: int = 256  # hosts that history keeps
+    references: int = 10  # messages of a conversation that history keeps
 
 
 class Kept(Struct, frozen=True):

@@ -54,6 +54,7 @@ class MessageSummary(Struct, frozen=True):
     url_hosts: tuple[str, ...] = ()
     links: tuple[LinkSummary, ...] = ()  # the first link to each host, then the others, up to a limit
     hops: tuple[HopSummary, ...] = ()  # the latest first, as in the message
+    references: tuple[str, ...] = ()  # the messages of the conversation that it answers: the first and the latest ones
 
 
 class FinishedRequest(Struct, frozen=True):

@@ -1,18 +1,21 @@
 """What reports say about who writes to whom: it holds as long as the report does, however often it is said."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.history import open_history
-from mailwarden.history.senders import sender_contacts
-from mailwarden.history.store import SenderStore
+from mailwarden.history.senders import account_contacts, sender_contacts
+from mailwarden.history.store import ContactCount, ContactRecord, SenderStore
 from mailwarden.learning.reports import ContentsSeal, Kind
-from mailwarden.learning.service import ReportService, count_sender
+from mailwarden.learning.service import ReportService, count_sender, delete_sender, undo_sender_change
 from mailwarden.learning.store import ReportStore
+from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Actor, Scope
 from tests.samples.finished import finished_request
@@ -81,3 +84,25 @@ async def test_a_changed_report_undoes_the_first(reported_sender: ReportedSender
     assert await reported_sender.known() == 0
     await reported_sender.take_back()
     assert await reported_sender.known() == 2
+
+
+async def test_a_threat_forgets_the_new_account_of_its_message_until_it_is_withdrawn(reported_sender: ReportedSender):
+    senders, tenant = reported_sender.contacts, reported_sender.request.tenant
+    found = Finding("fraud.bank-account", facts={"account": "DE44500105175407324931"})
+    evidence = Evidence((Report("fraud", True, Status.FINISHED, 1.0, (found,)),))
+    request = replace(reported_sender.request, evidence=evidence)
+    accounts = account_contacts(request, await senders.salt(ALL))
+
+    async def count() -> int:
+        return len(await senders.stats(ALL, [(tenant, each) for each in accounts]))
+
+    today = datetime.now(UTC).date()
+    await senders.add(ALL, [ContactCount(tenant, each, today, 1) for each in accounts])
+    change = await delete_sender(senders, request)
+    assert await count() == 0
+    await undo_sender_change(senders, tenant, change)
+    assert await count() == 2
+    old = today - timedelta(days=30)
+    await senders.restore(ALL, tenant, [ContactRecord(each, 1, 1, old, old) for each in accounts])
+    await delete_sender(senders, request)
+    assert await count() == 2

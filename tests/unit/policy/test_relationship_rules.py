@@ -50,3 +50,25 @@ def test_a_known_domain_eases_words_only_with_authentication() -> None:
 @pytest.mark.parametrize("hard", ["html.credential-form", "urls.mailing-kit", "urls.userinfo", "pictures.qr-stranger"])
 def test_a_known_domain_eases_no_links_and_forms(hard: str) -> None:
     assert judged(hard, *KNOWN).points[Verdict.PHISHING] >= judged(hard, KNOWN[1]).points[Verdict.PHISHING]
+
+
+THREAD = ("relationship.unknown-thread", "relationship.first-contact")
+ACCOUNT = ("relationship.changed-account", "relationship.known-domain", "authentication.aligned", "fraud.bank-account")
+
+
+@pytest.mark.parametrize("request_", ["fraud.bank-change", "fraud.gift-cards", "html.credential-form"])
+def test_an_unknown_conversation_is_weak_alone_and_convicts_with_a_request(request_: str) -> None:
+    assert judged(*THREAD).verdict is Verdict.CLEAN
+    assert judged(*THREAD, "relationship.new-domain", "domains.sender-unknown").verdict is Verdict.CLEAN
+    assert judged(*THREAD, request_).verdict is not Verdict.CLEAN
+    assert judged(*THREAD, request_, *IMITATION).verdict in {Verdict.FRAUD, Verdict.PHISHING}
+
+
+def test_a_new_account_of_a_known_partner_is_fraud_only_with_words_of_a_change() -> None:
+    """The mailbox of the partner may be taken over: its authentication proves nothing about the account."""
+    assert judged(*ACCOUNT).verdict is Verdict.CLEAN
+    assert judged(*ACCOUNT, "fraud.invoice-due").verdict is Verdict.CLEAN
+    assert judged(*ACCOUNT, "fraud.transfer-request").verdict is Verdict.SUSPICIOUS
+    assert judged(*ACCOUNT, "fraud.bank-change").verdict is Verdict.FRAUD
+    assert judged(ACCOUNT[0], "fraud.transfer-request", "fraud.invoice-due").verdict is Verdict.FRAUD
+    assert judged(*IMITATION, "relationship.imitation-account").verdict is Verdict.FRAUD

@@ -10,12 +10,15 @@ from typing import ClassVar
 
 import re2
 
+from mailwarden.analysis.analyzer import limit_each_kind
+from mailwarden.analysis.text.bank_accounts import find_accounts
 from mailwarden.analysis.text.extraction import find_bitcoin_address, find_phone
 from mailwarden.analysis.text.folding import fold
 from mailwarden.analysis.text.patterns import TextPattern
 from mailwarden.analysis.text.phrases import SENTENCE_ENDS, Matches, load_books, match_books, match_by_density
 from mailwarden.analysis.view import View
-from mailwarden.model.evidence import Finding
+from mailwarden.model.evidence import Finding, Omitted
+from mailwarden.model.place import THE_TEXT
 
 # How many phrases of a family are more than chance.
 OFTEN = {
@@ -73,7 +76,7 @@ _WARNING = re2.compile(
 class FraudAnalyzer:
     name: ClassVar[str] = "fraud"
 
-    def examine(self, view: View) -> Iterator[Finding]:
+    def examine(self, view: View) -> Iterator[Finding | Omitted]:
         found = tuple(match_by_density(view, self.name, OFTEN))
         warnings = _warnings(view.folded_texts) if any(each.name in WARNED_OF for each in found) else frozenset()
         yield from (each for each in found if each.name not in warnings)
@@ -85,8 +88,17 @@ class FraudAnalyzer:
             yield Finding("fraud.phone-number", facts={"number": phone[:40]})
         if account := _ACCOUNT.search(view.folded_text):
             yield Finding("fraud.account-number", facts={"number": account.group()[:40]})
+        yield from limit_each_kind(_accounts(view))
         if address := find_bitcoin_address(view.text):
             yield Finding("fraud.bitcoin-address", facts={"address": address})
+
+
+def _accounts(view: View) -> Iterator[Finding]:
+    """Yield each bank account of the message and of its PDF files, for the history of the sender."""
+    texts = [(text, THE_TEXT) for text in view.folded_texts]
+    texts += [(fold(scan.reading.text), file.part.place) for file, scan in view.pdfs if scan.reading.text]
+    found = {account: place for text, place in reversed(texts) for account in find_accounts(text)}
+    yield from (Finding("fraud.bank-account", place, {"account": account}) for account, place in found.items())
 
 
 def _warnings(texts: tuple[str, ...]) -> frozenset[str]:

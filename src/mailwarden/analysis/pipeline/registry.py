@@ -19,6 +19,7 @@ from mailwarden.analysis.analyzers.pdf import PdfAnalyzer
 from mailwarden.analysis.analyzers.pictures import PicturesAnalyzer
 from mailwarden.analysis.analyzers.sender import SenderAnalyzer
 from mailwarden.analysis.analyzers.shortcuts import ShortcutsAnalyzer
+from mailwarden.analysis.analyzers.thread import ThreadAnalyzer
 from mailwarden.analysis.analyzers.urls import UrlsAnalyzer
 from mailwarden.analysis.analyzers.wording import WordingAnalyzer
 from mailwarden.analysis.analyzers.yara import YaraAnalyzer
@@ -54,5 +55,6 @@ LOCAL: tuple[LocalAnalyzer, ...] = (
     WordingAnalyzer(),
     CommandsAnalyzer(),
     CalendarAnalyzer(),
+    ThreadAnalyzer(),
 )
 CONCLUDING: tuple[ConcludingAnalyzer, ...] = (AuthenticationAnalyzer(), LearnedAnalyzer())

@@ -18,6 +18,19 @@ _SALT = "SELECT salt FROM relationship_salt"
 _STATS = """
 SELECT pair, messages, days, $3::date - first_seen AS age FROM unnest($1::uuid[], $2::bytea[]) AS wanted (tenant, pair)
 JOIN relationships USING (tenant, pair)
+UNION ALL
+SELECT message, 1, 1, $3::date - day FROM unnest($4::uuid[], $5::bytea[]) AS wanted (tenant, message)
+JOIN thread_messages USING (tenant, message)
+"""
+_ADD_MESSAGES = """
+INSERT INTO thread_messages (tenant, message, day)
+SELECT tenant, message, $3 FROM unnest($1::uuid[], $2::bytea[]) AS given (tenant, message)
+ON CONFLICT (tenant, message) DO NOTHING
+"""
+_DELETE_MESSAGES = """
+DELETE FROM thread_messages WHERE (tenant, message) IN (
+    SELECT tenant, message FROM thread_messages WHERE day < $1 AND ($2::uuid[] IS NULL OR tenant = ANY($2)) LIMIT $3
+)
 """
 _ADD = """
 INSERT INTO relationships AS stored (tenant, pair, messages, days, first_seen, last_seen)
@@ -65,13 +78,14 @@ class PostgresqlSenderStore:
             salt = await connection.fetchval(_SALT)
         return salt if isinstance(salt, bytes) else b""
 
-    async def stats(self, scope: Scope, contacts: Sequence[tuple[UUID, bytes]]) -> Mapping[bytes, ContactStats]:
-        allowed = [(tenant, contact) for tenant, contact in contacts if scope.allows(tenant)]
-        if not allowed:
+    async def stats(
+        self, scope: Scope, contacts: Sequence[tuple[UUID, bytes]], messages: Sequence[tuple[UUID, bytes]] = ()
+    ) -> Mapping[bytes, ContactStats]:
+        of_contacts, of_messages = _columns(scope, contacts), _columns(scope, messages)
+        if not of_contacts[0] and not of_messages[0]:
             return {}
-        columns = [tenant for tenant, _ in allowed], [contact for _, contact in allowed]
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_STATS, *columns, datetime.now(UTC).date())
+            rows = await connection.fetch(_STATS, *of_contacts, datetime.now(UTC).date(), *of_messages)
         return {cast("bytes", row["pair"]): _stats(row) for row in rows}
 
     async def add(self, scope: Scope, counts: Sequence[ContactCount]) -> None:
@@ -86,6 +100,12 @@ class PostgresqlSenderStore:
         )
         async with self._database.connection() as connection:
             await connection.execute(_ADD, *columns, MAX_MESSAGES)
+
+    async def add_messages(self, scope: Scope, messages: Sequence[tuple[UUID, bytes]], day: date) -> None:
+        columns = _columns(scope, sorted(set(messages)))
+        if columns[0]:
+            async with self._database.connection() as connection:
+                await connection.execute(_ADD_MESSAGES, *columns, day)
 
     async def subtract(self, scope: Scope, tenant: UUID, contacts: Sequence[bytes]) -> None:
         if scope.allows(tenant):
@@ -114,15 +134,27 @@ class PostgresqlSenderStore:
             await connection.execute(_RESTORE, tenant, *columns, MAX_MESSAGES)
 
     async def delete_unseen(self, scope: Scope, before: date) -> int:
+        return await self._delete(_DELETE_UNSEEN, scope, before)
+
+    async def delete_messages(self, scope: Scope, before: date) -> int:
+        return await self._delete(_DELETE_MESSAGES, scope, before)
+
+    async def _delete(self, statement: str, scope: Scope, before: date) -> int:
         tenants = None if scope.tenants is None else list(scope.tenants)
         deleted = 0
         async with self._database.connection() as connection:
             while True:
-                status = await connection.execute(_DELETE_UNSEEN, before, tenants, DELETE_BATCH)
+                status = await connection.execute(statement, before, tenants, DELETE_BATCH)
                 batch = int(status.rpartition(" ")[2])
                 deleted += batch
                 if batch < DELETE_BATCH:
                     return deleted
+
+
+def _columns(scope: Scope, rows: Sequence[tuple[UUID, bytes]]) -> tuple[list[UUID], list[bytes]]:
+    """Return the rows of the scope by column."""
+    allowed = [(tenant, digest) for tenant, digest in rows if scope.allows(tenant)]
+    return [tenant for tenant, _ in allowed], [digest for _, digest in allowed]
 
 
 def _stats(row: Row) -> ContactStats:
