@@ -19,7 +19,10 @@ AGED = (
     "UPDATE relationships SET first_seen = first_seen - 30, messages = messages + 200, days = days + 20;"
     "UPDATE thread_messages SET day = day - 30"
 )
-INVOICE = "Dear customer,\n\nplease find our invoice of March. We thank you for the order.\n\nIBAN: {account}\n"
+INVOICE = (
+    "Dear customer,\n\nthank you for the order of twenty racks. They leave our stock on Thursday with the carrier.\n"
+    "The number of the consignment is on https://www.pass.example/racks from Wednesday on.\n\nIBAN: {account}\n"
+)
 CHANGE = (
     "Dear customer,\n\nplease note that our bank details have changed. Please pay all invoices to our new account:\n\n"
     "IBAN: {account}\n"
@@ -63,7 +66,7 @@ def tenants(
     with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("memory")) as deployment:
         acme, club = (Tenant(deployment, engines, name) for name in RECIPIENT)
         invoice = written(PARTNER, "Invoice", INVOICE.format(account=TRUE), "1@pass.example")
-        assert acme.gets(invoice, PARTNER)["summary"] == ""
+        assert acme.gets(invoice, PARTNER)["verdict"] == "clean"
         club.gets(written(PARTNER, "Minutes", "The minutes are on the shared drive.\n", "2@pass.example"), PARTNER)
         first = written("desk@stranger.example", "Order", "Thank you for the order.\n", "order@stranger.example")
         assert club.gets(first, "desk@stranger.example")["verdict"] == "clean"

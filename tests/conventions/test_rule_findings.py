@@ -1,7 +1,7 @@
-"""Every finding that a rule names is reported somewhere: a rule on any other would never match, and nobody would notice.
+"""Every finding that a rule names is reported somewhere: a rule on any other would never match, unnoticed.
 
 A name is written whole in the source (`"sender.free-mail"`), or as its second half in a file that reports under the
-first half (`f"urls.{what}"`), or as a family of phrases.
+first half (`f"urls.{what}"`, `f"link-{how}"`), as a family of phrases, or as a list.
 """
 
 import ast
@@ -12,12 +12,17 @@ from functools import cache
 import pytest
 import yaml
 
+from mailwarden.analysis.analyzers.learned import _BANDS as BANDS
+from mailwarden.lists.catalogue import CATALOGUE
+from mailwarden.model.listing import ListHit
 from mailwarden.policy.judge import RECOGNISED_BULK
+from mailwarden.policy.list_effects import PROTECTED_SENDER, finding_name
 from mailwarden.policy.rules import load_policy
 from tests.conventions.project_files import SOURCE, parsed, python_files
 
 NAME = re.compile(r"^[a-z]+\.[a-z0-9]+(-[a-z0-9]+)*$")
 HALF = re.compile(r"^[a-z0-9]+(-[a-z0-9]+)*$")
+START = re.compile(r"^[a-z0-9]+(-[a-z0-9]+)*-$")  # f"spf-{result}"
 BEGINS = re.compile(r"^([a-z]+)\.$")
 
 
@@ -28,7 +33,7 @@ def named_by_rules() -> set[str]:
 @cache
 def reported() -> frozenset[str]:
     """Return every name that the source can report."""
-    return frozenset({RECOGNISED_BULK, *_in_code(), *_in_data(), *_by_lists(), *_by_bands()})
+    return frozenset({RECOGNISED_BULK, *_in_code(), *_in_data(), *_of_lists(), *_composed()})
 
 
 def _in_code() -> Iterator[str]:
@@ -39,7 +44,10 @@ def _in_code() -> Iterator[str]:
         texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
         yield from filter(NAME.match, texts)
         heads = {match[1] for text in texts if (match := BEGINS.match(text))}
-        yield from (f"{head}.{text}" for head in heads for text in texts if HALF.match(text))
+        halves = {text for text in texts if HALF.match(text)}
+        starts = {text for text in texts if START.match(text)}
+        halves |= {f"{start}{half}" for start in starts for half in halves}
+        yield from (f"{head}.{half}" for head in heads for half in halves)
 
 
 def _in_data() -> Iterator[str]:
@@ -66,12 +74,16 @@ def _texts(data: object) -> Iterator[str]:
             yield from _texts(value)
 
 
-def _by_lists() -> Iterator[str]:
-    return iter(())
+def _of_lists() -> Iterator[str]:
+    yield from (finding_name(ListHit(row.name, "")) for row in CATALOGUE)
+    yield PROTECTED_SENDER
 
 
-def _by_bands() -> Iterator[str]:
-    return iter(())
+def _composed() -> Iterator[str]:
+    """Yield the names whose second half has two variable parts, or a part of another file."""
+    results = ("pass", "fail", "softfail", "neutral", "error", "none")  # SenderChecks in analysis/analyzer.py
+    yield from (f"authentication.{check}-{result}" for check in ("spf", "dkim", "dmarc") for result in results)
+    yield from (f"learned.{side}-{band}" for side in ("threat", "fine") for _, band in BANDS)
 
 
 def test_every_finding_that_a_rule_names_is_reported() -> None:
