@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
-import yaml
+from ruamel.yaml import YAML
 
 from mailwarden.analysis.analyzers.learned import _BANDS as BANDS
 from mailwarden.lists.catalogue import CATALOGUE
@@ -53,7 +53,7 @@ def _in_code() -> Iterator[str]:
 def _in_data() -> Iterator[str]:
     """Yield the families of phrases, and the names in other data files of the analyzers."""
     for file in sorted((SOURCE / "analysis").rglob("*.yml")):
-        data = yaml.safe_load(file.read_text("utf-8"))
+        data = YAML(typ="safe").load(file.read_text("utf-8"))
         yield from filter(NAME.match, _texts(data))
         if file.stem.endswith("_phrases") and isinstance(data, dict):
             analyzer = file.stem.removesuffix("_phrases")
