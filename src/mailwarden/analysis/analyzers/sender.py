@@ -32,6 +32,10 @@ _PICTURE = re.compile("[\u2600-\u27bf\U0001f300-\U0001faff\u2b50\u26a0]")
 _NUMBERED = re.compile(r"[A-Za-z]{2,20}(?:_[A-Za-z]{2,20}){1,3}_\d{4,8}")
 _RELAYED = re.compile(r"\bvia\b")  # relays and mailing lists put the writer's address into the name
 _NO_LETTERS = re.compile(r"[^a-z0-9]+")
+_LATIN_WORD = re.compile(r"[a-z0-9]+")
+_SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "oe", "å": "aa", "æ": "ae"})
+SHORT_WORD = 3  # letters that occur in other words by accident
+STEM = 5  # letters that a word and its other forms have in common
 _SERVERS = frozenset({"root", "cron", "daemon", "nobody", "www-data", "mailer-daemon", "postmaster", "apache"})
 
 Oddity = tuple[str, dict[str, Fact]]
@@ -43,6 +47,7 @@ class _Words(Struct, frozen=True):
     roles: tuple[str, ...]
     lures: tuple[str, ...]
     offers: tuple[str, ...]
+    general: frozenset[str]
     endings: frozenset[str]
     hosted: frozenset[str]
     rented: frozenset[str]
@@ -54,7 +59,12 @@ class SenderAnalyzer:
     def examine(self, view: View) -> Iterator[Finding]:
         sender = read_identity(view.message.header("from"))
         reply = read_identity(view.message.header("reply-to"))
-        for what, facts in (*_name(sender, view), *_address(sender, view), *_reply(sender, reply)):
+        for what, facts in (
+            *_name(sender, view),
+            *_relation(sender),
+            *_address(sender, view),
+            *_reply(sender, reply),
+        ):
             cut = {key: value[: SHOWN.fact] if isinstance(value, str) else value for key, value in facts.items()}
             yield Finding(f"sender.{what}", area("From"), cut)
 
@@ -85,6 +95,41 @@ def _name(sender: Identity, view: View) -> Iterator[Oddity]:
         yield "lure-name", {"name": sender.name, "word": lure}
     elif offer := _said(shown, words.offers):
         yield "offer-name", {"name": sender.name, "word": offer}
+
+
+def _relation(sender: Identity) -> Iterator[Oddity]:
+    """Yield whether the display name and the address have a word in common, as those of most honest senders have.
+
+    A free mailbox says nothing about its owner, and a name in other letters cannot occur in an address.
+    """
+    if not is_host(sender.domain) or sender.organisation in free_mail_domains():
+        return
+    related = shares_word(sender.name, sender.local, sender.domain)
+    if related is not None:
+        what = "name-related" if related else "name-unrelated"
+        yield what, {"name": sender.name, "address": sender.address}
+
+
+def shares_word(name: str, local: str, domain: str) -> bool | None:
+    """Return whether a name shares a word or its initials with an address; None if it has only general words."""
+    spelled = reads_as(name), reads_as(name.lower().translate(_SPELLED_OUT))
+    general = load_words().general
+    words = {word for text in spelled for word in _LATIN_WORD.findall(text)} - general
+    if not words:
+        return None
+    host = domain.rpartition(".")[0].lower()
+    labels = _NO_LETTERS.sub("", host)
+    address = (labels, _NO_LETTERS.sub("", local.lower()))
+    if any(word[:STEM] in where for word in words if len(word) > SHORT_WORD for where in address):
+        return True
+    if any(word in labels for word in words if len(word) == SHORT_WORD):
+        return True
+    shown = _NO_LETTERS.sub("", spelled[0])
+    parts = [part for part in _NO_LETTERS.split(host) if not any(part in word for word in general)]
+    if any(part in shown for part in parts if len(part) > SHORT_WORD):
+        return True
+    initials = "".join(word[0] for word in _LATIN_WORD.findall(spelled[0]))
+    return any(part == initials or (len(initials) >= SHORT_WORD and part.startswith(initials)) for part in parts)
 
 
 def _address(sender: Identity, view: View) -> Iterator[Oddity]:
