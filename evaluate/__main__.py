@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatch
-from itertools import chain
 from pathlib import Path
 from typing import cast
 
@@ -138,7 +137,6 @@ def _load_policy() -> Policy:
 def _open(arguments: argparse.Namespace, unpacked: Path) -> list[Part]:
     """Unpack every corpus, and have the authentication of its messages replayed."""
     parts = []
-    authentication = Authentication()
     for folder in arguments.corpus:
         corpus = Corpus(folder, unpacked)
         samples = wanted = corpus.samples(cast("Split", arguments.split), arguments.sample)
@@ -148,7 +146,7 @@ def _open(arguments: argparse.Namespace, unpacked: Path) -> list[Part]:
         if len(samples) < len(wanted):
             _say(f"{len(wanted) - len(samples)} of {len(wanted)} messages in the manifest of {corpus.name} are missing")
         if not arguments.without_authentication and not arguments.rejudge:
-            corpus.prepare(samples, authentication)
+            corpus.prepare(samples, Authentication())
         split = arguments.split if corpus.is_split else "all"
         run = Run(corpus.name, split, arguments.sample, not arguments.without_authentication)
         parts.append(Part(corpus, samples, run))
@@ -182,30 +180,33 @@ def _stored(parts: Sequence[Part], arguments: argparse.Namespace) -> list[Scanne
 
 
 def _scan(parts: Sequence[Part], arguments: argparse.Namespace) -> list[Scanned]:
-    now = time.time()
-    posts = chain.from_iterable(part.corpus.posts(part.samples, now) for part in parts)
-    authentication = parts[0].corpus.authentication
+    """Scan each corpus with a name server of its own: the senders of one corpus have no records for another."""
+    found = []
+    for number, part in enumerate(parts):
+        learns = arguments.learning and number == 0
+        records = _scan_part(part, _learn(part.corpus, arguments) if learns else leave)
+        if not arguments.blind:
+            RecordFile(arguments.results / part.run.named(part.key)).write(records)
+        found += records
+    return found
+
+
+def _scan_part(part: Part, go_on: GoOn) -> list[Scanned]:
+    authentication = part.corpus.authentication
     dns_records = authentication.records() if authentication else []
-    go_on = _learn(parts, arguments) if arguments.learning else leave
-    records = scan_all(posts, sum(len(part.samples) for part in parts), go_on, dns_records)
+    posts = part.corpus.posts(part.samples, time.time())
+    records = scan_all(posts, len(part.samples), go_on, dns_records)
     if authentication and authentication.unsigned:
         _say(f"{authentication.unsigned} messages cannot be signed, so they are not authenticated by DKIM")
-    if not arguments.blind:
-        for part in parts:
-            own_records = [record for record in records if record.sample.corpus == part.corpus.name]
-            RecordFile(arguments.results / part.run.named(part.key)).write(own_records)
     return records
 
 
-def _learn(parts: Sequence[Part], arguments: argparse.Namespace) -> GoOn:
-    """Return what trains Rspamd with the first corpus, and asks it about the messages of this corpus."""
-    corpus = parts[0].corpus
+def _learn(corpus: Corpus, arguments: argparse.Namespace) -> GoOn:
+    """Return what trains Rspamd with a corpus, and asks it about the messages of this corpus."""
 
     def learn(engines: Engines, records: list[Scanned]) -> list[Scanned]:
-        own_records = [record for record in records if record.sample.corpus == corpus.name]
-        others = [record for record in records if record.sample.corpus != corpus.name]
         lessons = corpus.existing(corpus.samples("dev"))
-        return [*uvloop.run(ask_learners(engines, corpus, arguments.split, lessons, own_records)), *others]
+        return uvloop.run(ask_learners(engines, corpus, arguments.split, lessons, records))
 
     return learn
 

@@ -62,7 +62,7 @@ class Route(Struct, frozen=True):
 
 
 class Authentication:
-    """The published records and the signatures of all messages of a run, of one or several corpora."""
+    """The published records and the signatures of all messages of one corpus."""
 
     def __init__(self) -> None:
         self._key = DkimKey(KEY_BITS)

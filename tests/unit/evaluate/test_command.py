@@ -35,6 +35,25 @@ def test_a_failure_of_a_blind_run_shows_no_message(tmp_path, monkeypatch, capsys
     assert "secret" not in "".join(capsys.readouterr())
 
 
+def test_each_corpus_has_a_name_server_of_its_own(tmp_path, monkeypatch):
+    """The senders of one corpus publish SPF and DMARC; a message of another must not fail by these records."""
+    row = {"path": "a.eml", "label": "ham", "group": "ham-a", "mail_from": "ann@shop.example"}
+    folders = [
+        write_corpus(tmp_path / "new", [row | {"auth": "aligned"}], messages=MESSAGE),
+        write_corpus(tmp_path / "old", [{"path": "a.eml", "label": "ham"}], messages=MESSAGE),
+    ]
+    published = []
+
+    def scan(posts, _total, _go_on, dns_records):
+        published.append(list(dns_records))
+        return [replace(scanned("ham"), sample=posted.sample) for posted in posts]
+
+    monkeypatch.setattr(command, "scan_all", scan)
+    words = [word for folder in folders for word in ("--corpus", str(folder))]
+    assert command.main([*words, "--results", str(tmp_path / "results"), "--unpacked", str(tmp_path / "u")]) == 0
+    assert [any("v=spf1" in record for record in records) for records in published] == [True, False]
+
+
 def with_path(one, path):
     return replace(one, scanned=replace(one.scanned, sample=replace(one.sample, path=path)))
 
