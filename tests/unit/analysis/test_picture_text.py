@@ -124,10 +124,12 @@ def test_a_drawing_has_few_shades():
     [
         ("Your mailbox has been suspended.\nVerify your account within 24 hours\nor you will lose access.", True),
         (CHARGE, True),
+        ("A test of your filter:\nGTUBE-STANDARD-ANTI-" + "UBE-TEST-EMAIL", True),
+        ("The GTUBE is a test line of spam filters.\nRead how to use it on our page.", False),
         ("Concert in the park\nSunday at 5 pm, free entry\nBring your family and a blanket.", False),
         ("Please update your calendar:\nthe office is closed on Friday.", False),
     ],
-    ids=["lure", "callback", "poster", "notice"],
+    ids=["lure", "callback", "test line", "about the test line", "poster", "notice"],
 )
 def test_a_picture_is_judged_by_its_text(text, held):
     frames = examine(Job(raw_of(lines_of_text(text)), envelope=Envelope("ada@north.example", ("bob@south.example",))))

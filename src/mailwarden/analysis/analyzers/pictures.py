@@ -25,6 +25,9 @@ from mailwarden.model.place import Place
 LITTLE_TEXT = 700
 
 _NUMBER = re.compile(r"(?:tel|sms|smsto|mmsto):\s{0,3}(\+?[\d() .-]{5,20})", re.IGNORECASE)
+# The letters of the GTUBE test line: recognition often misreads its digits and punctuation.
+_TEST_LETTERS = "gtubestandard" + "antiubetestemail"
+_NO_LETTER = re.compile("[^a-z]+")
 _COINS = re.compile(r"(?:bitcoin|ethereum|litecoin|monero|tron|tether):([A-Za-z0-9]{20,100})", re.IGNORECASE)
 
 
@@ -67,6 +70,8 @@ class PicturesAnalyzer:
 def _look(view: View) -> Iterator[Finding]:
     for picture in view.picture_texts:
         yield Finding("pictures.text", picture.place, {"words": picture.text[: SHOWN.word]})
+        if _TEST_LETTERS in _NO_LETTER.sub("", picture.text.lower()):
+            yield Finding("pictures.test-spam", picture.place)
     for code in view.codes:
         yield from _judge(code.url, code.place, view) if code.url else _judge_other(code.text, code.place, view)
     if not view.codes and _asks_to_scan(view):
