@@ -23,6 +23,7 @@ WARNED = 0.1  # good mail that is `suspicious` counts this part of good mail tha
 SHARP_ATTACKS, SHARP_HAM = 5.0, 40.0  # how much the worst source counts more than the others
 NEAR = 0.02  # the price of a distance from the shipped weight
 LEAST_GAIN = 1e-6
+WORTH = 1e-4  # a change that gains less on left-out sources is not worth a review
 
 Key = tuple[Source, bool]
 
@@ -123,10 +124,19 @@ def fit_weights(messages: Iterable[Message], shipped: Weights, ranges: Sequence[
 
 
 class Contribution(Struct, frozen=True):
-    """A rule by its position, and what its new weight gains on sources that it was not fitted to."""
+    """A rule by its position, and what its new weight gains on sources that it was not fitted to, by corpus."""
 
     rule: int
-    gain: float
+    gains: Mapping[str, float]
+
+    @property
+    def gain(self) -> float:
+        return sum(self.gains.values())
+
+    @property
+    def holds(self) -> bool:
+        """Return whether the change gains something, and loses in no corpus."""
+        return self.gain >= WORTH and all(gain > -LEAST_GAIN for gain in self.gains.values())
 
 
 def contributions(
@@ -147,7 +157,7 @@ def contributions(
     shares = {good: sum(sqrt(size) for key, size in sizes.items() if key[1] is good) for good in (True, False)}
     found = []
     for rule in changed:
-        gain = 0.0
+        gains = dict.fromkeys(sorted({corpus for (corpus, _), _ in sizes}), 0.0)
         for message in carriers[rule]:
             weights = without[message.source]
             if message.forced or weights[rule] == shipped[rule]:
@@ -155,6 +165,6 @@ def contributions(
             before = list(weights)
             before[rule] = shipped[rule]
             part = 1 / sqrt(sizes[message.source, message.good]) / shares[message.good] * (HAM if message.good else 1)
-            gain += part * (loss_of(message, before) - loss_of(message, weights))
-        found.append(Contribution(rule, gain))
+            gains[message.source[0]] += part * (loss_of(message, before) - loss_of(message, weights))
+        found.append(Contribution(rule, gains))
     return sorted(found, key=lambda each: (-each.gain, each.rule))

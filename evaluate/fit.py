@@ -75,13 +75,18 @@ def make_work(records: Iterable[Scanned], policy: Policy) -> Work:
 
 
 def fit(work: Work) -> Result:
-    """Fit all rules, drop the changes that gain nothing on left-out sources, and fit the others again."""
+    """Fit all rules, drop the changes that do not hold on left-out sources, and fit the others again."""
     every, without = _fit_each(work, None)
     gains = contributions(work.messages, work.shipped, every, without)
-    kept = frozenset(each.rule for each in gains if each.gain > 0)
+    kept = frozenset(each.rule for each in gains if each.holds)
     again, without_again = _fit_each(work, kept)
     last = contributions(work.messages, work.shipped, again, without_again)
-    return Result(again, without_again, last, [each for each in gains if each.rule not in kept])
+    lost = [each for each in last if not each.holds]  # they held only beside changes that were dropped
+    for weights in (again, *without_again.values()):
+        for each in lost:
+            weights[each.rule] = work.shipped[each.rule]
+    dropped = [*(each for each in gains if each.rule not in kept), *lost]
+    return Result(again, without_again, [each for each in last if each.holds], dropped)
 
 
 def _fit_each(work: Work, only: frozenset[int] | None) -> tuple[Weights, dict[Source, Weights]]:
@@ -139,6 +144,7 @@ def _row(name: str, some: Sequence[Judged]) -> str:
 def _changes(work: Work, result: Result, free: Sequence[Range]) -> Iterator[str]:
     ranges = {each.rule: each for each in free}
     head = f"{'shipped':>8}{'fitted':>7}{'range':>10}{'ham':>7}{'sources':>8}{'attacks':>8}{'sources':>8}{'gain':>8}"
+    head += "".join(f"{corpus:>15}" for corpus in sorted({corpus for corpus, _ in work.sources}))
     yield f"\n{'Changed weights':40}{head}"
     for each in result.gains:
         rule, span = work.policy.rules[each.rule], ranges[each.rule]
@@ -148,11 +154,12 @@ def _changes(work: Work, result: Result, free: Sequence[Range]) -> Iterator[str]
             some = [message.source for message in carriers if message.good is good]
             cells += f"{len(some):>{7 if good else 8}}{len(set(some)):>8}"
         points = f"{rule.weight:>8}{result.weights[each.rule]:>7}{f'{span.least}..{span.most}':>10}"
-        yield f"{rule.id:40}{points}{cells}{1000 * each.gain:>8.2f}"
+        gains = "".join(f"{1000 * gain:>15.2f}" for gain in each.gains.values())
+        yield f"{rule.id:40}{points}{cells}{1000 * each.gain:>8.2f}{gains}"
     yield "gain: how much less is lost on sources that the weight was not fitted to, in thousandths; more is better"
     if result.dropped:
         names = ", ".join(work.policy.rules[each.rule].id for each in result.dropped)
-        yield f"dropped, because they gain nothing on left-out sources: {names}"
+        yield f"dropped, because they gain too little on left-out sources or lose in a corpus: {names}"
 
 
 def verify(work: Work, weights: Weights) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from evaluate.baselines import baseline_table, left_out_scores, train_logistic, train_trees
+from evaluate.baselines import baseline_table, left_out_scores, seen_scores, train_logistic, train_trees
 from tests.samples.judged import judged
 
 
@@ -31,6 +31,11 @@ def test_a_source_is_judged_without_its_own_messages():
     some = [*mail("phishing", "pot", 30, "only"), *mail("phishing", "net", 30, "form"), *mail("ham", "shop", 60)]
     scores = left_out_scores(some, train_logistic)
     assert max(scores[:30]) < max(left_out_scores([*some, *mail("phishing", "trap", 30, "only")], train_logistic)[:30])
+
+
+def test_a_model_that_saw_a_source_knows_its_finding():
+    some = [*mail("phishing", "pot", 30, "only"), *mail("ham", "shop", 60)]
+    assert min(seen_scores(some, train_logistic)[:30]) > 0 >= max(left_out_scores(some, train_logistic)[:30])
 
 
 def test_the_table_has_every_score_with_its_interval():

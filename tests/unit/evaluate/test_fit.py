@@ -116,6 +116,25 @@ def test_a_change_that_helps_no_left_out_source_is_dropped():
     assert [POLICY.rules[each.rule].id for each in result.dropped]
 
 
+def test_a_change_holds_if_it_gains_and_loses_in_no_corpus():
+    holds = [
+        descent.Contribution(0, {"old": 0.002, "new": 0.0}).holds,
+        descent.Contribution(0, {"old": 0.002, "new": -0.001}).holds,
+        descent.Contribution(0, {"old": 0.00001, "new": 0.00001}).holds,
+    ]
+    assert holds == [True, False, False]
+
+
+def test_a_change_that_one_corpus_pays_for_is_dropped():
+    """`a` tells attacks of the first corpus, and is in good mail and attacks of the second."""
+    policy = policy_of(a=("phishing", 85), b=("phishing", 10))
+    other = [*mail("ham", "x", 40, "a"), *mail("ham", "y", 40, "a")]
+    other = [replace(one, sample=replace(one.sample, corpus="second")) for one in other]
+    some = [*mail("phishing", "one", 60, "a", "b"), *mail("phishing", "two", 60, "a", "b"), *mail("ham", "z", 300)]
+    result = fit(make_work([*some, *other], policy))
+    assert all(min(each.gains.values()) > -1e-6 for each in result.gains)
+
+
 def test_rules_that_define_a_verdict_are_fixed():
     for rule in load_policy().rules:
         if rule.verdict in (Verdict.MALWARE, Verdict.BLOCKED) or rule.forces_quarantine or abs(rule.weight) == 100:
