@@ -23,6 +23,7 @@ from evaluate.shipped import LeftOut, attacks_of, compare_sources, counted, ham_
 from evaluate.sums import Message, Weights, messages_of
 from evaluate.trial import Judged, Source, try_all
 from evaluate.weights import Range, free_rules, write_weights
+from mailwarden.access.tenants import MAX_WEIGHTS
 from mailwarden.policy.rules import FOLDER, Policy, load_policy, reweigh
 
 RESULTS, UNPACKED = Path("run/evaluate"), Path("run/corpus")
@@ -196,9 +197,8 @@ def main(words: Sequence[str] | None = None) -> int:
         print(line, flush=True)
     changed = work.named(result.weights)
     if arguments.settings:
-        print(
-            "\nmailwarden tenants weigh TENANT " + " ".join(f"--set {name}={changed[name]}" for name in sorted(changed))
-        )
+        chosen = sorted(work.policy.rules[each.rule].id for each in result.gains[:MAX_WEIGHTS])  # the highest gains
+        print("\nmailwarden tenants weigh TENANT " + " ".join(f"--set {name}={changed[name]}" for name in chosen))
     if arguments.write:
         write_weights(FOLDER / "rules", changed)
         print(
