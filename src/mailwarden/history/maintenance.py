@@ -10,6 +10,8 @@ from mailwarden.telemetry.periodic_task import PeriodicTask
 RETENTION_INTERVAL = 3_600.0
 ROLLUP_INTERVAL = 30.0
 SENDER_DAYS = 400  # after which a sender that was not seen again is deleted
+DOMAIN_DAYS = 180  # after which the deployment forgets a domain that was not seen again
+ONE_TENANT_DAYS = 30  # the same, of a domain that wrote to one tenant only
 THREAD_DAYS = 90  # after which a message is no longer remembered as a part of a conversation
 
 _ALL = Scope.deployment()
@@ -38,6 +40,10 @@ class Retention:
         """Delete the contacts that were not seen for SENDER_DAYS; return how many."""
         return await self._store.senders.delete_unseen(_ALL, _days_ago(SENDER_DAYS))
 
+    async def delete_domains(self) -> int:
+        """Delete the domains that the deployment did not see again; return how many."""
+        return await self._store.senders.delete_domains(_ALL, _days_ago(DOMAIN_DAYS), _days_ago(ONE_TENANT_DAYS))
+
     async def delete_threads(self) -> int:
         """Delete the messages of conversations after THREAD_DAYS; return how many."""
         return await self._store.senders.delete_messages(_ALL, _days_ago(THREAD_DAYS))
@@ -55,6 +61,8 @@ class Retention:
             _log.info("history_of_tenants_deleted", messages=messages)
         if contacts := await self.delete_senders():
             _log.info("sender_history_deleted", contacts=contacts)
+        if domains := await self.delete_domains():
+            _log.info("domain_memory_deleted", domains=domains)
         if messages := await self.delete_threads():
             _log.info("thread_messages_deleted", messages=messages)
 

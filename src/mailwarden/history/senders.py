@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from mailwarden.crypto.mac import keyed_digest
 from mailwarden.errors import MailwardenError
-from mailwarden.history import bank_details, relations, threads
+from mailwarden.history import bank_details, domain_memory, relations, threads
 from mailwarden.history.relations import Relation, relation_of
-from mailwarden.history.store import ContactCount, ContactStats, SenderStore
+from mailwarden.history.store import ContactCount, ContactStats, DomainCount, DomainStats, SenderStore
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Fact, Finding, Report, Status
 from mailwarden.model.outcome import Verdict
@@ -38,6 +38,7 @@ MAX_CACHED = 20_000
 MAX_RECIPIENTS = 20  # of one message
 MAX_STORED_TODAY = 200_000  # relations that a guard remembers to have stored; more are stored again
 MAX_MESSAGES_TODAY = 500_000  # Message-IDs that a guard stores in a day; later ones are not remembered
+MAX_DOMAINS_TODAY = 200_000  # sightings of domains that a guard stores in a day; later ones are not remembered
 FREE_MAILBOX = "sender.free-mail"
 GOOD = frozenset({Verdict.CLEAN, Verdict.BULK})
 ANALYZER = "relationship"
@@ -59,6 +60,7 @@ class KnownSender(Struct, frozen=True):
     pair: ContactStats = ContactStats()
     replies: ContactStats = ContactStats()
     relations: Mapping[str, ContactStats] = {}  # those that were seen
+    domain: DomainStats = DomainStats()  # with the whole deployment
 
 
 class _Lookup(Struct, frozen=True):
@@ -66,6 +68,7 @@ class _Lookup(Struct, frozen=True):
     sender: str
     recipients: tuple[str, ...]
     relation: Relation
+    domain: str = ""  # for the memory of the deployment
 
 
 class SenderHistory:
@@ -80,12 +83,13 @@ class SenderHistory:
         self._paused_until = 0.0
         self._stored_today: tuple[date, set[bytes]] = (date.min, set())
         self._messages_today: tuple[date, int] = (date.min, 0)
+        self._domains_today: tuple[date, set[bytes]] = (date.min, set())
 
     async def lookup(
-        self, tenant: UUID, sender: str, recipients: Sequence[str], relation: Relation = _NO_RELATION
+        self, tenant: UUID, sender: str, recipients: Sequence[str], relation: Relation = _NO_RELATION, domain: str = ""
     ) -> KnownSender | None:
         """Return the stats of the sender, or None if they cannot be read in time."""
-        lookup, now = _Lookup(tenant, sender.lower(), _normalized(recipients), relation), time.monotonic()
+        lookup, now = _Lookup(tenant, sender.lower(), _normalized(recipients), relation, domain), time.monotonic()
         if not lookup.sender or not lookup.recipients:
             return None
         cached = self._cached.get(lookup)
@@ -114,6 +118,7 @@ class SenderHistory:
             await self._store.add(_ALL, [*_counts_of(good, salt, day), *seen])
             self._stored_today[1].update(each.contact for each in seen)
             await self._store.add_messages(_ALL, self._messages_of(good, salt, day), day)
+            await self._record_domains(requests, salt, day)
         except MailwardenError as error:
             _log.warning("sender_history_not_updated", reason=error.message, messages=len(requests))
 
@@ -143,11 +148,14 @@ class SenderHistory:
         contacts = {lookup: _contacts_of(lookup, salt) for lookup in lookups}
         texts = {lookup: _digests_of(lookup, salt, relations_to_look_up) for lookup in lookups}
         messages = {lookup: _digests_of(lookup, salt, threads.messages_to_look_up) for lookup in lookups}
-        stats = await self._store.stats(
+        domains = {each: domain_memory.domain_digest(salt, each.domain) for each in lookups if each.domain}
+        answer = await self._store.lookup(
             _ALL,
             [(each.tenant, one) for each in lookups for one in (*contacts[each], *texts[each])],
             [(each.tenant, one) for each in lookups for one in messages[each]],
+            sorted(set(domains.values())),
         )
+        stats = answer.contacts
         found = {}
         for lookup, (tenant, sender, *rest) in contacts.items():
             half = len(rest) // 2
@@ -162,6 +170,7 @@ class SenderHistory:
                     for digest, text in chain(texts[lookup].items(), messages[lookup].items())
                     if digest in stats
                 },
+                domain=answer.domains.get(domains.get(lookup, b""), DomainStats()),
             )
         return found
 
@@ -176,6 +185,21 @@ class SenderHistory:
         }
         rows = (ContactCount(tenant, contact_digest(salt, tenant, "", text), day, 1) for tenant, text in seen)
         return [row for row in rows if row.contact not in self._stored_today[1]]
+
+    async def _record_domains(self, requests: Sequence[FinishedRequest], salt: bytes, day: date) -> None:
+        """Store each domain of each tenant once a day, good and bad apart, as many as a day may have."""
+        if self._domains_today[0] != day:
+            self._domains_today = day, set()
+        stored, counts = self._domains_today[1], dict[bytes, DomainCount]()
+        for request in requests:
+            relation = _relation_of(request.envelope, request.summary, request.evidence)
+            seen = domain_memory.sighting_of(request.tenant, relation, request.evidence, request.judgement)
+            if seen and len(stored) + len(counts) < MAX_DOMAINS_TODAY:
+                key = contact_digest(salt, seen.tenant, "", f"here\0{seen.domain}\0{seen.good}")
+                counts[key] = domain_memory.count_of(seen, salt, day)
+        new = {key: count for key, count in counts.items() if key not in stored}
+        await self._store.add_domains(_ALL, list(new.values()))
+        stored.update(new)
 
     def _messages_of(self, good: Sequence[FinishedRequest], salt: bytes, day: date) -> list[tuple[UUID, bytes]]:
         """Return the messages to remember, as many as a day may have."""
@@ -300,13 +324,17 @@ class SenderHistoryReporter:
         """Return the report; it is skipped if the sender is ambiguous or the lookup fails, and never required."""
         started = time.perf_counter()
         relation = _relation_of(envelope, summary, evidence)
+        domain = domain_memory.domain_to_look_up(relation, evidence)
         known = None
         if not evidence.has(AMBIGUOUS_SENDER):
-            known = await self._senders.lookup(tenant, summary.from_address, envelope.recipients, relation)
+            known = await self._senders.lookup(tenant, summary.from_address, envelope.recipients, relation, domain)
         took = round((time.perf_counter() - started) * 1000, 3)
         if known is None:
             return Report(ANALYZER, required=False, status=Status.SKIPPED, milliseconds=took)
-        found = tuple(findings_of(known, summary.from_address, relation))
+        found = (
+            *findings_of(known, summary.from_address, relation),
+            *domain_memory.findings_of(domain, known.domain),
+        )
         return Report(ANALYZER, required=False, status=Status.FINISHED, milliseconds=took, findings=found)
 
 

@@ -167,6 +167,31 @@ class ContactRecord(Struct, frozen=True):
     last_seen: date
 
 
+class DomainStats(Struct, frozen=True):
+    """How many groups of tenants had good and bad mail of a domain, on how many days, and for how many days."""
+
+    good: int = 0
+    bad: int = 0
+    days: int = 0
+    age: int = 0
+
+
+class DomainCount(Struct, frozen=True, order=True):
+    """A sighting of a domain; `good` and `bad` have the bit of one group of tenants (history/domain_memory.py)."""
+
+    domain: bytes
+    good: int
+    bad: int
+    day: date
+
+
+class SenderAnswer(Struct, frozen=True):
+    """What is stored about contacts, messages and domains, each by its digest; those never seen are missing."""
+
+    contacts: Mapping[bytes, ContactStats] = {}
+    domains: Mapping[bytes, DomainStats] = {}
+
+
 class SenderStore(Protocol):
     """Stores how often senders wrote to a tenant and its recipients, under keyed digests instead of addresses."""
 
@@ -177,6 +202,21 @@ class SenderStore(Protocol):
         self, scope: Scope, contacts: Sequence[tuple[UUID, bytes]], messages: Sequence[tuple[UUID, bytes]] = ()
     ) -> Mapping[bytes, ContactStats]:
         """Return the stats of these contacts and messages of tenants; those that were never seen are missing."""
+
+    async def lookup(
+        self,
+        scope: Scope,
+        contacts: Sequence[tuple[UUID, bytes]],
+        messages: Sequence[tuple[UUID, bytes]],
+        domains: Sequence[bytes],
+    ) -> SenderAnswer:
+        """Return contacts and messages as `stats`, and domains, in one statement.
+
+        Domains belong to no tenant: only the deployment's scope sees them.
+        """
+
+    async def add_domains(self, scope: Scope, counts: Sequence[DomainCount]) -> None:
+        """Add sightings to the memory of domains; only the deployment's scope may."""
 
     async def add(self, scope: Scope, counts: Sequence[ContactCount]) -> None:
         """Add the messages of a day to their contacts."""
@@ -195,6 +235,12 @@ class SenderStore(Protocol):
 
     async def delete_unseen(self, scope: Scope, before: date) -> int:
         """Delete contacts last seen before that day, in small transactions; return their number."""
+
+    async def delete_domains(self, scope: Scope, before: date, before_of_one: date) -> int:
+        """Delete domains last seen before that day, and those of one group of tenants before the other; return how many.
+
+        Only the deployment's scope may.
+        """
 
     async def delete_messages(self, scope: Scope, before: date) -> int:
         """Delete messages remembered before that day, in small transactions; return their number."""

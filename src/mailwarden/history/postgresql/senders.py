@@ -8,7 +8,14 @@ from uuid import UUID
 import msgspec
 
 from mailwarden.database.pool import Database, Row
-from mailwarden.history.store import ContactCount, ContactRecord, ContactStats
+from mailwarden.history.store import (
+    ContactCount,
+    ContactRecord,
+    ContactStats,
+    DomainCount,
+    DomainStats,
+    SenderAnswer,
+)
 from mailwarden.model.scope import Scope
 
 MAX_MESSAGES = 1_000_000  # where a count stops
@@ -16,11 +23,32 @@ DELETE_BATCH = 5_000
 
 _SALT = "SELECT salt FROM relationship_salt"
 _STATS = """
-SELECT pair, messages, days, $3::date - first_seen AS age FROM unnest($1::uuid[], $2::bytea[]) AS wanted (tenant, pair)
+SELECT pair, messages, days, $3::date - first_seen AS age, NULL::bigint AS good, NULL::bigint AS bad FROM unnest($1::uuid[], $2::bytea[]) AS wanted (tenant, pair)
 JOIN relationships USING (tenant, pair)
 UNION ALL
-SELECT message, 1, 1, $3::date - day FROM unnest($4::uuid[], $5::bytea[]) AS wanted (tenant, message)
+SELECT message, 1, 1, $3::date - day, NULL, NULL FROM unnest($4::uuid[], $5::bytea[]) AS wanted (tenant, message)
 JOIN thread_messages USING (tenant, message)
+UNION ALL
+SELECT domain, 0, days, $3::date - first_seen, good, bad FROM unnest($6::bytea[]) AS wanted (domain)
+JOIN domain_memory USING (domain)
+"""
+_ADD_DOMAINS = """
+INSERT INTO domain_memory AS stored (domain, good, bad, days, first_seen, last_seen)
+SELECT domain, bit_or(good), bit_or(bad), 1, min(day), max(day)
+FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::date[]) AS given (domain, good, bad, day)
+GROUP BY domain ORDER BY domain
+ON CONFLICT (domain) DO UPDATE SET
+    good = stored.good | EXCLUDED.good,
+    bad = stored.bad | EXCLUDED.bad,
+    days = stored.days + (EXCLUDED.last_seen > stored.last_seen)::integer,
+    last_seen = greatest(stored.last_seen, EXCLUDED.last_seen)
+"""
+# A number with one bit has none in common with its predecessor.
+_DELETE_DOMAINS = """
+DELETE FROM domain_memory WHERE domain IN (
+    SELECT domain FROM domain_memory
+    WHERE last_seen < $1 OR (last_seen < $2 AND (good | bad) & ((good | bad) - 1) = 0) LIMIT $3
+)
 """
 _ADD_MESSAGES = """
 INSERT INTO thread_messages (tenant, message, day)
@@ -81,12 +109,38 @@ class PostgresqlSenderStore:
     async def stats(
         self, scope: Scope, contacts: Sequence[tuple[UUID, bytes]], messages: Sequence[tuple[UUID, bytes]] = ()
     ) -> Mapping[bytes, ContactStats]:
+        return (await self.lookup(scope, contacts, messages, ())).contacts
+
+    async def lookup(
+        self,
+        scope: Scope,
+        contacts: Sequence[tuple[UUID, bytes]],
+        messages: Sequence[tuple[UUID, bytes]],
+        domains: Sequence[bytes],
+    ) -> SenderAnswer:
         of_contacts, of_messages = _columns(scope, contacts), _columns(scope, messages)
-        if not of_contacts[0] and not of_messages[0]:
-            return {}
+        of_domains = list(domains) if scope.tenants is None else []
+        if not of_contacts[0] and not of_messages[0] and not of_domains:
+            return SenderAnswer()
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_STATS, *of_contacts, datetime.now(UTC).date(), *of_messages)
-        return {cast("bytes", row["pair"]): _stats(row) for row in rows}
+            rows = await connection.fetch(_STATS, *of_contacts, datetime.now(UTC).date(), *of_messages, of_domains)
+        return SenderAnswer(
+            {cast("bytes", row["pair"]): _stats(row) for row in rows if row["good"] is None},
+            {cast("bytes", row["pair"]): _domain_stats(row) for row in rows if row["good"] is not None},
+        )
+
+    async def add_domains(self, scope: Scope, counts: Sequence[DomainCount]) -> None:
+        if scope.tenants is not None or not counts:
+            return
+        rows = sorted(counts)
+        columns = (
+            [each.domain for each in rows],
+            [each.good for each in rows],
+            [each.bad for each in rows],
+            [each.day for each in rows],
+        )
+        async with self._database.connection() as connection:
+            await connection.execute(_ADD_DOMAINS, *columns)
 
     async def add(self, scope: Scope, counts: Sequence[ContactCount]) -> None:
         rows = sorted(each for each in counts if scope.allows(each.tenant))
@@ -139,12 +193,20 @@ class PostgresqlSenderStore:
     async def delete_messages(self, scope: Scope, before: date) -> int:
         return await self._delete(_DELETE_MESSAGES, scope, before)
 
+    async def delete_domains(self, scope: Scope, before: date, before_of_one: date) -> int:
+        if scope.tenants is not None:
+            return 0
+        return await self._delete_batches(_DELETE_DOMAINS, before, before_of_one)
+
     async def _delete(self, statement: str, scope: Scope, before: date) -> int:
         tenants = None if scope.tenants is None else list(scope.tenants)
+        return await self._delete_batches(statement, before, tenants)
+
+    async def _delete_batches(self, statement: str, *values: object) -> int:
         deleted = 0
         async with self._database.connection() as connection:
             while True:
-                status = await connection.execute(statement, before, tenants, DELETE_BATCH)
+                status = await connection.execute(statement, *values, DELETE_BATCH)
                 batch = int(status.rpartition(" ")[2])
                 deleted += batch
                 if batch < DELETE_BATCH:
@@ -159,3 +221,8 @@ def _columns(scope: Scope, rows: Sequence[tuple[UUID, bytes]]) -> tuple[list[UUI
 
 def _stats(row: Row) -> ContactStats:
     return ContactStats(*(cast("int", row[name]) for name in ("messages", "days", "age")))
+
+
+def _domain_stats(row: Row) -> DomainStats:
+    good, bad, days, age = (cast("int", row[name]) for name in ("good", "bad", "days", "age"))
+    return DomainStats(good.bit_count(), bad.bit_count(), days, age)
