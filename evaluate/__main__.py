@@ -22,7 +22,7 @@ from evaluate.learning import ask_learners, is_learned, with_learned, with_learn
 from evaluate.page import write_page
 from evaluate.records import RecordFile, Run, Scanned, key_of, newest
 from evaluate.refreshing import refresh
-from evaluate.replay import replay, replay_tables
+from evaluate.replay import REPLAYED_TENANTS, replay, replay_tables
 from evaluate.scanning import GoOn, leave, scan_all
 from evaluate.separation import separating, sums_of
 from evaluate.shipped import left_out_tables, rival_table, shipped_line, shipped_tables
@@ -218,6 +218,7 @@ def _headline(
     yield from shipped_tables(judged, blind=arguments.blind)
     if arguments.replay:
         yield from replay_tables(judged, replay(records, policy))
+        yield from replay_tables(judged, replay(records, policy, REPLAYED_TENANTS), REPLAYED_TENANTS)
     yield from left_out_tables(judged, rows=not again, named=not arguments.blind)
     yield from rival_table(judged)
 

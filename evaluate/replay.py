@@ -7,6 +7,7 @@ in an arbitrary order that stays the same. Only `recall` and `remember` know the
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from evaluate.records import Scanned
 from evaluate.shipped import attacks_of, counted, ham_of, held, suspicious
 from evaluate.trial import Judged, try_all
+from mailwarden.history import domain_memory
 from mailwarden.history.relations import Relation
 from mailwarden.history.senders import (
     ANALYZER,
@@ -24,13 +26,14 @@ from mailwarden.history.senders import (
     relations_to_look_up,
     relations_to_store,
 )
-from mailwarden.history.store import ContactStats
+from mailwarden.history.store import ContactStats, DomainStats
 from mailwarden.history.threads import message_to_store, messages_to_look_up
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Report, Status
 from mailwarden.policy.rules import Policy
 
 DAYS = 30
+REPLAYED_TENANTS = 4  # over which a second run distributes each mailbox, for the memory of the deployment
 RIPE_DAY = 14  # from here on a deployment knows the usual senders
 
 
@@ -66,7 +69,35 @@ class Memory:
         return ContactStats(seen.messages, len(seen.days), day - seen.first) if seen else ContactStats()
 
 
-def recall(record: Scanned, memory: Memory, day: int) -> tuple[Report, ...]:
+class SeenDomain(Struct):
+    """The tenants that had good and bad mail of a domain."""
+
+    first: int
+    days: set[int] = set()
+    good: set[UUID] = set()
+    bad: set[UUID] = set()
+
+
+class DomainMemory:
+    """The domains of the whole deployment until a day."""
+
+    def __init__(self) -> None:
+        self._domains: dict[str, SeenDomain] = {}
+
+    def add(self, judged: Judged, tenant: UUID, day: int) -> None:
+        record = judged.scanned
+        sighting = domain_memory.sighting_of(tenant, _relation(record), record.evidence, judged.judgement)
+        if sighting:
+            seen = self._domains.setdefault(sighting.domain, SeenDomain(day))
+            seen.days.add(day)
+            (seen.good if sighting.good else seen.bad).add(tenant)
+
+    def stats(self, domain: str, day: int) -> DomainStats:
+        seen = self._domains.get(domain)
+        return DomainStats(len(seen.good), len(seen.bad), len(seen.days), day - seen.first) if seen else DomainStats()
+
+
+def recall(record: Scanned, memory: Memory, day: int, domains: DomainMemory | None = None) -> tuple[Report, ...]:
     """Return the reports of everything that is remembered about the sender of a message."""
     sender, recipients = _sender(record), _recipients(record)
     if not sender or not recipients or record.evidence.has(AMBIGUOUS_SENDER):
@@ -83,6 +114,8 @@ def recall(record: Scanned, memory: Memory, day: int) -> tuple[Report, ...]:
         relations={text: stats for text, stats in seen.items() if stats.messages},
     )
     found = tuple(findings_of(known, sender, relation))
+    if domains and (domain := domain_memory.domain_to_look_up(relation, record.evidence)):
+        found += tuple(domain_memory.findings_of(domain, domains.stats(domain, day)))
     return (Report(ANALYZER, required=False, status=Status.FINISHED, milliseconds=0.0, findings=found),)
 
 
@@ -99,24 +132,38 @@ class Replayed(Struct, frozen=True):
     day: int
 
 
-def replay(records: Sequence[Scanned], policy: Policy) -> list[Replayed]:
-    """Judge the messages of every mailbox in their order; a tenant is the domain of its recipients."""
+def replay(records: Sequence[Scanned], policy: Policy, tenants: int = 1) -> list[Replayed]:
+    """Judge the messages of all mailboxes in their order; a tenant is the domain of its recipients.
+
+    The corpora have one mailbox each. With several `tenants` its messages are distributed over so many, which share
+    nothing but the memory of domains.
+    """
     done: list[Replayed] = []
-    for tenant in _by_tenant(records):
-        memory = Memory()
-        for record, day in _in_time(tenant):
-            reports = recall(record, memory, day)
-            replaced = {report.analyzer for report in reports} | {ANALYZER}
-            others = tuple(report for report in record.evidence.reports if report.analyzer not in replaced)
-            (judged,) = try_all([replace(record, evidence=Evidence((*others, *reports)))], policy)
-            remember(judged, memory, day)
-            done.append(Replayed(judged, day))
+    domains, memories = DomainMemory(), defaultdict[UUID, Memory](Memory)
+    for record, day, tenant in _in_order(records, tenants):
+        reports = recall(record, memories[tenant], day, domains)
+        replaced = {report.analyzer for report in reports} | {ANALYZER}
+        others = tuple(report for report in record.evidence.reports if report.analyzer not in replaced)
+        (judged,) = try_all([replace(record, evidence=Evidence((*others, *reports)))], policy)
+        remember(judged, memories[tenant], day)
+        domains.add(judged, tenant, day)
+        done.append(Replayed(judged, day))
     return done
 
 
-def replay_tables(without: Sequence[Judged], replayed: Sequence[Replayed]) -> Iterator[str]:
+def _in_order(records: Sequence[Scanned], tenants: int) -> list[tuple[Scanned, int, UUID]]:
+    """Return the messages of all tenants, day by day."""
+    found = []
+    for number, mailboxes in enumerate(_by_tenant(records)):
+        for record, day in _in_time(mailboxes):
+            found.append((record, day, UUID(int=number * tenants + _arbitrary(record)[0] % tenants)))
+    return sorted(found, key=lambda each: each[1])
+
+
+def replay_tables(without: Sequence[Judged], replayed: Sequence[Replayed], tenants: int = 1) -> Iterator[str]:
     """Yield the figures without memory and with it, over all days and when the deployment knows its senders."""
-    yield f"\nReplay: {DAYS} days in the order of time, with the memory of a deployment"
+    shared = f", each mailbox distributed over {tenants} tenants" if tenants > 1 else ""
+    yield f"\nReplay: {DAYS} days in the order of time, with the memory of a deployment{shared}"
     yield f"{'':40}{'messages':>9}{'ham held':>10}{'suspicious':>12}{'attacks held':>14}"
     late = {each.judged.sample.path for each in replayed if each.day >= RIPE_DAY}
     parts: tuple[tuple[str, Iterable[Judged]], ...] = (
@@ -125,11 +172,13 @@ def replay_tables(without: Sequence[Judged], replayed: Sequence[Replayed]) -> It
         (f"from day {RIPE_DAY}, without memory", (one for one in without if one.sample.path in late)),
         (f"from day {RIPE_DAY}, with memory", (each.judged for each in replayed if each.day >= RIPE_DAY)),
     )
+    here = sum(each.judged.scanned.evidence.has("domains.known-here") for each in replayed)
     for name, judged in parts:
         some = counted(judged)
         ham, attacks = ham_of(some), attacks_of(some)
         cells = f"{held(ham).percent:>10}{suspicious(ham).percent:>12}{held(attacks).percent:>14}"
         yield f"{name:40}{len(some):>9}{cells}"
+    yield f"messages of a domain that the deployment knows (domains.known-here): {here}"
 
 
 def _by_tenant(records: Iterable[Scanned]) -> list[list[Scanned]]:

@@ -25,7 +25,14 @@ from mailwarden.history.senders import (
     relations_to_store,
     sender_contacts,
 )
-from mailwarden.history.store import ContactCount, ContactRecord, ContactStats, HistoryStore, SenderStore
+from mailwarden.history.store import (
+    ContactCount,
+    ContactRecord,
+    ContactStats,
+    DomainCount,
+    HistoryStore,
+    SenderStore,
+)
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
@@ -225,6 +232,68 @@ async def test_messages_of_conversations_are_deleted_after_their_time(
     assert await store.stats(Scope.of(uuid4()), [], [(TENANT, new)]) == {}
     assert await Retention(history, 30).delete_threads() == 1
     assert list(await store.stats(ALL, [], [(TENANT, old), (TENANT, new)])) == [new]
+
+
+PROVED = Evidence((Report("authentication", True, Status.FINISHED, 1.0, (Finding("authentication.aligned"),)),))
+
+
+async def seen_by(store: SenderStore, url: str, *tenants: UUID, verdict: Verdict = Verdict.CLEAN) -> None:
+    """Record a message of a shop to each tenant, and backdate the memory of the deployment."""
+    for tenant in tenants:
+        request = written("news@shop.example", "Shop", tenant)
+        judged = replace(request.judgement, verdict=verdict)
+        await SenderHistory(store).record([replace(request, evidence=PROVED, judgement=judged)] * 2)
+    connection = await asyncpg.connect(url)
+    await connection.execute("UPDATE domain_memory SET first_seen = current_date - 30, days = 9")
+    await connection.close()
+
+
+async def known_here(store: SenderStore, evidence: Evidence = PROVED, sender: str = "news@shop.example") -> bool:
+    return "domains.known-here" in await findings_in(
+        store, replace(written(sender, "Shop", uuid4()), evidence=evidence)
+    )
+
+
+async def test_several_tenants_make_a_domain_known_to_all(store: SenderStore, database_url: str) -> None:
+    tenants = [UUID(int=number) for number in range(1, 5)]
+    await seen_by(store, database_url, *tenants[:1] * 5)
+    assert not await known_here(store)
+    await seen_by(store, database_url, *tenants)
+    assert await known_here(store)
+    assert not await known_here(store, Evidence(()))
+    assert not await known_here(store, sender="news@other.example")
+
+
+async def test_one_tenant_cannot_take_a_domain_from_the_others(store: SenderStore, database_url: str) -> None:
+    tenants = [UUID(int=number) for number in range(1, 5)]
+    await seen_by(store, database_url, *tenants)
+    await seen_by(store, database_url, *[UUID(int=99)] * 5, verdict=Verdict.PHISHING)
+    assert await known_here(store)
+    await seen_by(store, database_url, *(UUID(int=100 + number) for number in range(6)), verdict=Verdict.PHISHING)
+    assert not await known_here(store)
+
+
+async def test_the_memory_of_domains_names_no_domain_and_no_tenant(store: SenderStore, database_url: str) -> None:
+    await seen_by(store, database_url, TENANT)
+    connection = await asyncpg.connect(database_url)
+    (row,) = await connection.fetch("SELECT * FROM domain_memory")
+    await connection.close()
+    assert set(dict(row)) == {"domain", "good", "bad", "days", "first_seen", "last_seen"}
+    assert b"shop" not in row["domain"]
+    assert (row["good"].bit_count(), row["bad"]) == (1, 0)
+    assert (await store.lookup(Scope.of(TENANT), [], [], [row["domain"]])).domains == {}
+    await store.add_domains(Scope.of(TENANT), [DomainCount(bytes(16), 1, 0, today())])
+    assert (await store.lookup(ALL, [], [], [bytes(16)])).domains == {}
+
+
+async def test_domains_that_were_not_seen_again_are_deleted(history: HistoryStore, store: SenderStore) -> None:
+    for number, (groups, days) in enumerate(((1, 31), (3, 31), (3, 181), (1, 1))):
+        day = today() - timedelta(days=days)
+        await store.add_domains(ALL, [DomainCount(bytes([number] * 16), groups, 0, day)])
+    assert await store.delete_domains(Scope.of(TENANT), today(), today()) == 0
+    assert await Retention(history, 30).delete_domains() == 2
+    left = (await store.lookup(ALL, [], [], [bytes([number] * 16) for number in range(4)])).domains
+    assert {each[0] for each in left} == {1, 3}
 
 
 async def test_a_guard_remembers_a_limited_number_of_messages_a_day(
