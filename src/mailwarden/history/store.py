@@ -237,7 +237,7 @@ class SenderStore(Protocol):
         """Delete contacts last seen before that day, in small transactions; return their number."""
 
     async def delete_domains(self, scope: Scope, before: date, before_of_one: date) -> int:
-        """Delete domains last seen before that day, and those of one group of tenants before the other; return how many.
+        """Delete domains last seen before that day, those of one group of tenants before the other; return how many.
 
         Only the deployment's scope may.
         """

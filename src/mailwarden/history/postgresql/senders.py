@@ -23,7 +23,8 @@ DELETE_BATCH = 5_000
 
 _SALT = "SELECT salt FROM relationship_salt"
 _STATS = """
-SELECT pair, messages, days, $3::date - first_seen AS age, NULL::bigint AS good, NULL::bigint AS bad FROM unnest($1::uuid[], $2::bytea[]) AS wanted (tenant, pair)
+SELECT pair, messages, days, $3::date - first_seen AS age, NULL::bigint AS good, NULL::bigint AS bad
+FROM unnest($1::uuid[], $2::bytea[]) AS wanted (tenant, pair)
 JOIN relationships USING (tenant, pair)
 UNION ALL
 SELECT message, 1, 1, $3::date - day, NULL, NULL FROM unnest($4::uuid[], $5::bytea[]) AS wanted (tenant, message)
