@@ -72,3 +72,14 @@ def test_a_new_account_of_a_known_partner_is_fraud_only_with_words_of_a_change()
     assert judged(*ACCOUNT, "fraud.bank-change").verdict is Verdict.FRAUD
     assert judged(ACCOUNT[0], "fraud.transfer-request", "fraud.invoice-due").verdict is Verdict.FRAUD
     assert judged(*IMITATION, "relationship.imitation-account").verdict is Verdict.FRAUD
+
+
+def test_a_domain_known_to_the_deployment_eases_no_lure_and_no_request() -> None:
+    """An attacker can earn it with three weeks of harmless mail."""
+    here = ("domains.known-here", "authentication.aligned")
+    offer = ("domains.sender-unknown", "offers.any", "urls.pictures-only")
+    assert judged(*offer, *here).points.get(Verdict.SPAM, 0) < judged(*offer, here[1]).points.get(Verdict.SPAM, 0)
+    for name in ("lures.any", "lures.prize", "fraud.bank-change", "fraud.gift-cards", "html.credential-form"):
+        for verdict in (Verdict.PHISHING, Verdict.FRAUD):
+            hard = ("domains.sender-unknown", name)
+            assert judged(*hard, *here).points.get(verdict, 0) == judged(*hard, here[1]).points.get(verdict, 0)
