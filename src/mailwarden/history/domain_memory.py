@@ -1,4 +1,4 @@
-"""What the whole deployment knows of a sender's domain, over all tenants: coarse, and nothing about any of them.
+"""The deployment's memory of sender domains, over all tenants: coarse, and without anything about one of them.
 
 A domain is known here if several tenants had good, authenticated mail from it for some weeks. A tenant counts once for
 good and once for bad, however much mail it gets: one tenant alone can neither earn nor take away this evidence.

@@ -186,7 +186,7 @@ class DomainCount(Struct, frozen=True, order=True):
 
 
 class SenderAnswer(Struct, frozen=True):
-    """What is stored about contacts, messages and domains, each by its digest; those never seen are missing."""
+    """The stats of contacts, messages and domains, each by its digest; those never seen are missing."""
 
     contacts: Mapping[bytes, ContactStats] = {}
     domains: Mapping[bytes, DomainStats] = {}
