@@ -3,7 +3,7 @@
 The order of rules and steps is fixed and nothing is random, so that the same messages give the same weights.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log, sqrt
 
@@ -48,15 +48,16 @@ class Fit:
         self.weights = list(shipped)
         self._shipped = shipped
         self._ranges = ranges
-        self._messages = [message for message in messages if not message.forced]
+        alike = Counter(message for message in messages if not message.forced)  # equal messages are tried once
+        self._messages, self._counts = list(alike), list(alike.values())
         self._losses = [loss_of(message, shipped) for message in self._messages]
         self._carriers: dict[int, list[int]] = defaultdict(list)
         self._sizes: dict[Key, int] = defaultdict(int)
         self._totals: dict[Key, float] = defaultdict(float)
         for place, message in enumerate(self._messages):
             key = (message.source, message.good)
-            self._sizes[key] += 1
-            self._totals[key] += self._losses[place]
+            self._sizes[key] += self._counts[place]
+            self._totals[key] += self._counts[place] * self._losses[place]
             for rule in message.rules:
                 self._carriers[rule].append(place)
         self._value = self._objective(self._totals)
@@ -91,7 +92,7 @@ class Fit:
         for place in self._carriers[rule]:
             message = self._messages[place]
             losses[place] = loss_of(message, self.weights)
-            totals[message.source, message.good] += losses[place] - self._losses[place]
+            totals[message.source, message.good] += self._counts[place] * (losses[place] - self._losses[place])
         objective = self._objective(totals)
         gain = self._value - objective + self._distance(rule, before) - self._distance(rule, weight)
         if keep and gain > LEAST_GAIN:

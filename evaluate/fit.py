@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import sys
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,17 @@ from evaluate.baselines import baseline_table
 from evaluate.corpus import Corpus, Split
 from evaluate.descent import Contribution, contributions, fit_weights
 from evaluate.records import Run, Scanned, newest
-from evaluate.shipped import LeftOut, attacks_of, compare_sources, counted, ham_of, held, left_out_lines, suspicious
+from evaluate.shipped import (
+    ENOUGH,
+    LeftOut,
+    attacks_of,
+    compare_sources,
+    counted,
+    ham_of,
+    held,
+    left_out_lines,
+    suspicious,
+)
 from evaluate.sums import Message, Weights, messages_of
 from evaluate.trial import Judged, Source, try_all
 from evaluate.weights import Range, free_rules, write_weights
@@ -45,9 +56,18 @@ class Work(Struct, frozen=True):
     def sources(self) -> list[Source]:
         return sorted({message.source for message in self.messages})
 
-    def fit(self, left_out: Source | None = None, only: frozenset[int] | None = None) -> Weights:
-        """Fit the weights to all sources but one; `only` limits the rules that may change."""
-        messages = [message for message in self.messages if message.source != left_out]
+    @property
+    def left_out_together(self) -> list[frozenset[Source]]:
+        """Return the sources that are left out at once: each large one, and the small ones of a corpus together."""
+        sizes = Counter(message.source for message in self.messages)
+        groups: dict[Source, set[Source]] = defaultdict(set)
+        for source in self.sources:
+            groups[source if sizes[source] >= ENOUGH else (source[0], "")].add(source)
+        return [frozenset(group) for group in groups.values()]
+
+    def fit(self, left_out: frozenset[Source] = frozenset(), only: frozenset[int] | None = None) -> Weights:
+        """Fit the weights to all sources but some; `only` limits the rules that may change."""
+        messages = [message for message in self.messages if message.source not in left_out]
         ranges = [each for each in free_rules(self.policy.rules, messages) if only is None or each.rule in only]
         return fit_weights(messages, self.shipped, ranges)
 
@@ -92,14 +112,14 @@ def fit(work: Work) -> Result:
 
 def _fit_each(work: Work, only: frozenset[int] | None) -> tuple[Weights, dict[Source, Weights]]:
     """Fit to all sources, and without each of them."""
-    cases: list[Source | None] = [None, *work.sources]
+    groups = work.left_out_together
     context = multiprocessing.get_context("fork")  # the messages are shared, not copied
     with context.Pool(os.cpu_count(), _WORK.append, (work,)) as pool:
-        every, *rest = pool.map(partial(_fit_one, only=only), cases, 1)
-    return every, dict(zip(work.sources, rest, strict=True))
+        every, *rest = pool.map(partial(_fit_one, only=only), [frozenset[Source](), *groups], 1)
+    return every, {source: weights for group, weights in zip(groups, rest, strict=True) for source in group}
 
 
-def _fit_one(left_out: Source | None, only: frozenset[int] | None) -> Weights:
+def _fit_one(left_out: frozenset[Source], only: frozenset[int] | None) -> Weights:
     return _WORK[0].fit(left_out, only)
 
 
