@@ -28,6 +28,7 @@ from mailwarden.analysis.text.extraction import find_passwords
 from mailwarden.analysis.view import View
 from mailwarden.message.file_names import ending_of
 from mailwarden.message.limits import SHOWN
+from mailwarden.message.literal_set import Marks
 from mailwarden.message.message import Part
 from mailwarden.model.evidence import Finding, Omitted
 
@@ -40,16 +41,18 @@ _OLE_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 _EICAR = rb"X5O!P%@AP[4\PZX54(P^)7CC)7}$" + b"EICAR-STANDARD-" + b"ANTIVIRUS-TEST-FILE!$H+H*"
 
 # The same in hexadecimal, in UTF-16, and in the three alignments of base64.
-_EICAR_WRITTEN = (
-    _EICAR,
-    _EICAR.hex().encode(),
-    _EICAR.hex().upper().encode(),
-    _EICAR.decode().encode("utf-16-le"),
-    *(base64.b64encode(_EICAR[skip:])[:64] for skip in range(3)),
+_EICAR_WRITTEN = Marks(
+    (
+        _EICAR,
+        _EICAR.hex().encode(),
+        _EICAR.hex().upper().encode(),
+        _EICAR.decode().encode("utf-16-le"),
+        *(base64.b64encode(_EICAR[skip:])[:64] for skip in range(3)),
+    )
 )
 
 _GTUBE = b"XJS*C4JDBQADN1.NSBN3*2IDNEN*" + b"GTUBE-STANDARD-ANTI-UBE-TEST-EMAIL*C.34X"
-_GTUBE_WRITTEN = (_GTUBE, _GTUBE.decode().encode("utf-16-le"))
+_GTUBE_WRITTEN = Marks((_GTUBE, _GTUBE.decode().encode("utf-16-le")))
 _TAG = re.compile(rb"<[^<>]{0,2000}>")
 
 
@@ -89,12 +92,12 @@ def examine_file(one: Unpacked) -> Iterator[Finding | Omitted]:
 
 def is_test_file(content: bytes) -> bool:
     """Return whether this is the EICAR test file."""
-    return any(written in content for written in _EICAR_WRITTEN)
+    return _EICAR_WRITTEN.occur_in(content)
 
 
 def has_test_line(content: bytes) -> bool:
     """Return whether the text has the GTUBE test line, in ASCII or in UTF-16."""
-    return any(written in content for written in _GTUBE_WRITTEN)
+    return _GTUBE_WRITTEN.occur_in(content)
 
 
 def _words_of(file: SeenFile) -> bytes:

@@ -222,6 +222,7 @@ def _compile(pattern: str) -> _Pattern:
     options = re2.Options()
     options.max_mem = PHRASE_MEMORY
     options.log_errors = False
+    options.never_capture = True  # groups only enclose alternatives; to find their places costs a second pass
     return cast("_Pattern", re2.compile(pattern.encode(), options))
 
 

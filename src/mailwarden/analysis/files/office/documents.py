@@ -23,15 +23,18 @@ from mailwarden.analysis.files.office.compound import SIGNATURE, Compound, read_
 from mailwarden.analysis.files.rtf import DDE_FIELD, OfficeDocument, read_rtf_document
 from mailwarden.analysis.files.unpacking import SeenFile
 from mailwarden.message.coverage import Coverage
+from mailwarden.message.literal_set import Marks
 from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 _MACROS = "_VBA_PROJECT".encode("utf-16-le")
-_FLAT = (
-    b"schemas.microsoft.com/office/2006/xmlPackage",
-    b"<office:document",
-    b"mso-application",
-    b"application/x-mso",
-    b"editdata.mso",
+_FLAT = Marks(
+    (
+        b"schemas.microsoft.com/office/2006/xmlPackage",
+        b"<office:document",
+        b"mso-application",
+        b"application/x-mso",
+        b"editdata.mso",
+    )
 )
 _ACCESS = (b"\0\1\0\0Standard Jet DB", b"\0\1\0\0Standard ACE DB")
 _RELATION = re.compile(rb"<(?:[\w.-]{1,50}:)?Relationship\b((?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*)>", re.IGNORECASE)
@@ -95,7 +98,7 @@ def read_document(
 
 def _is_flat(content: bytes, kind: str) -> bool:
     """Return whether this is a document in one XML file, or an HTML page saved by Office."""
-    if any(mark in content for mark in _FLAT):
+    if _FLAT.occur_in(content):
         return True
     return kind == "web page" and b"urn:schemas-microsoft-com:office" in content
 
