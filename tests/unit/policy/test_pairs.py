@@ -1,4 +1,4 @@
-"""Attacks from unknown domains are held, and honest messages with the same words are delivered without suspicion."""
+"""Attacks from unknown domains and free mailboxes are held; honest messages with the same words are not suspicious."""
 
 from email.message import EmailMessage
 from uuid import UUID
@@ -77,6 +77,66 @@ PAIRS = {
             "Our nurse has a recipe for the cold season. Doctors of our clinic talk about sleep on Thursday.",
             (("Read", "https://marlow-fields.example/v"), ("Unsubscribe", "https://marlow-fields.example/u")),
             "https://marlow-fields.example/u",
+        ),
+    ),
+    "a renewal and a telephone number": (
+        Letter(
+            "Rechnungsabteilung",
+            "rechnung.service2291@gmail.com",
+            "Auftrag 4471",
+            "Ihr Sicherheitspaket wurde um 36 Monate verlängert. Betrag: 429,00 EUR. Die Abbuchung erfolgt innerhalb "
+            "von 24 Stunden. Falls Sie die Verlängerung nicht wünschen, rufen Sie uns bitte unter 030 5550 1423 an.",
+        ),
+        Letter(
+            "Imkerei Sonnfeld",
+            "post@imkerei-sonnfeld.example",
+            "Ihre Rechnung",
+            "Anbei die Rechnung für den Honig, Betrag: 29,00 EUR. Falls Sie eine Frage haben, rufen Sie uns an, "
+            "030 5550 1423.",
+        ),
+    ),
+    "a gift of millions": (
+        Letter(
+            "Maria Elena",
+            "mariaelena.donacion@outlook.com",
+            "Para usted",
+            "He decidido donar 1.500.000 dólares a cinco personas elegidas al azar. Respóndame con su nombre.",
+        ),
+        Letter(
+            "Fundación Alcera",
+            "hola@fundacion-alcera.example",
+            "Gracias por su ayuda",
+            "Gracias a su ayuda pudimos donar 1.500 libros a cinco escuelas. Le contamos más en la reunión del jueves.",
+        ),
+    ),
+    "work from home": (
+        Letter(
+            "Hannah",
+            "hannah.team.hr@gmail.com",
+            "Part-time position",
+            "The work is done from home, rating hotels and apps. Daily pay 150 USD, no experience needed. "
+            "Message our coordinator on WhatsApp +1 555 010 4471.",
+        ),
+        Letter(
+            "Northbridge Talent",
+            "ana@northbridge-talent.example",
+            "Part-time position",
+            "Our client in Rotterdam looks for an engineer, part-time and remote. Message me if you are curious.",
+        ),
+    ),
+    "a threat": (
+        Letter(
+            "Crew",
+            "crew@node-post.example",
+            "Your network",
+            "We have chosen your company for our next DDoS operation against your network. Pay 4 XMR before Friday. "
+            "The fee doubles each day after.",
+        ),
+        Letter(
+            "Node Post Hosting",
+            "status@node-post.example",
+            "Your network",
+            "Last night a DDoS operation against our network slowed your site. It ended at four.",
         ),
     ),
 }

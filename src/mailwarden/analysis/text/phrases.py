@@ -38,6 +38,8 @@ PASSAGE = 2_000  # bytes, the least that is searched at once
 # without spaces, which allow some characters of any kind between their words.
 _PASSAGE_ENDS = re.compile(rb"[a-z]{3}[.!?] ")
 _APART = 60  # bytes on both sides without such a language
+# A dot inside a number ends no sentence: without this, "1.500.000" would part a phrase.
+_NUMBER = re2.compile(rb"(\d)\.(\d)")
 _WORD_ENDS = r"\b"
 _SHORT_WORD = re.compile(r"(?:^|[ '-])([a-z]{1,3})$")
 _AFTER_WORD = re.compile(r"(?:^|[ '-])\)?[?*]?$")  # a group that follows begins a word
@@ -104,7 +106,8 @@ class PhraseBook:
     def find(self, text: str) -> dict[str, PhraseMatch]:
         """Return the families whose phrases occur in a folded text, in the order of the book."""
         found: dict[int, bytes] = {}  # phrase: the passage that contains it first
-        for passage in _passages(text.encode()) if self._sure else [text.encode()]:
+        plain = _NUMBER.sub(rb"\1,\2", text.encode())
+        for passage in _passages(plain) if self._sure else [plain]:
             for number in self._in_order.find(passage):
                 if number not in found and self._occurs(number, passage):
                     found[number] = passage
