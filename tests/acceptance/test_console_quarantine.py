@@ -247,14 +247,17 @@ def test_an_auditor_reads_and_has_no_buttons(deployment: Deployment, mark: str) 
     assert set(state_of(deployment, uid).values()) == {"held"}
 
 
-def test_the_page_of_a_message_leads_to_its_place_in_quarantine(
-    deployment: Deployment, analyst: ConsoleSession
-) -> None:
-    uid = keep(deployment)
-    (path,) = re.findall(
-        r'href="(/console/messages/[0-9a-f-]{36}\?tenant=[0-9a-f-]{36})"', analyst.get(f"{QUARANTINE}/{uid}").text
-    )
-    assert f'href="{QUARANTINE}/{uid}"' in analyst.get(path).text
+def test_both_addresses_show_the_same_page(deployment: Deployment, analyst: ConsoleSession, mark: str) -> None:
+    uid = keep(deployment, subject=mark)
+    ggrid = deployment.client().call("GET", f"/v1/quarantine/{uid}").json["ggrid"]
+    pages = [analyst.get(path) for path in (f"{QUARANTINE}/{uid}", f"/console/messages/{ggrid}")]
+    for page in pages:
+        assert page.status_code == 200
+        assert f'action="{QUARANTINE}/{uid}/release"' in page.text
+        assert "Held since 2" in text_of(page)
+        assert f"/v1/messages/{ggrid}" in page.text
+    bodies = [page.text.partition("<main")[2] for page in pages]
+    assert bodies[0] == bodies[1]
 
 
 def test_hostile_strings_stay_text(deployment: Deployment, analyst: ConsoleSession, mark: str) -> None:

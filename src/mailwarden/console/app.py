@@ -25,9 +25,10 @@ from mailwarden.console.screens.keys import KeysScreen
 from mailwarden.console.screens.learning import LearningScreen
 from mailwarden.console.screens.lists import ListChangesScreen, ListEditsScreen, ListExportScreen, ListsScreen
 from mailwarden.console.screens.login import LoginScreen, SetupScreen
-from mailwarden.console.screens.messages import MessageScreen, MessagesScreen
+from mailwarden.console.screens.message import HeldScreen, MessagePages, MessageScreen
+from mailwarden.console.screens.messages import MessagesScreen
 from mailwarden.console.screens.people import PeopleScreen
-from mailwarden.console.screens.quarantine import HeldScreen, QuarantineScreen
+from mailwarden.console.screens.quarantine import QuarantineScreen
 from mailwarden.console.screens.tenants import TenantsScreen, TenantWeightsScreen
 from mailwarden.console.self_service import SelfServicePage
 from mailwarden.console.services import Analyses, Deployment
@@ -67,6 +68,7 @@ class Services:
 def build_pages(services: Services) -> Sequence[Page | PublicPage]:
     """Return every page of every screen, in the order of the menu."""
     previews = services.previews
+    message_pages = MessagePages(services.history, services.policy, services.reports, services.quarantine)
     return [
         *LoginScreen(services.visitors).pages(),
         *SetupScreen(services.visitors).pages(),
@@ -75,9 +77,9 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *PeopleScreen(UserAdministration(services.visitors.registry), services.visitors).pages(),
         *DashboardScreen(services.history, services.deployment, services.policy).pages(),
         *MessagesScreen(services.history).pages(),
-        *MessageScreen(services.history, services.policy, services.reports, services.quarantine).pages(),
+        *MessageScreen(message_pages, services.reports).pages(),
         *QuarantineScreen(services.quarantine, services.history).pages(),
-        *HeldScreen(services.quarantine, services.history, previews).pages(),
+        *HeldScreen(message_pages, services.quarantine, previews).pages(),
         *AnalyzeScreen(services.analyses, services.policy).pages(),
         *PreviewScreen(previews).pages(),
         *ListsScreen(services.lists).pages(),

@@ -3,7 +3,7 @@
 Pure: everything on the page comes from the record and from the policy.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +14,7 @@ from mailwarden.model.evidence import Finding, Report
 from mailwarden.model.listing import ListHit
 from mailwarden.model.outcome import Decision, Judgement, Reason, Verdict
 from mailwarden.model.record import FinishedRequest, LinkSummary, PartSummary
+from mailwarden.policy.judge import THREATS
 from mailwarden.policy.rejudge import Counterfactual, what_would_change
 from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy
 from mailwarden.wire.explanation import explanation_of
@@ -36,17 +37,33 @@ _OUTCOMES: Mapping[Decision, str] = {
 }
 _CHECKS = (("SPF", "spf-"), ("DKIM", "dkim-"), ("DMARC", "dmarc-"))
 _BODIES = ("text/plain", "text/html")
+MAX_STRONGEST = 3
 
 
-class Group(Struct, frozen=True):
-    """The reasons under one heading, heaviest first."""
+class Fact(Struct, frozen=True):
+    """The reasons that rest on one finding, heaviest first: rules that repeat it or combine it with others."""
 
-    heading: str
     reasons: tuple[Reason, ...]
 
     @property
+    def headline(self) -> Reason:
+        return self.reasons[0]
+
+    @property
     def weight(self) -> int:
-        return sum(reason.weight for reason in self.reasons)
+        """The points for the verdict of the headline."""
+        return sum(reason.weight for reason in self.reasons if reason.verdict is self.headline.verdict)
+
+
+class Group(Struct, frozen=True):
+    """The facts under one heading, heaviest first."""
+
+    heading: str
+    facts: tuple[Fact, ...]
+
+    @property
+    def weight(self) -> int:
+        return sum(reason.weight for fact in self.facts for reason in fact.reasons)
 
 
 class Points(Struct, frozen=True):
@@ -87,6 +104,7 @@ class ListCandidate(Struct, frozen=True):
 class MessageView(Struct, frozen=True):
     request: FinishedRequest
     sentence: str
+    strongest: tuple[Fact, ...]
     groups: tuple[Group, ...]
     points: tuple[Points, ...]
     change: Counterfactual
@@ -110,7 +128,8 @@ def view_of(request: FinishedRequest, policy: Policy) -> MessageView:
     return MessageView(
         request=request,
         sentence=sentence_of(request),
-        groups=groups_of(request.judgement),
+        strongest=strongest_of(request.judgement, policy),
+        groups=groups_of(request.judgement, policy),
         points=tuple(_points_of(request.judgement.points)),
         change=what_would_change(request, policy),
         checks=tuple(checks_of(request)),
@@ -137,18 +156,36 @@ def sentence_of(request: FinishedRequest) -> str:
     return f"{request.judgement.summary} {happens}: the entry {entry.entry} in {list_name} decides."
 
 
-def groups_of(judgement: Judgement) -> tuple[Group, ...]:
-    """Group the reasons by heading; the group behind the verdict comes first, then the heaviest."""
+def facts_of(reasons: Iterable[Reason], policy: Policy) -> tuple[Fact, ...]:
+    """Group the reasons by the finding that their rule needs first; the heaviest fact comes first."""
+    needs = {rule.id: rule.needs[0] for rule in policy.rules}
+    found: dict[str, list[Reason]] = {}
+    for reason in reasons:
+        found.setdefault(needs.get(reason.rule, reason.rule), []).append(reason)
+    facts = [Fact(tuple(sorted(each, key=_weightiest))) for each in found.values()]
+    return tuple(sorted(facts, key=lambda fact: (-fact.weight, fact.headline.summary)))
+
+
+def strongest_of(judgement: Judgement, policy: Policy) -> tuple[Fact, ...]:
+    """Return the facts that argue most against the message; those for its verdict come first."""
+    carriers = THREATS if judgement.verdict is Verdict.SUSPICIOUS else (judgement.verdict,)
+    facts = [fact for fact in facts_of(judgement.reasons, policy) if fact.headline.weight > 0]
+    return tuple(sorted(facts, key=lambda fact: fact.headline.verdict not in carriers)[:MAX_STRONGEST])
+
+
+def groups_of(judgement: Judgement, policy: Policy) -> tuple[Group, ...]:
+    """Group the facts by heading; the group behind the verdict comes first, then the heaviest."""
     found: dict[str, list[Reason]] = {}
     for reason in judgement.reasons:
         if _is_note(reason):
             continue
         heading = HEADINGS.get(reason.analyzer, reason.analyzer.capitalize())
         found.setdefault(heading, []).append(reason)
-    groups = [Group(heading, tuple(sorted(each, key=_weightiest))) for heading, each in found.items()]
+    groups = [Group(heading, facts_of(each, policy)) for heading, each in found.items()]
 
     def carries(group: Group) -> int:
-        return sum(reason.weight for reason in group.reasons if reason.verdict is judgement.verdict)
+        reasons = (reason for fact in group.facts for reason in fact.reasons)
+        return sum(reason.weight for reason in reasons if reason.verdict is judgement.verdict)
 
     return tuple(sorted(groups, key=lambda group: (-carries(group), -group.weight)))
 

@@ -20,7 +20,7 @@ from mailwarden.console.auth import BodyType, Page
 from mailwarden.console.message_view import view_of
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, preview_response
-from mailwarden.console.screens.messages import shown
+from mailwarden.console.screens.message import shown
 from mailwarden.console.services import Analyses, Step
 from mailwarden.errors import EmptyEmail, InternalError, MailwardenError, SchemaViolation
 from mailwarden.message.addresses import HEAD, correspondents

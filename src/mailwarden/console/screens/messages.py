@@ -11,30 +11,17 @@ from uuid import UUID
 from aiohttp import web
 from msgspec import Struct
 
-from mailwarden.console.auth import BodyType, Page
-from mailwarden.console.message_view import MessageView, view_of
+from mailwarden.console.auth import Page
 from mailwarden.console.permissions import Permission
-from mailwarden.console.request import GLOBAL, UserRequest, see_other
-from mailwarden.console.screens.learning import REPORT_KINDS, notice_code, read_contents, read_kind
-from mailwarden.console.screens.quarantine import held_message_of
+from mailwarden.console.request import UserRequest
 from mailwarden.errors import (
     InvalidQuery,
-    LearningFull,
-    MailwardenError,
-    MessageMismatch,
-    MessageNotFound,
-    PayloadTooLarge,
-    SchemaViolation,
     SearchTooBroad,
 )
 from mailwarden.history.query import MAX_CHARACTERS, Query, parse_query
-from mailwarden.history.store import Cursor, HistoryStore, find_message
+from mailwarden.history.store import Cursor, HistoryStore
 from mailwarden.history.store import Page as Found
-from mailwarden.learning.service import ReportService
 from mailwarden.model.ggrid import new_ggrid
-from mailwarden.model.record import FinishedRequest
-from mailwarden.policy.rules import Policy
-from mailwarden.quarantine.service import QuarantineService
 from mailwarden.serving.errors import STATUS_OF
 
 ROWS = 50
@@ -208,83 +195,3 @@ def _time(text: str, name: str) -> datetime | None:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidQuery(f"The {name} of the time range is a time such as 2026-11-15T08:30.") from None
-
-
-MAX_OTHERS = 20  # other tenants named on the page of a message
-
-
-class MessageScreen:
-    def __init__(
-        self, history: HistoryStore, policy: Policy, reports: ReportService, quarantine: QuarantineService
-    ) -> None:
-        self._history = history
-        self._policy = policy
-        self._reports = reports
-        self._quarantine = quarantine
-
-    def pages(self) -> Sequence[Page]:
-        return [
-            Page("GET", "/messages/{ggrid}", Permission.MESSAGES, self.show),
-            Page("POST", "/messages/{ggrid}/report", Permission.LEARNING_WRITE, self.report, BodyType.UPLOAD),
-        ]
-
-    async def show(self, request: UserRequest) -> web.StreamResponse:
-        """Show a message of the user's scope, or raise MessageNotFound."""
-        return await self._page(request)
-
-    async def report(self, request: UserRequest) -> web.StreamResponse:
-        """Store the user's report; show an error at the report form."""
-        ggrid = request.variables["ggrid"]
-        try:
-            kind, contents = read_kind(request.form), read_contents(request.form)
-            scope = request.scope.narrowed(tenant_in(request.form.text("tenant")))
-            report = await self._reports.report_message(scope, ggrid, kind, request.actor, contents)
-        except (LearningFull, MessageMismatch, PayloadTooLarge, SchemaViolation) as error:
-            return await self._page(request, error)
-        return see_other(f"/console/messages/{report.ggrid}", notice_code(report), tenant=str(report.tenant))
-
-    async def _page(self, request: UserRequest, error: MailwardenError | None = None) -> web.StreamResponse:
-        named = tenant_in(request.form.text("tenant") or request.query.get("tenant", ""))
-        finished = await find_message(self._history, request.scope.narrowed(named), request.variables["ggrid"])
-        others = [
-            each for each in await self._history.tenants_of(request.scope, finished.ggrid) if each != finished.tenant
-        ]
-        reports = await self._reports.reports_of(request.scope.narrowed(finished.tenant), finished.ggrid)
-        values = shown(request, view_of(finished, self._policy), stored=True)
-        held = await held_message_of(self._quarantine, request, finished)
-        more = {"reports": reports, "held": held, "error": error, "others": others[:MAX_OTHERS]}
-        return request.render("message/page.html", {**values, **more}, status=STATUS_OF[type(error)] if error else 200)
-
-
-def tenant_in(text: str) -> UUID | None:
-    """Return the tenant of the requested row, or None for the most severe row."""
-    try:
-        return UUID(text.strip()) if text.strip() else None
-    except ValueError:
-        raise MessageNotFound("There is no message with this ggrid.") from None
-
-
-def shown(request: UserRequest, message: MessageView, *, stored: bool) -> dict[str, object]:
-    """Return the values of the message templates, without reports."""
-    return {
-        "message": message,
-        "stored": stored,
-        "reports": (),
-        "report_kinds": REPORT_KINDS,
-        "error": None,
-        "curl": curl_for(request, message.request),
-        "scopes": scopes_for(request, message.request),
-    }
-
-
-def curl_for(request: UserRequest, finished: FinishedRequest) -> str:
-    address = f"https://{request.call.request.host}/v1/messages/{finished.ggrid}?tenantUid={finished.tenant}"
-    return f'curl --header "Authorization: Bearer $TOKEN" "{address}"'
-
-
-def scopes_for(request: UserRequest, finished: FinishedRequest) -> list[tuple[str, str]]:
-    """Return the list scopes for an entry: the message's tenant, and global for deployment-wide users."""
-    scopes = [(str(finished.tenant), f"Tenant {request.tenant_name(finished.tenant)}")]
-    if request.scope.tenants is None:
-        scopes.append((GLOBAL, "Global: every tenant"))
-    return scopes

@@ -11,32 +11,21 @@ from uuid import UUID
 from aiohttp import web
 from msgspec import Struct
 
-from mailwarden.analysis.previews import Previews
 from mailwarden.console.auth import Page
 from mailwarden.console.list_form import MAX_CHOICES
 from mailwarden.console.permissions import Permission
-from mailwarden.console.request import UserRequest, preview_response, see_other, with_error_status
-from mailwarden.console.templating import HEADERS
+from mailwarden.console.request import UserRequest
 from mailwarden.errors import (
-    EntryTooBroad,
-    Forbidden,
-    InvalidEntry,
-    ListFull,
     MailwardenError,
     MessageNotFound,
     NotFound,
-    NotReleasable,
     SchemaViolation,
-    StorageUnavailable,
 )
 from mailwarden.history.store import HistoryStore
-from mailwarden.message.preview import document_of, notice
 from mailwarden.model.outcome import Verdict
-from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.model import HeldFilter, HeldMessage, PageCursor, State
 from mailwarden.quarantine.service import QuarantineService
-from mailwarden.wire.quarantine import Listed
 
 QUARANTINE = "/console/quarantine"
 ANY = "any"
@@ -255,166 +244,6 @@ def _chosen(request: UserRequest) -> Sequence[UUID]:
     if len(uids) > MAX_CHOSEN:
         raise SchemaViolation(f"Choose {MAX_CHOSEN} messages at most.")
     return uids
-
-
-MAX_TICKS = 100  # recipients shown with a tick box each; with more, the action applies to all
-ACTION_ERRORS = (EntryTooBroad, InvalidEntry, ListFull, NotReleasable, SchemaViolation)
-READ_ERRORS = (NotReleasable, StorageUnavailable)
-
-
-class HeldScreen:
-    def __init__(self, quarantine: QuarantineService, history: HistoryStore, previews: Previews) -> None:
-        self._quarantine = quarantine
-        self._history = history
-        self._previews = previews
-
-    def pages(self) -> Sequence[Page]:
-        return [
-            Page("GET", "/quarantine/{uid}", Permission.QUARANTINE_READ, self.show),
-            Page("GET", "/quarantine/{uid}/progress", Permission.QUARANTINE_READ, self.show_progress, quiet=True),
-            Page("POST", "/quarantine/{uid}/release", Permission.QUARANTINE_WRITE, self.release),
-            Page("POST", "/quarantine/{uid}/delete", Permission.QUARANTINE_WRITE, self.delete),
-            Page("POST", "/quarantine/{uid}/preview", Permission.QUARANTINE_WRITE, self.preview),
-            Page("GET", "/quarantine/{uid}/message", Permission.QUARANTINE_EXPORT, self.warn),
-            Page("POST", "/quarantine/{uid}/message", Permission.QUARANTINE_EXPORT, self.export),
-        ]
-
-    async def show(self, request: UserRequest) -> web.StreamResponse:
-        return await self._page(request, await self._found(request))
-
-    async def show_progress(self, request: UserRequest) -> web.StreamResponse:
-        """Reload a page that waits for a release once the release has finished."""
-        message = await self._found(request)
-        if message.in_state(State.RELEASING):
-            return web.Response(status=204, headers=HEADERS)
-        return web.Response(headers={**HEADERS, "HX-Redirect": f"{QUARANTINE}/{message.uid}"})
-
-    async def release(self, request: UserRequest) -> web.StreamResponse:
-        """Release the message to the chosen recipients, or show the error on its page."""
-        message = await self._found(request)
-        try:
-            chosen, allow = _recipients(request, message), _listed(request, "allow")
-            await self._quarantine.release(request.scope, message.uid, request.actor, recipients=chosen, allow=allow)
-        except ACTION_ERRORS as error:
-            return await self._page(request, await self._found(request), error)
-        return see_other(f"{QUARANTINE}/{message.uid}", "release-allowed" if allow else "release-asked")
-
-    async def delete(self, request: UserRequest) -> web.StreamResponse:
-        message = await self._found(request)
-        try:
-            if not request.form.ticked("sure"):
-                raise SchemaViolation("Nothing was deleted. Confirm that this cannot be undone.")
-            chosen, block = _recipients(request, message), _listed(request, "block")
-            await self._quarantine.delete(request.scope, message.uid, request.actor, recipients=chosen, block=block)
-        except ACTION_ERRORS as error:
-            return await self._page(request, await self._found(request), error)
-        return see_other(f"{QUARANTINE}/{message.uid}", "held-deleted-blocked" if block else "held-deleted")
-
-    async def preview(self, request: UserRequest) -> web.StreamResponse:
-        """Show the message in its frame as text with plain formatting."""
-        uid = _uid(request)
-        try:
-            raw = await self._quarantine.preview(request.scope, uid, request.actor)
-        except READ_ERRORS as error:
-            return preview_response(document_of(notice(error.message)))
-        try:
-            return preview_response((await self._previews.of(raw)).document)
-        finally:
-            raw.close()
-
-    async def warn(self, request: UserRequest) -> web.StreamResponse:
-        return request.render("quarantine/export.html", message=await self._found(request), error=None)
-
-    async def export(self, request: UserRequest) -> web.StreamResponse:
-        """Send the message as a file that browsers do not open."""
-        message = await self._found(request)
-        try:
-            raw = await self._quarantine.export(request.scope, message.uid, request.actor)
-        except READ_ERRORS as error:
-            return with_error_status(request.render("quarantine/export.html", message=message, error=error), error)
-        try:
-            name = f'attachment; filename="{message.uid}.eml"'
-            size = {"Content-Disposition": name, "Content-Length": str(raw.size)}
-            response = await request.begin_stream("message/rfc822", charset=None, **size)
-            async for chunk in raw.stream():
-                await response.write(chunk)
-            await response.write_eof()
-            return response
-        finally:
-            raw.close()
-
-    async def _found(self, request: UserRequest) -> HeldMessage:
-        """Return the message in the URL, or raise MessageNotFound."""
-        return await self._quarantine.find(request.scope, _uid(request))
-
-    async def _page(
-        self, request: UserRequest, message: HeldMessage, error: MailwardenError | None = None
-    ) -> web.StreamResponse:
-        waiting = message.in_state(State.HELD)
-        address = message.from_address or message.sender
-        page = request.render(
-            "quarantine/held.html",
-            message=message,
-            reason=(await reasons_for(self._history, request.scope, [message])).get(message.uid, ""),
-            waiting=waiting,
-            ticks=waiting if 1 < len(waiting) <= MAX_TICKS else (),
-            releasing=message.in_state(State.RELEASING),
-            failures=[each for each in message.recipients if each.failure],
-            releasable=message.is_kept and message.verdict is not Verdict.MALWARE and bool(waiting),
-            deletable=bool(waiting) or message.address is not None,
-            is_malware=message.verdict is Verdict.MALWARE,
-            address=address,
-            domain=address.rpartition("@")[2],
-            lists=request.may(Permission.LISTS_WRITE),
-            error=error,
-        )
-        return with_error_status(page, error) if error else page
-
-
-async def held_message_of(
-    quarantine: QuarantineService, request: UserRequest, finished: FinishedRequest
-) -> HeldMessage | None:
-    """Return the held message of a scan, or None."""
-    if not request.may(Permission.QUARANTINE_READ):
-        return None
-    try:
-        return await quarantine.of_ggrid(request.scope, finished.tenant, finished.ggrid)
-    except MessageNotFound:
-        return None
-
-
-def _uid(request: UserRequest) -> UUID:
-    return uid_in(request.variables["uid"])
-
-
-def _recipients(request: UserRequest, message: HeldMessage) -> Sequence[str] | None:
-    """Return the chosen recipients that still wait, or None for all.
-
-    An outdated page never releases a message twice to the same recipient.
-    """
-    waiting = message.in_state(State.HELD)
-    if not request.form.ticked("some"):
-        return None
-    chosen = {each.lower() for each in request.form.many("to")}
-    if not chosen:
-        raise SchemaViolation("Choose at least one recipient.")
-    left = [each for each in waiting if each.lower() in chosen]
-    if not left:
-        raise NotReleasable("None of the chosen recipients waits for this message.")
-    return None if len(left) == len(waiting) else left
-
-
-def _listed(request: UserRequest, name: str) -> Listed | None:
-    """Return whether to list the sender by address or domain; this needs the permission to change lists."""
-    given = request.form.text(name)
-    if not given:
-        return None
-    if not request.may(Permission.LISTS_WRITE):
-        raise Forbidden("Your role does not change lists. An administrator can change it.")
-    try:
-        return Listed(given)
-    except ValueError:
-        raise SchemaViolation("A sender is listed by address or by domain.") from None
 
 
 def uid_in(text: str) -> UUID:

@@ -1,5 +1,6 @@
 """The page of a held message tells what is so now, also to whoever came second."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,11 +13,13 @@ from msgspec.structs import replace
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.forms import Form
 from mailwarden.console.request import UserRequest
-from mailwarden.console.screens.quarantine import HeldScreen
+from mailwarden.console.screens.message import HeldScreen, MessagePages
 from mailwarden.errors import NotReleasable
 from mailwarden.history.store import HistoryStore
+from mailwarden.learning.service import ReportService
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Actor, Scope
+from mailwarden.policy.rules import load_policy
 from mailwarden.quarantine.model import HeldMessage, HeldRecipient, State
 from mailwarden.quarantine.service import QuarantineService
 
@@ -55,7 +58,7 @@ async def test_a_rejected_user_sees_the_current_message(deed: str) -> None:
     )  # fmt: skip
     shown: dict[str, Any] = {}
 
-    def render(_: str, **values: object) -> web.Response:
+    def render(_: str, values: Mapping[str, object]) -> web.Response:
         shown.update(values)
         return web.Response()
 
@@ -67,8 +70,8 @@ async def test_a_rejected_user_sees_the_current_message(deed: str) -> None:
         render=render,
         may=lambda _: True,
     )
-    screen = HeldScreen(
-        cast("QuarantineService", Overtaken(message)), cast("HistoryStore", NoHistory()), cast("Previews", None)
-    )
+    quarantine = cast("QuarantineService", Overtaken(message))
+    pages = MessagePages(cast("HistoryStore", NoHistory()), load_policy(), cast("ReportService", None), quarantine)
+    screen = HeldScreen(pages, quarantine, cast("Previews", None))
     await getattr(screen, deed)(cast("UserRequest", visit))
     assert (shown["waiting"], shown["releasing"]) == ((), ("bob@company.example",))

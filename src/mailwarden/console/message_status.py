@@ -1,0 +1,129 @@
+"""What became of a message, for the top of its page: the status lines, and whether a release needs confirmation. Pure.
+
+Everything comes from the record in history, from the row in quarantine and from the policy.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.tenant import Profile
+from mailwarden.policy.rejudge import judge_again, without_lists
+from mailwarden.policy.rules import Policy, for_tenant
+from mailwarden.quarantine.model import BY_RECIPIENT, HeldMessage, HeldRecipient, State
+
+MAX_NAMED = 3  # recipients named in one line
+DANGEROUS = frozenset({Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD})  # a release asks for confirmation
+_SMTP = "smtp"
+_PARTICIPLES = {
+    Decision.DELIVER: "delivered",
+    Decision.QUARANTINE: "quarantined",
+    Decision.BOUNCE: "bounced",
+    Decision.DROP: "dropped",
+    Decision.UNDECIDED: "left undecided",
+}
+
+
+class StatusLine(Struct, frozen=True):
+    """One sentence about the state of the message; `word` chooses its colour."""
+
+    word: str
+    sentence: str
+
+
+def status_of(
+    finished: FinishedRequest | None, held: HeldMessage | None, policy: Policy, *, reads_quarantine: bool = True
+) -> tuple[StatusLine, ...]:
+    """Return what happened to the message, one line for each state of its recipients."""
+    if held is not None:
+        return tuple(_held_lines(held))
+    if finished is None:
+        return ()
+    return (_decided_line(finished, policy, reads_quarantine=reads_quarantine),)
+
+
+def _held_lines(held: HeldMessage) -> Iterator[StatusLine]:
+    groups: dict[tuple[State, str], list[HeldRecipient]] = {}
+    for each in held.recipients:
+        groups.setdefault((each.state, each.changed_by if each.state is not State.HELD else ""), []).append(each)
+    order = list(State)
+    for (state, by), those in sorted(groups.items(), key=lambda item: (order.index(item[0][0]), item[0][1])):
+        whom = names_of([each.address for each in those])
+        when = max((each.changed_at for each in those if each.changed_at), default=None)
+        yield StatusLine(state, _held_sentence(held, state, whom, by, when))
+
+
+def _held_sentence(held: HeldMessage, state: State, whom: str, by: str, when: datetime | None) -> str:
+    match state:
+        case State.HELD:
+            end = f"kept until {minute_text(held.expires)}" if held.is_kept else "its content is deleted"
+            return f"Held since {minute_text(held.received)} for {whom}, {end}."
+        case State.RELEASING:
+            return f"Being released to {whom}, requested by {actor_text(by)}, {minute_text(when)}."
+        case State.RELEASED:
+            return f"Released to {whom} by {actor_text(by)}, {minute_text(when)}."
+        case State.DELETED:
+            gone = "" if held.is_kept else "; its content is deleted"
+            return f"Deleted for {whom} by {actor_text(by)}, {minute_text(when)}{gone}."
+
+
+def _decided_line(finished: FinishedRequest, policy: Policy, *, reads_quarantine: bool) -> StatusLine:
+    decision = finished.ruling.decision
+    would = would_have_been(finished, policy)
+    moment = minute_text(finished.completed)
+    if would is not None:
+        return StatusLine(
+            would, f"{_PARTICIPLES[decision].capitalize()}; it would have been {_PARTICIPLES[would]}, {moment}."
+        )
+    if finished.source != _SMTP:
+        return StatusLine(decision, f"The caller was told: {decision}, {moment}. Nothing is held here.")
+    if decision is Decision.QUARANTINE and reads_quarantine:
+        return StatusLine(decision, f"Quarantined, {moment}. The quarantine has no record of it any more.")
+    return StatusLine(decision, f"{_PARTICIPLES[decision].capitalize()}, {moment}.")
+
+
+def would_have_been(finished: FinishedRequest, policy: Policy) -> Decision | None:
+    """Return the decision of the profile `balanced` for a tenant in `monitor`, or None if it is the same.
+
+    It is computed from the recorded inputs. If the rules changed since, the result is unknown, and None as well.
+    """
+    if finished.profile is not Profile.MONITOR or "policy.monitor" not in finished.tags:
+        return None
+    judgement, decision = judge_again(
+        finished,
+        for_tenant(policy, finished.weights),
+        without_lists(finished.evidence),
+        finished.listing,
+        Profile.BALANCED,
+    )
+    same = judgement.verdict is finished.judgement.verdict and decision is not finished.ruling.decision
+    return decision if same else None
+
+
+def needs_confirmation(held: HeldMessage, finished: FinishedRequest | None) -> bool:
+    """Return whether a release must be confirmed: phishing, fraud, malware, or any reason that argues for malware."""
+    if held.verdict in DANGEROUS:
+        return True
+    reasons = finished.judgement.reasons if finished else ()
+    return any(reason.verdict is Verdict.MALWARE and reason.weight > 0 for reason in reasons)
+
+
+def names_of(addresses: Sequence[str]) -> str:
+    """Return the first recipients and the number of the others."""
+    shown = ", ".join(addresses[:MAX_NAMED])
+    more = len(addresses) - MAX_NAMED
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def actor_text(name: str) -> str:
+    """Return an actor's name without its kind; a recipient who used a link of a digest is named as such."""
+    if name.startswith(BY_RECIPIENT):
+        return f"the recipient {name.removeprefix(BY_RECIPIENT)}"
+    return name.removeprefix("user:") or "an unknown user"
+
+
+def minute_text(moment: datetime | None) -> str:
+    return "at an unknown time" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")

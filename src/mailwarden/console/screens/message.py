@@ -1,0 +1,314 @@
+"""The page of one message: its status, the verdict with its evidence, and the actions on it.
+
+History and quarantine have an address for it each, `/messages/{ggrid}` and `/quarantine/{uid}`; both show this page.
+
+Security: shows hostile messages as text in a sandboxed frame, and exports them to users with that permission."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from aiohttp import web
+
+from mailwarden.analysis.previews import Previews
+from mailwarden.console.auth import BodyType, Page
+from mailwarden.console.message_status import status_of
+from mailwarden.console.message_view import MessageView, view_of
+from mailwarden.console.permissions import Permission
+from mailwarden.console.request import GLOBAL, UserRequest, preview_response, see_other, with_error_status
+from mailwarden.console.screens.learning import REPORT_KINDS, notice_code, read_contents, read_kind
+from mailwarden.console.screens.quarantine import QUARANTINE, uid_in
+from mailwarden.console.templating import HEADERS
+from mailwarden.errors import (
+    EntryTooBroad,
+    Forbidden,
+    InvalidEntry,
+    LearningFull,
+    ListFull,
+    MailwardenError,
+    MessageMismatch,
+    MessageNotFound,
+    NotReleasable,
+    PayloadTooLarge,
+    SchemaViolation,
+    StorageUnavailable,
+)
+from mailwarden.history.store import HistoryStore, find_message
+from mailwarden.learning.service import ReportService
+from mailwarden.message.preview import document_of, notice
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.record import FinishedRequest
+from mailwarden.policy.rules import Policy
+from mailwarden.quarantine.model import HeldMessage, State
+from mailwarden.quarantine.service import QuarantineService
+from mailwarden.wire.quarantine import Listed
+
+MAX_OTHERS = 20  # other tenants named on the page of a message
+MAX_TICKS = 100  # recipients shown with a tick box each; with more, the action applies to all
+ACTION_ERRORS = (EntryTooBroad, InvalidEntry, ListFull, NotReleasable, SchemaViolation)
+READ_ERRORS = (NotReleasable, StorageUnavailable)
+REPORT_ERRORS = (LearningFull, MessageMismatch, PayloadTooLarge, SchemaViolation)
+
+
+class MessagePages:
+    """Builds the page from the row in history, the row in quarantine, or both."""
+
+    def __init__(
+        self, history: HistoryStore, policy: Policy, reports: ReportService, quarantine: QuarantineService
+    ) -> None:
+        self._history = history
+        self._policy = policy
+        self._reports = reports
+        self._quarantine = quarantine
+
+    async def of_history(self, request: UserRequest, error: MailwardenError | None = None) -> web.Response:
+        """Show the message of the ggrid in the URL, or raise MessageNotFound."""
+        named = tenant_in(request.form.text("tenant") or request.query.get("tenant", ""))
+        finished = await find_message(self._history, request.scope.narrowed(named), request.variables["ggrid"])
+        return await self._page(request, finished, await self._held_of(request, finished), error)
+
+    async def of_held(
+        self, request: UserRequest, held: HeldMessage, error: MailwardenError | None = None
+    ) -> web.Response:
+        """Show a held message; without its row in history, the page has less to show."""
+        return await self._page(request, await self.finished_of(request, held), held, error)
+
+    async def finished_of(self, request: UserRequest, held: HeldMessage) -> FinishedRequest | None:
+        """Return the row in history of a held message, if it is still there and the user may read it."""
+        if not request.may(Permission.MESSAGES):
+            return None
+        return await self._history.find(request.scope.narrowed(held.tenant), held.ggrid)
+
+    async def _held_of(self, request: UserRequest, finished: FinishedRequest) -> HeldMessage | None:
+        if not request.may(Permission.QUARANTINE_READ):
+            return None
+        try:
+            return await self._quarantine.of_ggrid(request.scope, finished.tenant, finished.ggrid)
+        except MessageNotFound:
+            return None
+
+    async def _page(
+        self,
+        request: UserRequest,
+        finished: FinishedRequest | None,
+        held: HeldMessage | None,
+        error: MailwardenError | None,
+    ) -> web.Response:
+        values: dict[str, object] = {"message": None, "stored": True, "others": (), "reports": (), "error": error}
+        if finished is not None:
+            scope = request.scope.narrowed(finished.tenant)
+            tenants = await self._history.tenants_of(request.scope, finished.ggrid)
+            values |= {
+                **shown(request, view_of(finished, self._policy), stored=True),
+                "reports": await self._reports.reports_of(scope, finished.ggrid),
+                "others": [each for each in tenants if each != finished.tenant][:MAX_OTHERS],
+                "error": error,
+            }
+        readable = request.may(Permission.QUARANTINE_READ)
+        values["status_lines"] = status_of(finished, held, self._policy, reads_quarantine=readable)
+        values |= held_values(request, held)
+        page = request.render("message/page.html", values)
+        return with_error_status(page, error) if error else page
+
+
+def held_values(request: UserRequest, held: HeldMessage | None) -> dict[str, object]:
+    """Return the values of the page about a held message and the actions on it."""
+    if held is None:
+        return {"held": None}
+    waiting = held.in_state(State.HELD)
+    address = held.from_address or held.sender
+    return {
+        "held": held,
+        "waiting": waiting,
+        "ticks": waiting if 1 < len(waiting) <= MAX_TICKS else (),
+        "releasing": held.in_state(State.RELEASING),
+        "failures": [each for each in held.recipients if each.failure],
+        "releasable": held.is_kept and held.verdict is not Verdict.MALWARE and bool(waiting),
+        "deletable": bool(waiting) or held.address is not None,
+        "is_malware": held.verdict is Verdict.MALWARE,
+        "address": address,
+        "domain": address.rpartition("@")[2],
+        "lists": request.may(Permission.LISTS_WRITE),
+    }
+
+
+class MessageScreen:
+    def __init__(self, message_pages: MessagePages, reports: ReportService) -> None:
+        self._pages = message_pages
+        self._reports = reports
+
+    def pages(self) -> Sequence[Page]:
+        return [
+            Page("GET", "/messages/{ggrid}", Permission.MESSAGES, self.show),
+            Page("POST", "/messages/{ggrid}/report", Permission.LEARNING_WRITE, self.report, BodyType.UPLOAD),
+        ]
+
+    async def show(self, request: UserRequest) -> web.StreamResponse:
+        """Show a message of the user's scope, or raise MessageNotFound."""
+        return await self._pages.of_history(request)
+
+    async def report(self, request: UserRequest) -> web.StreamResponse:
+        """Store the user's report; show an error at the report form."""
+        ggrid = request.variables["ggrid"]
+        try:
+            kind, contents = read_kind(request.form), read_contents(request.form)
+            scope = request.scope.narrowed(tenant_in(request.form.text("tenant")))
+            report = await self._reports.report_message(scope, ggrid, kind, request.actor, contents)
+        except REPORT_ERRORS as error:
+            return await self._pages.of_history(request, error)
+        return see_other(f"/console/messages/{report.ggrid}", notice_code(report), tenant=str(report.tenant))
+
+
+class HeldScreen:
+    def __init__(self, message_pages: MessagePages, quarantine: QuarantineService, previews: Previews) -> None:
+        self._pages = message_pages
+        self._quarantine = quarantine
+        self._previews = previews
+
+    def pages(self) -> Sequence[Page]:
+        return [
+            Page("GET", "/quarantine/{uid}", Permission.QUARANTINE_READ, self.show),
+            Page("GET", "/quarantine/{uid}/progress", Permission.QUARANTINE_READ, self.show_progress, quiet=True),
+            Page("POST", "/quarantine/{uid}/release", Permission.QUARANTINE_WRITE, self.release),
+            Page("POST", "/quarantine/{uid}/delete", Permission.QUARANTINE_WRITE, self.delete),
+            Page("POST", "/quarantine/{uid}/preview", Permission.QUARANTINE_WRITE, self.preview),
+            Page("GET", "/quarantine/{uid}/message", Permission.QUARANTINE_EXPORT, self.warn),
+            Page("POST", "/quarantine/{uid}/message", Permission.QUARANTINE_EXPORT, self.export),
+        ]
+
+    async def show(self, request: UserRequest) -> web.StreamResponse:
+        return await self._pages.of_held(request, await self._found(request))
+
+    async def show_progress(self, request: UserRequest) -> web.StreamResponse:
+        """Reload a page that waits for a release once the release has finished."""
+        message = await self._found(request)
+        if message.in_state(State.RELEASING):
+            return web.Response(status=204, headers=HEADERS)
+        return web.Response(headers={**HEADERS, "HX-Redirect": f"{QUARANTINE}/{message.uid}"})
+
+    async def release(self, request: UserRequest) -> web.StreamResponse:
+        """Release the message to the chosen recipients, or show the error on its page."""
+        message = await self._found(request)
+        try:
+            chosen, allow = _recipients(request, message), _listed(request, "allow")
+            await self._quarantine.release(request.scope, message.uid, request.actor, recipients=chosen, allow=allow)
+        except ACTION_ERRORS as error:
+            return await self._pages.of_held(request, await self._found(request), error)
+        return see_other(f"{QUARANTINE}/{message.uid}", "release-allowed" if allow else "release-asked")
+
+    async def delete(self, request: UserRequest) -> web.StreamResponse:
+        message = await self._found(request)
+        try:
+            if not request.form.ticked("sure"):
+                raise SchemaViolation("Nothing was deleted. Confirm that this cannot be undone.")
+            chosen, block = _recipients(request, message), _listed(request, "block")
+            await self._quarantine.delete(request.scope, message.uid, request.actor, recipients=chosen, block=block)
+        except ACTION_ERRORS as error:
+            return await self._pages.of_held(request, await self._found(request), error)
+        return see_other(f"{QUARANTINE}/{message.uid}", "held-deleted-blocked" if block else "held-deleted")
+
+    async def preview(self, request: UserRequest) -> web.StreamResponse:
+        """Show the message in its frame as text with plain formatting."""
+        uid = _uid(request)
+        try:
+            raw = await self._quarantine.preview(request.scope, uid, request.actor)
+        except READ_ERRORS as error:
+            return preview_response(document_of(notice(error.message)))
+        try:
+            return preview_response((await self._previews.of(raw)).document)
+        finally:
+            raw.close()
+
+    async def warn(self, request: UserRequest) -> web.StreamResponse:
+        return request.render("quarantine/export.html", message=await self._found(request), error=None)
+
+    async def export(self, request: UserRequest) -> web.StreamResponse:
+        """Send the message as a file that browsers do not open."""
+        message = await self._found(request)
+        try:
+            raw = await self._quarantine.export(request.scope, message.uid, request.actor)
+        except READ_ERRORS as error:
+            return with_error_status(request.render("quarantine/export.html", message=message, error=error), error)
+        try:
+            name = f'attachment; filename="{message.uid}.eml"'
+            size = {"Content-Disposition": name, "Content-Length": str(raw.size)}
+            response = await request.begin_stream("message/rfc822", charset=None, **size)
+            async for chunk in raw.stream():
+                await response.write(chunk)
+            await response.write_eof()
+            return response
+        finally:
+            raw.close()
+
+    async def _found(self, request: UserRequest) -> HeldMessage:
+        """Return the message in the URL, or raise MessageNotFound."""
+        return await self._quarantine.find(request.scope, _uid(request))
+
+
+def _uid(request: UserRequest) -> UUID:
+    return uid_in(request.variables["uid"])
+
+
+def _recipients(request: UserRequest, message: HeldMessage) -> Sequence[str] | None:
+    """Return the chosen recipients that still wait, or None for all.
+
+    An outdated page never releases a message twice to the same recipient.
+    """
+    waiting = message.in_state(State.HELD)
+    if not request.form.ticked("some"):
+        return None
+    chosen = {each.lower() for each in request.form.many("to")}
+    if not chosen:
+        raise SchemaViolation("Choose at least one recipient.")
+    left = [each for each in waiting if each.lower() in chosen]
+    if not left:
+        raise NotReleasable("None of the chosen recipients waits for this message.")
+    return None if len(left) == len(waiting) else left
+
+
+def _listed(request: UserRequest, name: str) -> Listed | None:
+    """Return whether to list the sender by address or domain; this needs the permission to change lists."""
+    given = request.form.text(name)
+    if not given:
+        return None
+    if not request.may(Permission.LISTS_WRITE):
+        raise Forbidden("Your role does not change lists. An administrator can change it.")
+    try:
+        return Listed(given)
+    except ValueError:
+        raise SchemaViolation("A sender is listed by address or by domain.") from None
+
+
+def tenant_in(text: str) -> UUID | None:
+    """Return the tenant of the requested row, or None for the most severe row."""
+    try:
+        return UUID(text.strip()) if text.strip() else None
+    except ValueError:
+        raise MessageNotFound("There is no message with this ggrid.") from None
+
+
+def shown(request: UserRequest, message: MessageView, *, stored: bool) -> dict[str, object]:
+    """Return the values of the message templates, without reports."""
+    return {
+        "message": message,
+        "stored": stored,
+        "reports": (),
+        "report_kinds": REPORT_KINDS,
+        "error": None,
+        "held": None,
+        "status_lines": (),
+        "curl": curl_for(request, message.request),
+        "scopes": scopes_for(request, message.request),
+    }
+
+
+def curl_for(request: UserRequest, finished: FinishedRequest) -> str:
+    address = f"https://{request.call.request.host}/v1/messages/{finished.ggrid}?tenantUid={finished.tenant}"
+    return f'curl --header "Authorization: Bearer $TOKEN" "{address}"'
+
+
+def scopes_for(request: UserRequest, finished: FinishedRequest) -> list[tuple[str, str]]:
+    """Return the list scopes for an entry: the message's tenant, and global for deployment-wide users."""
+    scopes = [(str(finished.tenant), f"Tenant {request.tenant_name(finished.tenant)}")]
+    if request.scope.tenants is None:
+        scopes.append((GLOBAL, "Global: every tenant"))
+    return scopes
