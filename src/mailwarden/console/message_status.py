@@ -1,4 +1,4 @@
-"""What became of a message, for the top of its page: the status lines, and whether a release needs confirmation. Pure.
+"""The status of a message at the top of its page, and whether a release needs confirmation. Pure.
 
 Everything comes from the record in history, from the row in quarantine and from the policy.
 """
@@ -79,7 +79,7 @@ def _decided_line(finished: FinishedRequest, policy: Policy, *, reads_quarantine
             would, f"{_PARTICIPLES[decision].capitalize()}; it would have been {_PARTICIPLES[would]}, {moment}."
         )
     if finished.source != _SMTP:
-        return StatusLine(decision, f"The caller was told: {decision}, {moment}. Nothing is held here.")
+        return StatusLine(decision, f"The caller received: {decision}, {moment}. Nothing is held here.")
     if decision is Decision.QUARANTINE and reads_quarantine:
         return StatusLine(decision, f"Quarantined, {moment}. The quarantine has no record of it any more.")
     return StatusLine(decision, f"{_PARTICIPLES[decision].capitalize()}, {moment}.")

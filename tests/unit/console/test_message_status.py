@@ -1,4 +1,4 @@
-"""What became of a message, as the top of its page states it."""
+"""The status of a message at the top of its page."""
 
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -55,9 +55,9 @@ def test_many_recipients_are_counted() -> None:
     assert "u0@x.example, u1@x.example, u2@x.example and 1,197 more, its content is deleted." in line
 
 
-def test_the_caller_was_told_where_nothing_is_held() -> None:
+def test_the_response_is_shown_where_nothing_is_held() -> None:
     (line,) = status_of(finished_request(), None, POLICY)
-    assert line.sentence.startswith("The caller was told: quarantine, ")
+    assert line.sentence.startswith("The caller received: quarantine, ")
     (line,) = status_of(finished_request(source="smtp"), None, POLICY)
     assert line.sentence.startswith("Quarantined, ")
     assert status_of(None, None, POLICY) == ()
