@@ -42,6 +42,7 @@ def test_a_message_is_analyzed_shown_and_previewed(
     page.click("button:has-text('Show it')")
     page.frame_locator("iframe").get_by_text("hxxp://203[.]0[.]113[.]9/login").wait_for()
     barriers += looked_at(window, "message")
+    page.click("summary:has-text('Export')")
     page.click("[data-copy=as-curl]")
     assert "/v1/messages/" in page.evaluate("navigator.clipboard.readText()")
     page.click("button[aria-label='Block Sender service@pass.example']")
