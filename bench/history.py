@@ -9,6 +9,7 @@ import asyncpg
 
 from mailwarden.history.records import encode
 from mailwarden.history.terms import term_hash, terms_of
+from mailwarden.history.words import LINK, RECIPIENT, SENDER, SUBJECT, lexemes_of
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
@@ -30,10 +31,11 @@ SHARES = {Verdict.CLEAN: 700, Verdict.BULK: 100, Verdict.SPAM: 100, Verdict.SUSP
 DELIVERED = {Verdict.CLEAN, Verdict.BULK, Verdict.SUSPICIOUS}
 
 _TABLES = """
-CREATE UNLOGGED TABLE made_senders (n int, address text, bounce text, name text, ip text, terms bigint[]);
-CREATE UNLOGGED TABLE made_recipients (n int, address text, tenant uuid, terms bigint[]);
-CREATE UNLOGGED TABLE made_subjects (n int, subject text, terms bigint[]);
-CREATE UNLOGGED TABLE made_hosts (n int, hosts text[], terms bigint[]);
+CREATE UNLOGGED TABLE made_senders (n int, address text, bounce text, name text, ip text, terms bigint[],
+                                     words text[]);
+CREATE UNLOGGED TABLE made_recipients (n int, address text, tenant uuid, terms bigint[], words text[]);
+CREATE UNLOGGED TABLE made_subjects (n int, subject text, terms bigint[], words text[]);
+CREATE UNLOGGED TABLE made_hosts (n int, hosts text[], terms bigint[], words text[]);
 CREATE UNLOGGED TABLE made_outcomes (
     n int, verdict text, decision text, tags text[], part text, terms bigint[], rest text
 );
@@ -41,7 +43,8 @@ CREATE UNLOGGED TABLE made_outcomes (
 _DAY = """
 CREATE TABLE {name} (LIKE history INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING COMPRESSION);
 INSERT INTO {name} (day, ggrid, tenant, created, completed, source, guard, envelope_from, recipients, from_address,
-                    subject, message_id, sha256, verdict, decision, tags, url_hosts, record, remote_address, terms)
+                    subject, message_id, sha256, verdict, decision, tags, url_hosts, record, remote_address, terms,
+                    words)
 SELECT DATE '{day}', ggrid, r.tenant, moment, moment + duration, 'restApi', 'guard-1', s.bounce, ARRAY[r.address],
        s.address, j.subject, '<' || noise || '@made.example>', sha, o.verdict, o.decision, o.tags, h.hosts,
        convert_to(concat('{{"request":{{"ggrid":"', ggrid, '","tenant":"', r.tenant,
@@ -55,7 +58,8 @@ SELECT DATE '{day}', ggrid, r.tenant, moment, moment + duration, 'restApi', 'gua
             '}},', o.rest), 'UTF8'),
        s.ip::inet,
        ARRAY[('x' || left(encode(sha256(convert_to('hash:' || sha, 'UTF8')), 'hex'), 16))::bit(64)::bigint]
-            || o.terms || r.terms || s.terms || j.terms || h.terms
+            || o.terms || r.terms || s.terms || j.terms || h.terms,
+       array_to_tsvector(r.words || s.words || j.words || h.words)
 FROM (
     SELECT (lpad(to_hex((extract(epoch FROM moment) * 1000)::bigint), 12, '0') || '7' || left(noise, 3) || 'a'
             || substr(noise, 4, 15))::uuid AS ggrid, encode(sha256(noise::bytea), 'hex') AS sha, drawn.*
@@ -76,6 +80,7 @@ ORDER BY moment;
 _INDEXES = """
 ALTER TABLE {name} ADD PRIMARY KEY (day, ggrid, tenant);
 CREATE INDEX ON {name} USING gin (terms);
+CREATE INDEX ON {name} USING gin (words) WHERE words IS NOT NULL;
 """
 
 
@@ -124,22 +129,24 @@ async def _make_pieces(connection: asyncpg.Connection) -> None:
     senders, recipients, hosts = [], [], []
     for number in range(SENDERS + 1):
         address, _, ip = sender(number)
-        found = _terms(_request(sender=address, ip=ip, name=f"Person {number % 700}"), "from", "ip", "name")
-        senders.append(
-            (number, address, f"bounce{number % 50}@{address.partition('@')[2]}", f"Person {number % 700}", ip, found)
-        )
+        bounce, name = f"bounce{number % 50}@{address.partition('@')[2]}", f"Person {number % 700}"
+        request = _request(sender=address, ip=ip, name=name, bounce=bounce)
+        found, words = _terms(request, "from", "ip", "name"), _words(request, SENDER)
+        senders.append((number, address, bounce, name, ip, found, words))
     tenants = [tenant for tenant, share in TENANTS.items() for _ in range(share)]
     for number in range(RECIPIENTS):
         tenant = tenants[number * 100 // RECIPIENTS]
         address = f"user{number}@tenant{tenants.index(tenant)}.example"
-        recipients.append((number, address, tenant, _terms(_request(to=address, tenant=tenant), "to", "tenant")))
-    subjects = [
-        (number, subject(number), _terms(_request(subject=subject(number)), "subject"))
-        for number in range(SUBJECTS + 1)
-    ]
+        request = _request(to=address, tenant=tenant)
+        recipients.append((number, address, tenant, _terms(request, "to", "tenant"), _words(request, RECIPIENT, "@")))
+    subjects = []
+    for number in range(SUBJECTS + 1):
+        request = _request(subject=subject(number))
+        subjects.append((number, subject(number), _terms(request, "subject"), _words(request, SUBJECT)))
     for number in range(HOSTS + 1):
         names = tuple(host(number + extra) for extra in range(chosen.choice((0, 1, 1, 2, 4))))
-        hosts.append((number, list(names), _terms(_request(hosts=names), "url")))
+        request = _request(hosts=names)
+        hosts.append((number, list(names), _terms(request, "url"), _words(request, LINK)))
     verdicts = [verdict for verdict, share in SHARES.items() for _ in range(share)]
     outcomes = [(number, *_outcome(number, verdict, chosen)) for number, verdict in enumerate(verdicts)]
     for name, rows in {"senders": senders, "recipients": recipients, "subjects": subjects, "hosts": hosts,
@@ -172,10 +179,14 @@ def _terms(request: FinishedRequest, *operators: str, part: str = "") -> list[in
     return [term_hash(term) for term in wanted if not term.startswith("hash:") or part in term]
 
 
+def _words(request: FinishedRequest, *fields: str) -> list[str]:
+    return [lexeme for lexeme in lexemes_of(request) if lexeme.startswith(fields)]
+
+
 def _request(
-    *, sender: str = "", ip: str = "", name: str = "", to: str = "", tenant: UUID = _NAMESPACE, subject: str = "",
-    hosts: tuple[str, ...] = (), verdict: Verdict = Verdict.CLEAN, decision: Decision = Decision.DELIVER,
-    tags: tuple[str, ...] = (), part: str = "",
+    *, sender: str = "", bounce: str = "", ip: str = "", name: str = "", to: str = "", tenant: UUID = _NAMESPACE,
+    subject: str = "", hosts: tuple[str, ...] = (), verdict: Verdict = Verdict.CLEAN,
+    decision: Decision = Decision.DELIVER, tags: tuple[str, ...] = (), part: str = "",
 ) -> FinishedRequest:  # fmt: skip
     now = datetime.now(UTC)
     reasons = tuple(
@@ -197,7 +208,7 @@ def _request(
     )
     return FinishedRequest(
         ggrid=new_ggrid(), tenant=tenant, created=now, completed=now, source="restApi", guard="guard-1",
-        envelope=Envelope(f"bounce@{sender.partition('@')[2]}" if sender else "", (to,) if to else (), ip or None),
+        envelope=Envelope(bounce, (to,) if to else (), ip or None),
         summary=MessageSummary(1, "", from_address=sender, from_name=name, subject=subject, url_hosts=hosts,
                                parts=(PartSummary("1", "text/html", "", 1, part),) if part else ()),
         evidence=Evidence(reports), judgement=Judgement(verdict, f"This is {verdict}.", reasons, {verdict: 20}, tags),

@@ -74,14 +74,35 @@ WANTED: list[tuple[dict[str, Any], list[str]]] = [
             "sender.example",
         ],
     ),
-    ({"name": "Jane Doe of PayPaul"}, ["from:paypaul", 'from:"Jane Doe"']),
+    ({"name": "Jane Doe of PayPaul"}, ["from:paypaul", 'from:"Jane Doe"', "paypa", '"jane doe"']),
+    (
+        {"name": "Björn Łukasz", "sender": "b.lukasz@rechnung.nordlicht-gmbh.example"},
+        ["bjorn", "Björn", "BJÖRN", "lukas", "nordlicht", "nordl", "gmbh", "nordlicht-gm", "from:nordlicht"],
+    ),
+    ({"sender": "jane.doe@shop.example"}, ["jane.doe", "jane", "jane.doe@", "jane.doe@shop", "from:jane", "from:doe"]),
+    ({"sender": "mueller@shop.example"}, ["müller", "mueller", "from:müll"]),
+    ({"sender": "x@müller.example"}, ["müller", "muller", "from:muller"]),
+    ({"to": ("Renée.O'Hara@acme.example",)}, ["renee", "hara", "to:renee", "to:ren"]),
+    ({"hosts": ("login.nordlicht.example",)}, ["nordlicht", "login"]),
     ({"bounce": "x@bulk.sender.example"}, ["from:x@bulk.sender.example", "from:bulk.sender.example"]),
     ({"bounce": ""}, ["from:<>"]),
     ({"to": ("bob@acme.example", "Eve@Deep.Target.example")}, ["to:eve@deep.target.example", "to:target.example"]),
     ({"sender": "a@grüße.example"}, ["from:grüße.example", "from:a@xn--gre-6ka8l.example", "domain:GRÜße.example"]),
     (
         {"subject": "RE: Your  GIFT Card, Grüße"},
-        ["subject:gift", "gift", 'subject:"gift card"', '"your gift card"', "subject:GRÜẞE", "grüße"],
+        [
+            "subject:gift",
+            "gift",
+            "gif",
+            "subject:car",
+            'subject:"gift card"',
+            '"your gift card"',
+            "subject:GRÜẞE",
+            "grüße",
+            "grusse",
+            "gruesse",
+            "gif*",
+        ],
     ),
     ({"subject": "请查看您的发票附件"}, ["发票", "subject:您的发票"]),
     (
@@ -118,6 +139,38 @@ async def test_every_operator_finds_the_message_and_its_negation_the_others(
         assert await found(store, text) == [wanted.ggrid], text
         if not text.startswith("-"):
             assert await found(store, f"-{text}") == [other.ggrid for other in others], text
+
+
+async def test_one_letter_matches_whole_words_only(store: HistoryStore) -> None:
+    plan, planet = message(subject="plan b"), message(subject="planet", age=timedelta(hours=1))
+    await store.save(ALL, [plan, planet])
+    assert await found(store, "subject:b") == [plan.ggrid]
+    assert await found(store, "subject:p") == []
+    assert await found(store, "subject:pl") == [plan.ggrid, planet.ggrid]
+
+
+async def test_words_of_another_tenant_are_never_found(store: HistoryStore) -> None:
+    mine, other = message(subject="Invoice one"), message(subject="Invoice two", name="Björn")
+    await store.save(ALL, [mine, other])
+    scope = Scope.of(mine.tenant)
+    assert await found(store, "invoic", scope) == [mine.ggrid]
+    for text in ("bjorn", "two", "from:bjorn", "two -one", "bjorn.two", '"invoice two"'):
+        assert await found(store, text, scope) == [], text
+    assert await found(store, "-two", scope) == [mine.ggrid]
+    assert await found(store, "two", Scope.of(mine.tenant, uuid4())) == []
+    assert set(await found(store, "invoic", Scope.of(mine.tenant, other.tenant))) == {mine.ggrid, other.ggrid}
+
+
+@pytest.mark.parametrize(
+    "text", ["'", "a' | 'b", "x\\", "x:*", "!a", "a & b", "(a", "a<->b", "%", "a%_", "$1", "\u202e"]
+)
+async def test_words_with_characters_of_the_index_are_harmless(store: HistoryStore, text: str) -> None:
+    await store.save(ALL, [message(subject="something else")])
+    try:
+        query = parse_query(f'"{text}"')
+    except InvalidQuery:
+        return
+    assert (await store.search(ALL, query)).rows == ()
 
 
 async def test_words_that_stand_apart_are_not_a_phrase(store: HistoryStore) -> None:

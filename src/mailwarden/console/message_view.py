@@ -96,7 +96,7 @@ class ListCandidate(Struct, frozen=True):
     """A value of the message that a list can contain, with the lists that block and allow it."""
 
     label: str
-    entry: str
+    entry: str  # one entry, or several on lines of their own
     block: str
     allow: str
 
@@ -214,7 +214,8 @@ def candidates_of(
     sender = request.summary.from_address or request.envelope.sender
     if "@" in sender:
         yield ListCandidate("Sender", sender, "sender-block", "sender-allow")
-        yield ListCandidate("Domain", sender.rpartition("@")[2], "sender-block", "sender-allow")
+        domain = sender.rpartition("@")[2]
+        yield ListCandidate("Domain and its subdomains", f"{domain}\n*.{domain}", "sender-block", "sender-allow")
     if request.envelope.remote_address:
         yield ListCandidate("Sending address", request.envelope.remote_address, "ip-block", "ip-allow")
     misleading_first = sorted(links, key=lambda shown: not shown.shown_host)

@@ -36,7 +36,7 @@ from mailwarden.guard.sources.http_listeners import open_http_sources
 from mailwarden.guard.sources.in_process import InProcess, scanning_disabled
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
 from mailwarden.history import open_history
-from mailwarden.history.maintenance import Retention, Rollups
+from mailwarden.history.maintenance import Retention, Rollups, WordBackfill
 from mailwarden.history.senders import SenderHistory, SenderHistoryReporter
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.learning.reports import ContentsSeal
@@ -277,8 +277,7 @@ def _start_history(
 ) -> tuple[SenderHistory, HistoryWriter]:
     """Start the writer of history and the jobs that delete and count its rows."""
     store = open_history(database)
-    retention, rollups = Retention(store, config.history.retention_days), Rollups(store)
-    for job in (retention, rollups):
+    for job in (Retention(store, config.history.retention_days), Rollups(store), WordBackfill(store)):
         job.start()
         stack.push_async_callback(job.stop)
     senders = SenderHistory(store.senders)

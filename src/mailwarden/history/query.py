@@ -1,7 +1,8 @@
 """The query language of history: parses a search into conditions on terms, and matches phrases that terms cannot.
 
-`from:alice@sender.example -verdict:clean "gift card"` becomes three conditions that must all match. An invalid query
-is rejected with its reason and position; nothing is ignored silently.
+`from:alice@sender.example -verdict:clean "gift card"` becomes three conditions that must all match. Words match the
+beginnings of words, without accents and case (history/words.py). An invalid query is rejected with its reason and
+position; nothing is ignored silently.
 
 Security: parses text from a person or a link, and compares hostile texts; input is bounded and parsing is linear.
 """
@@ -16,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.errors import InvalidQuery
-from mailwarden.history import terms
+from mailwarden.history import terms, words
 from mailwarden.message.urls import normalize_host
 from mailwarden.model.ggrid import day_of
 from mailwarden.model.outcome import Decision, Verdict
@@ -38,14 +39,17 @@ _DEFANGED_SCHEME = re.compile(r"^(h[xX*]{2}p|fxp)(?=s?://)", re.IGNORECASE)
 
 
 class Condition(Struct, frozen=True):
-    """One condition of a query: the row has a term of each group.
+    """One condition of a query: the row has a term of each group, and a lexeme of each group of `words`.
 
-    `network`, `phrase` and `ggrid` are checks beyond terms; `negated` inverts the whole condition.
+    With `either` it is sufficient that the terms or the words match. `network`, `phrase` and `ggrid` are checks beyond
+    terms; `negated` inverts the whole condition.
     """
 
     operator: str
     value: str  # in normal form
     groups: tuple[tuple[str, ...], ...] = ()
+    words: tuple[tuple[str, ...], ...] = ()  # patterns of lexemes, see history/words.py
+    either: bool = False
     network: str = ""
     phrase: str = ""
     ggrid: UUID | None = None
@@ -89,35 +93,42 @@ def any_of(alternatives: Sequence[str], since: datetime) -> Query:
 
 
 def phrases_match(conditions: Iterable[Condition], request: FinishedRequest) -> bool:
-    """Return whether every phrase matches; the index of terms finds words, not their order."""
+    """Return whether every phrase matches; the index finds words, not their order."""
     found = frozenset(terms.terms_of(request))
     return all(condition_matches(condition, found, request) for condition in conditions if condition.phrase)
 
 
 def subject_may_match(conditions: Iterable[Condition], subject: str) -> bool:
     """Return whether `phrases_match` can be true for this subject, which may be truncated or cleaned."""
-    folded = " ".join(terms.fold(subject).split())
+    text = _spaced(subject)
     return all(
-        condition.phrase in folded
+        condition.phrase in text
         for condition in conditions
-        if condition.operator == "subject" and not condition.negated
+        if condition.operator == "subject" and condition.phrase and not condition.negated
     )
 
 
 def condition_matches(condition: Condition, found: Set[str], request: FinishedRequest) -> bool:
     """Return whether a request with these terms matches the condition."""
+    by_terms = all(not found.isdisjoint(group) for group in condition.groups)
+    by_words = words.lexemes_match(condition.words, words.lexemes_of(request)) if condition.words else True
     matched = (
-        all(not found.isdisjoint(group) for group in condition.groups)
+        (by_terms or by_words if condition.either else by_terms and by_words)
         and (condition.ggrid is None or condition.ggrid == request.ggrid)
         and (not condition.network or _is_inside(request.envelope.remote_address, condition.network))
-        and (not condition.phrase or condition.phrase in _text_of(condition, request))
+        and (not condition.phrase or any(condition.phrase in text for text in _texts_of(condition, request)))
     )
     return matched is not condition.negated
 
 
-def _text_of(condition: Condition, request: FinishedRequest) -> str:
-    text = request.summary.from_name if condition.operator == "from" else request.summary.subject
-    return " ".join(terms.fold(text).split())
+def _texts_of(condition: Condition, request: FinishedRequest) -> list[str]:
+    """Return the texts that may contain the phrase of a condition."""
+    subject, name = request.summary.subject, request.summary.from_name
+    return [_spaced(text) for text in {"subject": (subject,), "from": (name,)}.get(condition.operator, (subject, name))]
+
+
+def _spaced(text: str) -> str:
+    return " ".join(words.plain(text).split())
 
 
 def _is_inside(address: str | None, network: str) -> bool:
@@ -174,10 +185,10 @@ def parse_operator(operator: str, value: str, tenants: Tenants = None) -> Condit
 
 
 def parse_bare(value: str, *, quoted: bool = False) -> Condition:
-    """Return the condition of a word without an operator: its form decides; by default it is a word of the subject."""
+    """Return the condition of a word without an operator: its form decides; by default it is a word of any field."""
     plain = refang(value.strip())
     if not quoted and plain:
-        if "@" in plain.strip("@"):
+        if "@" in plain.strip("@") and _is_domain(_unbracketed(plain).rpartition("@")[2]):
             return _from_or_to(plain)
         if _SHA256.fullmatch(plain):
             return _hash(plain, None)
@@ -188,8 +199,8 @@ def parse_bare(value: str, *, quoted: bool = False) -> Condition:
         if "://" in plain or (_is_domain(plain.partition("/")[0]) and "/" in plain):
             return _url(plain, None)
         if _is_domain(plain):
-            return _domain(plain, None)
-    return _subject(value, None)
+            return _domain_or_words(plain)
+    return _words("word", words.EVERYWHERE, plain if not quoted else value, quoted=quoted)
 
 
 def refang(text: str) -> str:
@@ -201,23 +212,27 @@ def refang(text: str) -> str:
 def _sender(value: str, _: Tenants) -> Condition:
     if value == terms.NULL_SENDER:
         return Condition("from", value, ((f"from:{value}",),))
-    value = _unbracketed(value)
-    if "@" in value.lstrip("@"):
-        term = terms.address_term("from", value)
-    elif "." in value or value.startswith("@"):
-        term = terms.domain_term("from", _checked_domain("from", value.removeprefix("@")))
-    else:
-        return _words("from", "name", value)
-    return Condition("from", term.partition(":")[2], ((term,),))
+    return _party("from", value)
 
 
 def _recipient(value: str, _: Tenants) -> Condition:
+    return _party("to", value)
+
+
+def _party(operator: str, value: str) -> Condition:
+    """Return the condition of an address, of a domain and its subdomains, or of words of the name or the address."""
     value = _unbracketed(value)
-    if "@" in value.lstrip("@"):
-        term = terms.address_term("to", value)
-    else:
-        term = terms.domain_term("to", _checked_domain("to", value.removeprefix("@")))
-    return Condition("to", term.partition(":")[2], ((term,),))
+    local, _, domain = value.rpartition("@")
+    if "." not in domain or any(map(str.isspace, value)):
+        is_name = operator == "from" and any(map(str.isspace, value))
+        return _words(operator, (words.FIELDS[operator],), value, quoted=is_name)
+    if local:
+        return _of_term(operator, terms.address_term(operator, value))
+    return _of_term(operator, terms.domain_term(operator, _checked_domain(operator, domain)))
+
+
+def _of_term(operator: str, term: str) -> Condition:
+    return Condition(operator, term.partition(":")[2], ((term,),))
 
 
 def _from_or_to(value: str) -> Condition:
@@ -232,19 +247,31 @@ def _unbracketed(value: str) -> str:
 
 
 def _subject(value: str, _: Tenants) -> Condition:
-    return _words("subject", "subject", value)
+    return _words("subject", (words.SUBJECT,), value, quoted=True)
 
 
-def _words(operator: str, prefix: str, value: str) -> Condition:
-    """Match whole words; several words must be adjacent and in order."""
-    if "*" in value or "?" in value.rstrip("?"):
-        raise InvalidQuery("Wildcards are not supported: search for whole words, without `*` and `?`.")
-    found = list(dict.fromkeys(terms.word_terms(prefix, value)))
-    if not found:
+def _words(operator: str, fields: tuple[str, ...], value: str, *, quoted: bool = False) -> Condition:
+    """Match words by their beginnings; several quoted words must be adjacent and in order."""
+    value = value.rstrip("*?") or value
+    if "*" in value or "?" in value:
+        raise InvalidQuery("`*` and `?` are allowed at the end of a word only. A word also matches without them.")
+    found = [words.split_words(spelling) for spelling in words.spellings(value)]
+    if not found[0]:
         raise InvalidQuery("A search word needs a letter or a digit.")
-    folded = " ".join(terms.fold(value).split())
-    phrase = folded if f"{prefix}:{folded}" not in found else ""
-    return Condition(operator, folded, tuple((term,) for term in found), phrase=phrase)
+    # Both spellings of a word have their words in the same order.
+    groups = dict.fromkeys(
+        tuple(pattern for word in dict.fromkeys(same) for pattern in words.patterns(word, fields))
+        for same in zip(*found, strict=False)
+    )
+    text = _spaced(value)
+    is_phrase = quoted and len(found[0]) > 1
+    return Condition(operator, text, words=tuple(groups), phrase=text if is_phrase else "")
+
+
+def _domain_or_words(value: str) -> Condition:
+    """Return the condition of a text that looks like a domain but may also be a name, such as `jane.doe`."""
+    named = _words("domain", words.EVERYWHERE, value)
+    return replace(_domain(value, None), words=named.words, either=True)
 
 
 def _domain(value: str, _: Tenants) -> Condition:

@@ -84,13 +84,15 @@ class Page(Struct, frozen=True):
     """Rows, newest first. `older` is the cursor of the next page; None means that there are no older rows.
 
     A search that finds few rows may stop before the start of its time range. Then `complete` is False, `searched_to`
-    is the oldest time it read, and `older` continues from there.
+    is the oldest time it read, and `older` continues from there. Words do not find messages of the day `unindexed` and
+    of earlier days yet: a guard is adding their words.
     """
 
     rows: tuple[Row, ...]
     older: Cursor | None = None
     complete: bool = True
     searched_to: datetime | None = None
+    unindexed: date | None = None
 
 
 class Count(Struct, frozen=True):
@@ -289,6 +291,9 @@ class HistoryStore(Protocol):
 
     async def update_rollups(self, scope: Scope) -> datetime | None:
         """Count new rows for `statistics` and return the time counted up to; None if another process is counting."""
+
+    async def add_words(self, scope: Scope) -> int | None:
+        """Add the search words of a batch of rows that lack them and return its size; None if there is none left."""
 
     async def delete_days(self, scope: Scope, before: date) -> int:
         """Delete whole days before the given day and return their number; only the deployment's scope may."""

@@ -109,12 +109,13 @@ class QuarantineService:
         if everywhere and scope.tenants is not None:
             raise GlobalScopeForbidden("Only an administrator of the deployment may change a global list.")
         address = message.from_address or message.sender
-        entry = address if what is Listed.ADDRESS else address.rpartition("@")[2]
-        if not entry:
+        domain = address.rpartition("@")[2]
+        entries = [address] if what is Listed.ADDRESS else [domain, f"*.{domain}"]
+        if not entries[0]:
             raise NotReleasable("The message has no sender to list. Repeat without the list entry.")
-        given = ListEntryInput(entry, comment=f"Quarantine, message {message.uid}")
+        given = [ListEntryInput(entry, comment=f"Quarantine, message {message.uid}") for entry in entries]
         try:
-            await self._lists.add_entries(ListScope(None if everywhere else message.tenant), name, [given], actor)
+            await self._lists.add_entries(ListScope(None if everywhere else message.tenant), name, given, actor)
         except (InvalidEntry, EntryTooBroad) as error:
             why = next((str(detail["reason"]) for detail in error.details if "reason" in detail), error.message)
             raise NotReleasable(f"The sender cannot be a list entry. Repeat without it. {why}") from None

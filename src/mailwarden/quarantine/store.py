@@ -123,15 +123,22 @@ SELECT coalesce((SELECT uid FROM kept), (SELECT uid FROM quarantine WHERE tenant
 _ONE = f"{SELECT_MESSAGE} AND uid = $2"
 _LOCKED = f"{SELECT_MESSAGE} AND uid = $2 FOR UPDATE"
 _OF_GGRID = f"{SELECT_MESSAGE} AND tenant = $2 AND ggrid = $3"
-# `@domain` matches the domain, any other value the whole address.
+
+
+def _in_domain(address: str, domain: str) -> str:
+    """Return the condition that an address is in `@domain` or in a subdomain."""
+    return f"right({address}, length({domain})) IN ({domain}, '.' || substr({domain}, 2))"
+
+
+# `@domain` matches the domain and its subdomains, any other value the whole address.
 _PAGE = f"""
 {SELECT_MESSAGE}
   AND ($2::uuid IS NULL OR tenant = $2) AND ($3::text IS NULL OR verdict = $3)
   AND ($4::text IS NULL OR EXISTS (
       SELECT FROM quarantine_recipients WHERE message = uid
-      AND (folded = $4 OR $4 LIKE '@%' AND right(folded, length($4)) = $4)))
+      AND (folded = $4 OR $4 LIKE '@%' AND {_in_domain("folded", "$4")})))
   AND ($5::text IS NULL OR lower(sender) = $5 OR lower(from_address) = $5
-       OR $5 LIKE '@%' AND $5 IN (right(lower(sender), length($5)), right(lower(from_address), length($5))))
+       OR $5 LIKE '@%' AND ({_in_domain("lower(sender)", "$5")} OR {_in_domain("lower(from_address)", "$5")}))
   AND ($6::text IS NULL OR position(lower($6) IN lower(subject)) > 0)
   AND ($7::text IS NULL OR EXISTS (SELECT FROM quarantine_recipients WHERE message = uid AND state = $7))
   AND ($8::timestamptz IS NULL OR received >= $8)

@@ -36,8 +36,12 @@ class QuarantineQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields
 
     tenant_uid: Annotated[UUID | UnsetType, Meta(description="Only this tenant's messages.")] = UNSET
     verdict: Annotated[Verdict | UnsetType, Meta(description="Only messages of this verdict.")] = UNSET
-    recipient: Annotated[Words | UnsetType, Meta(description="Only messages to this address, or `@domain`.")] = UNSET
-    sender: Annotated[Words | UnsetType, Meta(description="Only messages from this address, or `@domain`.")] = UNSET
+    recipient: Annotated[
+        Words | UnsetType, Meta(description="Only messages to this address, or `@domain` with its subdomains.")
+    ] = UNSET
+    sender: Annotated[
+        Words | UnsetType, Meta(description="Only messages from this address, or `@domain` with its subdomains.")
+    ] = UNSET
     text: Annotated[Words | UnsetType, Meta(description="Only messages with this text in the subject.")] = UNSET
     state: Annotated[HeldState | UnsetType, Meta(description="Only messages with a recipient in this state.")] = UNSET
     since: Annotated[
@@ -58,7 +62,7 @@ class ReleaseOrder(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     ] = UNSET
     allow: Annotated[
         Listed | UnsetType,
-        Meta(description="Adds the sender's address or domain to the list `sender-allow`, before the release."),
+        Meta(description="Adds the sender's address, or domain with subdomains, to `sender-allow` before the release."),
     ] = UNSET
     everywhere: Annotated[
         bool, Meta(description="Adds it to the global list instead of the tenant's, if the token has that permission.")
@@ -74,7 +78,7 @@ class DeleteQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     block: Annotated[
         Listed | UnsetType,
         Meta(
-            description="Adds the sender's address or domain to the tenant's list `sender-block`, before the deletion."
+            description="Adds the sender's address, or domain with subdomains, to the tenant's `sender-block` before the deletion."
         ),
     ] = UNSET
 

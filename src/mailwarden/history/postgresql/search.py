@@ -1,7 +1,7 @@
 """Searches history in PostgreSQL: newest first, reading as little as the page needs, within a time limit.
 
-Frequent terms are progress by scanning the newest rows; rare terms by the index of terms, in windows of time that grow.
-The time is checked between windows: a slow search returns what it progress and how far it read. Settings choose the
+Frequent terms are found by scanning the newest rows; rare terms by the index of terms, in windows of time that grow.
+The time is checked between windows: a slow search returns what it found and how far it read. Settings choose the
 plan, as PostgreSQL has no statistics about combinations of terms.
 """
 
@@ -20,10 +20,12 @@ from msgspec.structs import replace
 from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scoped
 from mailwarden.errors import InvalidQuery, SearchTooBroad
 from mailwarden.history.postgresql.partitions import existing_days
+from mailwarden.history.postgresql.word_backfill import newest_unindexed_day
 from mailwarden.history.query import Condition, Query, phrases_match, subject_may_match
 from mailwarden.history.records import decode
 from mailwarden.history.store import Count, Cursor
 from mailwarden.history.terms import term_hash
+from mailwarden.history.words import PREFIX, tenant_lexeme
 from mailwarden.model.ggrid import day_of, first_ggrid, moment_of
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
@@ -43,6 +45,7 @@ _DAY = timedelta(days=1)
 _CLOSED: dict[str, type[Verdict] | type[Decision]] = {"verdict": Verdict, "decision": Decision}
 _HAS_ALL = "terms @> {}::bigint[]"
 _HAS_ONE = "terms && {}::bigint[]"
+_HAS_WORDS = "words @@ {}::text::tsquery"
 
 _SELECT = """
 SELECT tenant, ggrid, {columns} FROM history
@@ -150,6 +153,8 @@ class Clauses:
         self._reserved = reserved
         self._clauses: list[str] = []
         self._required: list[str] = []  # terms that every row must have
+        self._tenant = tenant_lexeme(*scope.tenants) if scope.tenants and len(scope.tenants) == 1 else ""
+        self._by_words = False
         self.indexed = False
         for condition in map(_expand_negation, conditions):
             if condition.negated:
@@ -170,15 +175,20 @@ class Clauses:
             return
         tenants: list[UUID] = sorted(scope.tenants)
         self._clauses.append(f"tenant = ANY({self._parameter(tenants)}::uuid[])")
-        if len(tenants) == 1 or not self.indexed:
+        # A condition on words has the tenant in its own expression.
+        if (len(tenants) == 1 and not self._by_words) or not self.indexed:
             self._require(Condition("tenant", "", (tuple(f"tenant:{tenant}" for tenant in tenants),)))
 
     def _require(self, condition: Condition) -> None:
+        self.indexed = self.indexed or bool(condition.groups or condition.words)
+        self._by_words = self._by_words or bool(condition.words)
+        if condition.either:
+            self._clauses += self._expressions(condition)
+            return
         single = [group[0] for group in condition.groups if len(group) == 1]
         several = tuple(group for group in condition.groups if len(group) != 1)
         self._required += single
         self._clauses += self._expressions(replace(condition, groups=several))
-        self.indexed = self.indexed or bool(condition.groups)
 
     def _exclude(self, condition: Condition) -> None:
         if not condition.phrase:  # a row with all words of a phrase may not contain the phrase
@@ -186,6 +196,10 @@ class Clauses:
 
     def _expressions(self, condition: Condition) -> list[str]:
         expressions = [self._has(_HAS_ONE, group) for group in condition.groups]
+        if condition.words:
+            expressions.append(_HAS_WORDS.format(self._parameter(tsquery(condition.words, self._tenant))))
+        if condition.either:
+            expressions = [f"({' OR '.join(expressions)})"]
         if condition.network:
             expressions.append(f"remote_address <<= {self._parameter(condition.network)}::text::inet")
         if condition.ggrid is not None:
@@ -198,6 +212,17 @@ class Clauses:
     def _parameter(self, value: object) -> str:
         self.values.append(value)
         return f"${self._reserved + len(self.values)}"
+
+
+def tsquery(groups: Sequence[Sequence[str]], tenant: str = "") -> str:
+    """Return the text search query of a condition: one lexeme of each group, in the rows of the tenant."""
+    alternatives = [f"({' | '.join(map(_lexeme, group))})" for group in groups]
+    return " & ".join([_lexeme(tenant), *alternatives] if tenant else alternatives)
+
+
+def _lexeme(pattern: str) -> str:
+    # A word has letters and digits only, so that it needs no escape inside the quotation marks.
+    return f"'{pattern[:-1]}':*" if pattern.endswith(PREFIX) else f"'{pattern}'"
 
 
 def narrow_scope(scope: Scope, conditions: Sequence[Condition]) -> Scope:
@@ -227,6 +252,7 @@ class SearchProgress(Struct):
     requests: list[FinishedRequest]
     reached: Cursor
     end: Cursor
+    unindexed: date | None = None  # words do not find rows of this day and earlier days yet
 
     @property
     def complete(self) -> bool:
@@ -251,6 +277,8 @@ class Searcher:
         async with self._reading(STATEMENT_TIMEOUT) as connection:
             span = query_span(query, before, await existing_days(connection))
             progress = SearchProgress([], span.high, Cursor(span.low))
+            if any(condition.words for condition in query.conditions):
+                progress.unindexed = await newest_unindexed_day(connection, *span.values[:2])
             reader = _Reader(connection, scope, query, clauses, progress, limit=limit)
             try:
                 await reader.read_newest(span)
@@ -368,7 +396,7 @@ class _Reader:
     def _batch_size(self) -> int:
         if self._by_subject:
             return _COMPARED
-        return self._limit - (0 if self._phrases else len(self._progress.requests))
+        return max(self._limit, _DECODED) if self._phrases else self._limit - len(self._progress.requests)
 
     async def _fetch(self, sql: str, span: Span, size: int) -> Sequence[Row]:
         return await self._connection.fetch(sql, *span.values, size, *self._clauses.values)

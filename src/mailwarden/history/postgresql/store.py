@@ -16,10 +16,12 @@ from mailwarden.history.postgresql.partitions import create_days, drop_days, exi
 from mailwarden.history.postgresql.search import Searcher
 from mailwarden.history.postgresql.senders import PostgresqlSenderStore
 from mailwarden.history.postgresql.statistics import StatisticsReader, mark_late, update_rollups
+from mailwarden.history.postgresql.word_backfill import add_words, check_recent_days
 from mailwarden.history.query import Query, any_of
 from mailwarden.history.records import decode, encode, replace_unstorable
 from mailwarden.history.store import MAX_ROWS, Count, Cursor, Page, Range, Row, SenderStore, Statistics
 from mailwarden.history.terms import plain_address, term_hash, term_hashes
+from mailwarden.history.words import lexemes_of
 from mailwarden.model.ggrid import day_of, moment_of
 from mailwarden.model.outcome import SEVERITY, Verdict
 from mailwarden.model.record import FinishedRequest
@@ -31,15 +33,16 @@ _log = get_logger("history.postgresql")
 _INSERT = """
 INSERT INTO history (day, ggrid, tenant, created, completed, source, guard, envelope_from, recipients, from_address,
                      subject, message_id, sha256, verdict, decision, tags, url_hosts, record, remote_address,
-                     terms)
+                     terms, words)
 SELECT day, ggrid, tenant, created, completed, source, guard, envelope_from, string_to_array(recipients, E'\\x1f'),
        from_address, subject, message_id, sha256, verdict, decision, string_to_array(tags, E'\\x1f'),
-       string_to_array(url_hosts, E'\\x1f'), record, remote_address::inet, terms::bigint[]
+       string_to_array(url_hosts, E'\\x1f'), record, remote_address::inet, terms::bigint[],
+       array_to_tsvector(string_to_array(words, E'\\x1f'))
 FROM unnest($1::date[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::text[],
             $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[],
-            $16::text[], $17::text[], $18::bytea[], $19::text[], $20::text[])
+            $16::text[], $17::text[], $18::bytea[], $19::text[], $20::text[], $21::text[])
      AS given (day, ggrid, tenant, created, completed, source, guard, envelope_from, recipients, from_address,
-               subject, message_id, sha256, verdict, decision, tags, url_hosts, record, remote_address, terms)
+               subject, message_id, sha256, verdict, decision, tags, url_hosts, record, remote_address, terms, words)
 ON CONFLICT (day, ggrid, tenant) DO NOTHING
 """
 # The most severe outcome first, as `severity` ranks them.
@@ -77,6 +80,7 @@ class PostgresqlHistoryStore:
         self._searcher = Searcher(database)
         self._statistics = StatisticsReader(database)
         self._days: set[date] = set()
+        self._checked_for_words = False
 
     async def save(self, scope: Scope, requests: Sequence[FinishedRequest]) -> int:
         rows = [row for request in requests if scope.allows(request.tenant) and (row := _columns(request))]
@@ -111,11 +115,12 @@ class PostgresqlHistoryStore:
         found = await self._searcher.search(scope, query, before, limit + 1, SEARCH_SECONDS)
         if len(found.requests) > limit:
             rows = tuple(map(Row.of, found.requests[:limit]))
-            return Page(rows, older=Cursor.of(rows[-1]))
+            return Page(rows, older=Cursor.of(rows[-1]), unindexed=found.unindexed)
         rows = tuple(map(Row.of, found.requests))
         if found.complete:
-            return Page(rows)
-        return Page(rows, found.reached, complete=False, searched_to=moment_of(found.reached.ggrid))
+            return Page(rows, unindexed=found.unindexed)
+        reached = moment_of(found.reached.ggrid)
+        return Page(rows, found.reached, complete=False, searched_to=reached, unindexed=found.unindexed)
 
     async def candidates(
         self, scope: Scope, terms: Sequence[str], since: datetime, limit: int
@@ -133,6 +138,14 @@ class PostgresqlHistoryStore:
         _require_deployment(scope)
         async with self._database.connection() as connection:
             return await update_rollups(connection)
+
+    async def add_words(self, scope: Scope) -> int | None:
+        _require_deployment(scope)
+        async with self._database.connection() as connection:
+            if not self._checked_for_words:
+                await check_recent_days(connection)
+                self._checked_for_words = True
+            return await add_words(connection)
 
     async def delete_days(self, scope: Scope, before: date) -> int:
         _require_deployment(scope)
@@ -199,7 +212,9 @@ class PostgresqlHistoryStore:
 
 def _require_deployment(scope: Scope) -> None:
     if scope.tenants is not None:
-        raise GlobalScopeForbidden("Only the scope of the whole deployment may delete days or count rollups.")
+        raise GlobalScopeForbidden(
+            "Only the scope of the whole deployment may delete days, count rollups or add words."
+        )
 
 
 def _ggrid_values(scope: Scope, ggrid: UUID) -> Columns | None:
@@ -237,6 +252,7 @@ def _columns(request: FinishedRequest) -> Columns | None:
         encode(request),
         _address(request.envelope.remote_address),
         f"{{{','.join(map(str, term_hashes(request)))}}}",
+        _SEPARATOR.join(lexemes_of(request)),
     )
 
 
