@@ -196,7 +196,7 @@ async def test_words_are_added_for_the_deployment_only(database: Database) -> No
 
 async def test_a_search_for_words_uses_the_index_of_words(database: Database, database_url: str) -> None:
     await build_history(database_url, ROWS)
-    clauses = searcher.Clauses(Scope.of(list(TENANTS)[0]), parse_query("case1 invo").conditions, 0)
+    clauses = searcher.Clauses(ALL, parse_query("case1 invo").conditions, 0)
     connection = await asyncpg.connect(database_url)
     async with connection.transaction():
         await connection.execute(searcher._INDEX)

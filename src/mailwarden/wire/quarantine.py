@@ -78,7 +78,7 @@ class DeleteQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     block: Annotated[
         Listed | UnsetType,
         Meta(
-            description="Adds the sender's address, or domain with subdomains, to the tenant's `sender-block` before the deletion."
+            description="Adds the sender's address, or domain with subdomains, to `sender-block` before the deletion."
         ),
     ] = UNSET
 

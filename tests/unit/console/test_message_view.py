@@ -110,7 +110,7 @@ def test_links_attachments_and_handles():
     entries = [(handle.block, handle.entry) for handle in view.candidates]
     assert entries == [
         ("sender-block", "alice@sender.example"),
-        ("sender-block", "sender.example"),
+        ("sender-block", "sender.example\n*.sender.example"),
         ("ip-block", "192.0.2.7"),
         ("url-block", "evil.example"),
         ("url-block", "help.example"),
