@@ -205,3 +205,70 @@ async def test_a_search_for_words_uses_the_index_of_words(database: Database, da
     text = "\n".join(row[0] for row in plan)
     assert "words_idx" in text or "history_words" in text, text
     assert "Seq Scan" not in text
+
+
+_HOLD = """
+WITH kept AS (
+    INSERT INTO quarantine (uid, tenant, ggrid, vault, size, sender, from_address, from_name, subject, verdict,
+                            received, expires)
+    VALUES (gen_random_uuid(), $1, $2, gen_random_uuid(), 1, '', '', '', '', 'spam', now(), now()) RETURNING uid
+)
+INSERT INTO quarantine_recipients (message, number, recipient, folded, state)
+SELECT uid, number, 'a', 'a', state FROM kept, unnest($3::text[]) WITH ORDINALITY AS each (state, number)
+"""
+_REPORT = """
+INSERT INTO lessons (uid, tenant, kind, digest, size, ggrid, subject, reported_by)
+VALUES (gen_random_uuid(), $1, 'spam', sha256($2::uuid::text::bytea), 1, $2, '', 'user:a')
+"""
+
+
+async def test_the_states_of_quarantine_and_reports_are_found_within_the_scope(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = UUID(int=1), UUID(int=2)
+    held, released, both, reported, plain = (finished_request(mine) for _ in range(5))
+    foreign = finished_request(other, held.ggrid)
+    store = open_history(database)
+    await store.save(ALL, [held, released, both, reported, plain, foreign])
+    connection = await asyncpg.connect(database_url)
+    for tenant in (mine, other):
+        await connection.execute("INSERT INTO tenants (uid, name) VALUES ($1, $2)", tenant, str(tenant))
+    await connection.execute(_HOLD, mine, held.ggrid, ["held"])
+    await connection.execute(_HOLD, mine, released.ggrid, ["released", "deleted"])
+    await connection.execute(_HOLD, mine, both.ggrid, ["releasing", "released"])
+    await connection.execute(_REPORT, mine, reported.ggrid)
+    await connection.execute(_REPORT, mine, both.ggrid)
+    await connection.close()
+
+    async def rows(text: str, scope: Scope = ALL) -> set[tuple[UUID, UUID]]:
+        return {(row.ggrid, row.tenant) for row in (await store.search(scope, parse_query(text))).rows}
+
+    def of(*requests: FinishedRequest) -> set[tuple[UUID, UUID]]:
+        return {(request.ggrid, request.tenant) for request in requests}
+
+    for newest in (4_000, 1):
+        monkeypatch.setattr(searcher, "NEWEST", newest)
+        assert await rows("is:held") == of(held, both), "another tenant has the same ggrid and holds nothing"
+        assert await rows("is:released") == of(released, both)
+        assert await rows("is:reported") == of(reported, both)
+        assert await rows("is:held is:released") == of(both)
+        assert await rows("is:held verdict:phishing grusse") == of(held, both)
+        assert await rows("-is:held -is:released") == of(reported, plain, foreign)
+        assert await rows("is:undecided") == set()
+        assert await rows("is:held", Scope.of(other)) == set()
+        assert await rows("is:held", Scope.of(mine)) == of(held, both)
+    facets = await store.facets(ALL, parse_query("verdict:phishing"))
+    assert (facets.total, facets.exact) == (6, True)
+    assert facets.states == {"held": 2, "released": 2, "reported": 2, "undecided": 0}
+    assert facets.tenants == {mine: 5, other: 1}
+    assert (facets.verdicts, facets.decisions) == ({"phishing": 6}, {"quarantine": 6})
+    facets = await store.facets(Scope.of(other), parse_query(""))
+    assert (facets.total, facets.states, facets.tenants) == (1, {"undecided": 0}, {other: 1})
+
+
+async def test_facets_count_at_most_a_thousand_and_say_so(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgresql, "MAX_COUNTED", 3)
+    store = open_history(database)
+    await store.save(ALL, [finished_request() for _ in range(4)])
+    facets = await store.facets(ALL, parse_query(""))
+    assert (facets.total, facets.exact) == (3, False)

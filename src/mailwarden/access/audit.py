@@ -66,10 +66,18 @@ async def record_event(
 
 
 class AuditStore:
-    """Reads the audit log; only record_event writes it, and nothing changes it."""
+    """Reads the audit log and records accesses; record_event alone writes it, and nothing changes it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    async def record(
+        self, actor: Actor, action: str, subject: str, details: Mapping[str, object], scope: Scope
+    ) -> None:
+        """Record an access that changes nothing; it concerns the only tenant of the scope, or the deployment."""
+        tenant = next(iter(scope.tenants)) if scope.tenants and len(scope.tenants) == 1 else None
+        async with self._database.connection() as connection:
+            await record_event(connection, actor, action, subject, details, tenant=tenant)
 
     async def find(self, scope: Scope, filters: AuditFilter = NO_FILTER, limit: int = 100) -> Sequence[AuditEvent]:
         """Return the matching events of the scope, newest first."""

@@ -76,7 +76,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *KeysScreen(services.keys, services.visitors, services.deployment).pages(),
         *PeopleScreen(UserAdministration(services.visitors.registry), services.visitors).pages(),
         *DashboardScreen(services.history, services.deployment, services.policy).pages(),
-        *MessagesScreen(services.history).pages(),
+        *MessagesScreen(services.history, services.audit).pages(),
         *MessageScreen(message_pages, services.reports).pages(),
         *QuarantineScreen(services.quarantine, services.history).pages(),
         *HeldScreen(message_pages, services.quarantine, previews).pages(),

@@ -25,6 +25,9 @@ from mailwarden.model.record import FinishedRequest
 
 MAX_CHARACTERS = 500
 MAX_CONDITIONS = 20
+# The states of `is:`. A message can have several, or none.
+HELD, RELEASED, REPORTED, UNDECIDED = "held", "released", "reported", "undecided"
+STATES = (HELD, RELEASED, REPORTED, UNDECIDED)
 
 Tenants = Mapping[str, UUID] | None
 
@@ -53,6 +56,7 @@ class Condition(Struct, frozen=True):
     network: str = ""
     phrase: str = ""
     ggrid: UUID | None = None
+    state: str = ""  # one of STATES that other tables know, see the store
     negated: bool = False
 
 
@@ -303,6 +307,18 @@ def _decision(value: str, _: Tenants) -> Condition:
     return _one_of("decision", value, lambda each: each in list(Decision), f"one of {', '.join(Decision)}")
 
 
+def _state(value: str, _: Tenants) -> Condition:
+    """Return the condition of a state: held and released come from quarantine, reported from the reports of users."""
+    state = value.lower()
+    if state not in STATES:
+        raise InvalidQuery(f"`is:` needs one of {', '.join(STATES)}.")
+    if state == UNDECIDED:
+        return Condition("is", state, ((f"decision:{Decision.UNDECIDED}",),))
+    # guard holds messages with this decision only, so that the index finds them.
+    groups = ((f"decision:{Decision.QUARANTINE}",),) if state == HELD else ()
+    return Condition("is", state, groups, state=state)
+
+
 def _one_of(operator: str, value: str, is_valid: Callable[[str], bool], expected: str) -> Condition:
     values = list(dict.fromkeys(value.lower().split(",")))
     if not all(map(is_valid, values)):
@@ -382,6 +398,7 @@ OPERATORS: Mapping[str, Callable[[str, Tenants], Condition]] = {
     "tag": _tag,
     "verdict": _verdict,
     "decision": _decision,
+    "is": _state,
     "tenant": _tenant,
     "ggrid": _ggrid,
     "url": _url,

@@ -20,6 +20,7 @@ from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 
 MAX_ROWS = 200
+MAX_COUNTED = 1_000
 RECENT = timedelta(minutes=2)  # longer than an analysis takes, so the row may still be in a guard's queue
 WAIT_SECONDS = 1.0
 RETRY_SECONDS = 0.1
@@ -93,6 +94,20 @@ class Page(Struct, frozen=True):
     complete: bool = True
     searched_to: datetime | None = None
     unindexed: date | None = None
+
+
+class Facets(Struct, frozen=True):
+    """The newest matches of a search, counted by tenant, verdict, decision and state.
+
+    `total` is at most MAX_COUNTED. If not `exact`, there are more matches, or the time was up.
+    """
+
+    total: int
+    exact: bool
+    tenants: Mapping[UUID, int] = {}
+    verdicts: Mapping[Verdict, int] = {}
+    decisions: Mapping[Decision, int] = {}
+    states: Mapping[str, int] = {}
 
 
 class Count(Struct, frozen=True):
@@ -274,6 +289,9 @@ class HistoryStore(Protocol):
         The search is limited in time: an incomplete page says how far it read. Raise SearchTooBroad if no part of
         the time range could be read in time.
         """
+
+    async def facets(self, scope: Scope, query: Query) -> Facets:
+        """Count the newest matches, at most MAX_COUNTED; limited in time, and raises, as `search`."""
 
     async def candidates(
         self, scope: Scope, terms: Sequence[str], since: datetime, limit: int

@@ -3,7 +3,8 @@
 The URL contains the whole search, so that users can bookmark and share it.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 from uuid import UUID
@@ -11,20 +12,26 @@ from uuid import UUID
 from aiohttp import web
 from msgspec import Struct
 
+from mailwarden.access.audit import AuditStore
 from mailwarden.console.auth import Page
+from mailwarden.console.message_export import FORMATS, Stop, as_csv, as_ndjson
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest
 from mailwarden.errors import (
     InvalidQuery,
+    NotFound,
     SearchTooBroad,
 )
 from mailwarden.history.query import MAX_CHARACTERS, Query, parse_query
-from mailwarden.history.store import Cursor, HistoryStore
+from mailwarden.history.store import MAX_ROWS, Cursor, Facets, HistoryStore, Row
 from mailwarden.history.store import Page as Found
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.serving.errors import STATUS_OF
 
 ROWS = 50
+MAX_FACETS = 12  # values of one kind that narrow a search
+MAX_EXPORTED = 20_000
+EXPORT_SECONDS = 120.0
 ADDRESS = "/console/messages"
 MAX_NEWER = 20  # previous pages that a URL remembers
 # Time ranges by their value in the URL; the first is the default.
@@ -50,6 +57,7 @@ HELP: Sequence[tuple[str, str]] = (
     ("tag:url.display-mismatch", "a tag; several with commas mean any of them"),
     ("verdict:phishing,malware", "the verdict"),
     ("decision:quarantine", "the decision"),
+    ("is:held", "held in quarantine; also is:released, is:reported by a user, and is:undecided"),
     ('tenant:"Acme Ltd"', "a tenant, by name or uid"),
     ("url:evil.example/login", "the host of a link with its subdomains, or one page; defanged links are understood"),
     ("hash:9f86d0…", "the SHA-256 of a message or of a part"),
@@ -86,6 +94,10 @@ class Search(Struct, frozen=True):
         asked = urlencode({name: str(value) for name, value in given.items() if value})
         return f"{path}?{asked}" if asked else path
 
+    def narrowed(self, term: str) -> str:
+        """Return the URL of the first page of this search with one more term."""
+        return self.address(q=f"{self.text} {term}".strip(), before="", newer="", tail="", seen="")
+
     def to_older(self, place: Cursor) -> str:
         """Return the URL of the page that begins at `place`, with the way back to this page."""
         here = str(self.before) if self.before else "first"
@@ -98,13 +110,16 @@ class Search(Struct, frozen=True):
 
 
 class MessagesScreen:
-    def __init__(self, history: HistoryStore) -> None:
+    def __init__(self, history: HistoryStore, audit: AuditStore) -> None:
         self._history = history
+        self._audit = audit
 
     def pages(self) -> Sequence[Page]:
         return [
             Page("GET", "/messages", Permission.MESSAGES, self.show),
             Page("GET", "/messages/tail/rows", Permission.MESSAGES, self.show_rows, quiet=True),
+            Page("GET", "/messages/search/facets", Permission.MESSAGES, self.show_facets, quiet=True),
+            Page("GET", "/messages/search/export/{format}", Permission.MESSAGES, self.export),
         ]
 
     async def show(self, request: UserRequest) -> web.StreamResponse:
@@ -135,6 +150,63 @@ class MessagesScreen:
         search = read_search(request.query)
         found = await self._history.search(request.scope, query_of(request, search), None, ROWS)
         return request.render("messages/rows.html", search=search, found=found)
+
+    async def show_facets(self, request: UserRequest) -> web.StreamResponse:
+        """Return the number of matches and what narrows the search, for a page that is shown already."""
+        search = read_search(request.query)
+        facets = await self._history.facets(request.scope, query_of(request, search))
+        return request.render(
+            "messages/facets.html", search=search, facets=facets, groups=facet_groups(request, facets)
+        )
+
+    async def export(self, request: UserRequest) -> web.StreamResponse:
+        """Stream the newest matches as a file, up to MAX_EXPORTED, and record that in the audit log."""
+        form = request.variables["format"]
+        if form not in FORMATS:
+            raise NotFound("Messages are exported as csv or ndjson.")
+        search = read_search(request.query)
+        query = query_of(request, search)
+        first = await self._history.search(request.scope, query, None, MAX_ROWS)
+        details = {"search": search.text, "range": search.range, "format": form}
+        await self._audit.record(request.actor, "messages.export", "messages", details, request.scope)
+        name = f'attachment; filename="messages.{form}"'
+        response = await request.begin_stream(FORMATS[form], **{"Content-Disposition": name})
+        write = as_csv if form == "csv" else as_ndjson
+        async for block in write(self._matches(request, query, first), request.tenant_name):
+            await response.write(block)
+        await response.write_eof()
+        return response
+
+    async def _matches(self, request: UserRequest, query: Query, page: Found) -> AsyncIterator[Sequence[Row] | Stop]:
+        """Yield the rows of one page after the other, and a Stop if matches are left out."""
+        exported, end = 0, asyncio.get_running_loop().time() + EXPORT_SECONDS
+        while True:
+            yield page.rows
+            exported += len(page.rows)
+            if page.older is None:
+                return
+            if exported >= MAX_EXPORTED or asyncio.get_running_loop().time() > end:
+                yield Stop(page.older)
+                return
+            page = await self._history.search(request.scope, query, page.older, MAX_ROWS)
+
+
+def facet_groups(request: UserRequest, facets: Facets) -> list[tuple[str, list[tuple[str, str, int]]]]:
+    """Return the values that narrow a search by their heading: the shown text, the term, and the number of matches."""
+    tenants = [
+        (request.tenant_name(tenant), f"tenant:{tenant}", number) for tenant, number in facets.tenants.items()
+    ] if len(request.tenants) > 1 else []  # fmt: skip
+    groups = {
+        "Tenant": tenants,
+        "Verdict": [(str(each), f"verdict:{each}", number) for each, number in facets.verdicts.items()],
+        "Decision": [(str(each), f"decision:{each}", number) for each, number in facets.decisions.items()],
+        "State": [(each, f"is:{each}", number) for each, number in facets.states.items() if number],
+    }
+    return [
+        (title, sorted(values, key=lambda value: (-value[2], value[0]))[:MAX_FACETS])
+        for title, values in groups.items()
+        if values
+    ]
 
 
 def read_search(query: Mapping[str, str]) -> Search:

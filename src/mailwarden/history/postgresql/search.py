@@ -7,7 +7,7 @@ plan, as PostgreSQL has no statistics about combinations of terms.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import cast
@@ -21,7 +21,15 @@ from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scop
 from mailwarden.errors import InvalidQuery, SearchTooBroad
 from mailwarden.history.postgresql.partitions import existing_days
 from mailwarden.history.postgresql.word_backfill import newest_unindexed_day
-from mailwarden.history.query import Condition, Query, phrases_match, subject_may_match
+from mailwarden.history.query import (
+    HELD,
+    RELEASED,
+    REPORTED,
+    Condition,
+    Query,
+    phrases_match,
+    subject_may_match,
+)
 from mailwarden.history.records import decode
 from mailwarden.history.store import Count, Cursor
 from mailwarden.history.terms import term_hash
@@ -46,6 +54,28 @@ _CLOSED: dict[str, type[Verdict] | type[Decision]] = {"verdict": Verdict, "decis
 _HAS_ALL = "terms @> {}::bigint[]"
 _HAS_ONE = "terms && {}::bigint[]"
 _HAS_WORDS = "words @@ {}::text::tsquery"
+# The state of a message is in the tables of quarantine and reports. A scalar query is not turned into a join, which
+# would read every held message; LIMIT keeps it a lookup for each row.
+_IN_STATE = {
+    HELD: """(SELECT true FROM quarantine JOIN quarantine_recipients ON message = uid
+        WHERE quarantine.tenant = history.tenant AND quarantine.ggrid = history.ggrid
+          AND state IN ('held', 'releasing') LIMIT 1)""",
+    RELEASED: """(SELECT true FROM quarantine JOIN quarantine_recipients ON message = uid
+        WHERE quarantine.tenant = history.tenant AND quarantine.ggrid = history.ggrid
+          AND state = 'released' LIMIT 1)""",
+    REPORTED: """(SELECT true FROM lessons
+        WHERE lessons.tenant = history.tenant AND lessons.ggrid = history.ggrid LIMIT 1)""",
+}
+# Users release and report few messages: their ids, within the window, lead to the rows.
+_OF_STATE = {
+    RELEASED: """ggrid = ANY (ARRAY(SELECT quarantine.ggrid FROM quarantine_recipients
+        JOIN quarantine ON uid = message WHERE state = 'released' AND quarantine.ggrid BETWEEN $3 AND $4))""",
+    REPORTED: "ggrid = ANY (ARRAY(SELECT lessons.ggrid FROM lessons WHERE lessons.ggrid BETWEEN $3 AND $4))",
+}
+_STATES = """
+SELECT ggrid, tenant, {held} AS held, {released} AS released, {reported} AS reported
+FROM unnest($1::uuid[], $2::uuid[]) AS history (ggrid, tenant)
+""".format(**_IN_STATE)
 
 _SELECT = """
 SELECT tenant, ggrid, {columns} FROM history
@@ -58,7 +88,7 @@ SELECT tenant, ggrid, {columns} FROM (
     SELECT * FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3
   AND ggrid <= $4 AND (ggrid, tenant) < ($4, $5)
     ORDER BY day DESC, ggrid DESC, tenant DESC LIMIT {newest}
-) AS newest WHERE {conditions} LIMIT $6
+) AS history WHERE {conditions} LIMIT $6
 """
 # The last of the scanned rows; without one, the scan read every row.
 _SELECT_LAST_OF_NEWEST = """
@@ -180,7 +210,9 @@ class Clauses:
             self._require(Condition("tenant", "", (tuple(f"tenant:{tenant}" for tenant in tenants),)))
 
     def _require(self, condition: Condition) -> None:
-        self.indexed = self.indexed or bool(condition.groups or condition.words)
+        self.indexed = self.indexed or bool(condition.groups or condition.words or condition.state)
+        if condition.state in _OF_STATE:
+            self._clauses.append(_OF_STATE[condition.state])
         self._by_words = self._by_words or bool(condition.words)
         if condition.either:
             self._clauses += self._expressions(condition)
@@ -200,6 +232,8 @@ class Clauses:
             expressions.append(_HAS_WORDS.format(self._parameter(tsquery(condition.words, self._tenant))))
         if condition.either:
             expressions = [f"({' OR '.join(expressions)})"]
+        if condition.state:
+            expressions.append(_IN_STATE[condition.state])
         if condition.network:
             expressions.append(f"remote_address <<= {self._parameter(condition.network)}::text::inet")
         if condition.ggrid is not None:
@@ -313,6 +347,14 @@ class Searcher:
         exact = reached <= Cursor(span.low)
         seen = Span(reached.ggrid, span.high).seconds
         return Count(counted, exact, counted if exact or not seen else round(counted * span.seconds / seen))
+
+    async def states(self, requests: Sequence[FinishedRequest]) -> Mapping[Cursor, Set[str]]:
+        """Return the states of each request that has one, in quarantine and in reports."""
+        ggrids, tenants = [each.ggrid for each in requests], [each.tenant for each in requests]
+        async with self._reading(STATEMENT_TIMEOUT) as connection:
+            rows = await connection.fetch(_STATES, ggrids, tenants)
+        found = {_cursor(row): {state for state in _IN_STATE if row[state]} for row in rows}
+        return {cursor: states for cursor, states in found.items() if states}
 
     @asynccontextmanager
     async def _reading(self, seconds: float, plan: str = _SCAN) -> AsyncIterator[Connection]:

@@ -3,6 +3,7 @@
 Security: the strings come from hostile messages. NUL and lone surrogates are replaced; they never cause an error.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import cast
@@ -17,13 +18,24 @@ from mailwarden.history.postgresql.search import Searcher
 from mailwarden.history.postgresql.senders import PostgresqlSenderStore
 from mailwarden.history.postgresql.statistics import StatisticsReader, mark_late, update_rollups
 from mailwarden.history.postgresql.word_backfill import add_words, check_recent_days
-from mailwarden.history.query import Query, any_of
+from mailwarden.history.query import UNDECIDED, Query, any_of
 from mailwarden.history.records import decode, encode, replace_unstorable
-from mailwarden.history.store import MAX_ROWS, Count, Cursor, Page, Range, Row, SenderStore, Statistics
+from mailwarden.history.store import (
+    MAX_COUNTED,
+    MAX_ROWS,
+    Count,
+    Cursor,
+    Facets,
+    Page,
+    Range,
+    Row,
+    SenderStore,
+    Statistics,
+)
 from mailwarden.history.terms import plain_address, term_hash, term_hashes
 from mailwarden.history.words import lexemes_of
 from mailwarden.model.ggrid import day_of, moment_of
-from mailwarden.model.outcome import SEVERITY, Verdict
+from mailwarden.model.outcome import SEVERITY, Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.logs import get_logger
@@ -121,6 +133,22 @@ class PostgresqlHistoryStore:
             return Page(rows, unindexed=found.unindexed)
         reached = moment_of(found.reached.ggrid)
         return Page(rows, found.reached, complete=False, searched_to=reached, unindexed=found.unindexed)
+
+    async def facets(self, scope: Scope, query: Query) -> Facets:
+        found = await self._searcher.search(scope, query, None, MAX_COUNTED + 1, SEARCH_SECONDS)
+        counted = found.requests[:MAX_COUNTED]
+        states = await self._searcher.states(counted)
+        decisions = Counter(each.ruling.decision for each in counted)
+        by_state = Counter(state for each in states.values() for state in each)
+        by_state[UNDECIDED] = decisions[Decision.UNDECIDED]
+        return Facets(
+            total=len(counted),
+            exact=found.complete and len(found.requests) <= MAX_COUNTED,
+            tenants=Counter(each.tenant for each in counted),
+            verdicts=Counter(each.judgement.verdict for each in counted),
+            decisions=decisions,
+            states=by_state,
+        )
 
     async def candidates(
         self, scope: Scope, terms: Sequence[str], since: datetime, limit: int
