@@ -88,7 +88,7 @@ def test_the_page_can_be_taken_as_curl_and_as_json(page, phish, client):
 def test_sender_domain_link_and_file_lead_to_the_lists(page, deployment):
     for name, entry in (
         ("sender-block", "service@pass.example"),
-        ("sender-allow", "pass.example"),
+        ("sender-allow", "pass.example\n*.pass.example"),
         ("url-block", "203.0.113.9"),
         ("file-hash-allow", hashlib.sha256(b"MZ" + b"\0" * 100).hexdigest()),
     ):
