@@ -72,7 +72,7 @@ class AuditStore:
         self._database = database
 
     async def record(
-        self, actor: Actor, action: str, subject: str, details: Mapping[str, object], scope: Scope
+        self, scope: Scope, actor: Actor, action: str, subject: str, details: Mapping[str, object]
     ) -> None:
         """Record an access that changes nothing; it concerns the only tenant of the scope, or the deployment."""
         tenant = next(iter(scope.tenants)) if scope.tenants and len(scope.tenants) == 1 else None

@@ -168,7 +168,7 @@ class MessagesScreen:
         query = query_of(request, search)
         first = await self._history.search(request.scope, query, None, MAX_ROWS)
         details = {"search": search.text, "range": search.range, "format": form}
-        await self._audit.record(request.actor, "messages.export", "messages", details, request.scope)
+        await self._audit.record(request.scope, request.actor, "messages.export", "messages", details)
         name = f'attachment; filename="messages.{form}"'
         response = await request.begin_stream(FORMATS[form], **{"Content-Disposition": name})
         write = as_csv if form == "csv" else as_ndjson
