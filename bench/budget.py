@@ -30,6 +30,7 @@ BUDGETS = {
     "attachments": 0.13,
     "lookalike": 0.1,
     "coverage": 0.09,
+    "thread": 0.09,
     "newsletter": 0.08,
     "domains": 0.07,
     "sender": 0.07,
