@@ -137,6 +137,9 @@ evasion: ## Payloads in every wrapper and encoding through the real product: non
 evaluate-ham: ## Good mail that is held (CORPUS="folder ...", MORE="--before FILE" compares with an earlier run)
 	@$(BIN)/python -m evaluate.ham $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
 
+evaluate-campaigns: ## Similar messages grouped into campaigns: near duplicates and unrelated messages joined (CORPUS="folder ...", MORE="--sample 2000 --show" or "--flood 100000")
+	@$(BIN)/python -m evaluate.campaigns $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
+
 evaluate-languages: ## Lures and honest messages in ten languages: noticed, held, passed (MORE="--missed --honest")
 	@$(BIN)/python -m evaluate.languages $(MORE)
 

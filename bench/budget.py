@@ -27,6 +27,7 @@ BUDGETS = {
     "urls": 0.39,
     "message": 0.36,
     "structure": 0.34,
+    "similarity": 0.18,
     "attachments": 0.13,
     "lookalike": 0.1,
     "coverage": 0.09,

@@ -10,13 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from subprocess import DEVNULL
 
 import asyncpg
 import uvloop
 
+from bench.cpu import Processes, cpu_seconds
 from mailwarden.lists.store import MARK, NULL, UPSERTS
 from mailwarden.serving.tls import client_context
 from rig.engines import Engines, start_engines
@@ -70,7 +71,7 @@ def main() -> None:
             grown = max(0.0, memory_of(product.abby.pid) - before)
             for name in (SMALL, LARGE):
                 subprocess.run([*psql(engines), _MAKE_ROOM.format(name=name, room=ROOM)], check=True, stdout=DEVNULL)
-            ratio, growth = uvloop.run(compare_adds(product, database, key, arguments.rounds))
+            ratio, growth = uvloop.run(compare_adds(engines, product, database, key, arguments.rounds))
             say(f"adding 500 to {arguments.large - ROOM:,} takes {growth:.2f} of adding them to 10,000")
             say(f"lists stream 1M {small:.2f} 10M {large:.2f} add {ratio:.2f} memory {grown:.0f} MiB")
 
@@ -116,27 +117,40 @@ def count_lines(command: list[str]) -> tuple[int, float]:
     return int(counted.stdout), time.perf_counter() - began
 
 
-async def compare_adds(product: Product, database: str, key: str, rounds: int) -> tuple[float, float]:
+async def compare_adds(engines: Engines, product: Product, database: str, key: str, rounds: int) -> tuple[float, float]:
     """Return the speed of addEntries compared with the direct upsert, and the extra cost in the large list."""
     connection = await asyncpg.connect(database)
     await connection.execute("SELECT set_config('mailwarden.scope', 'all', false)")
     ids = {row["name"]: row["list_id"] for row in await connection.fetch("SELECT name, list_id FROM lists")}
     caller = ApiCaller(product.abby.port, client_context(product.ca), key)
+    processes = Processes(
+        {"client": os.getpid(), "abby": product.abby.pid, "guard": product.guards[0].pid,
+         "postgresql": engines.postgresql.pid}, {}
+    )  # fmt: skip
     fresh = fresh_entries()
     ratios: list[float] = []
     costs: dict[str, list[float]] = {TEN_THOUSAND: [], LARGE: []}
     try:
         for turn in range(rounds):
-            bare = await timed_bare(connection, ids[SMALL], fresh)
-            ours = await timed_adds(caller, SMALL, fresh)
+            bare, bare_cpu = await with_cpu(timed_bare(connection, ids[SMALL], fresh), processes)
+            ours, our_cpu = await with_cpu(timed_adds(caller, SMALL, fresh), processes)
             ratios.append(bare / ours)
             for name, times in costs.items():
                 times.append(await timed_adds(caller, name, fresh))
             say(f"add round {turn + 1}: bare {bare * 1000:.1f} ms a call, API {ours * 1000:.1f} ms a call")
+            say(f"  CPU ms a call, bare: {bare_cpu}; API: {our_cpu}")
     finally:
         caller.close()
         await connection.close()
     return statistics.median(ratios), statistics.median(costs[LARGE]) / statistics.median(costs[TEN_THOUSAND])
+
+
+async def with_cpu(calls: Awaitable[float], processes: Processes) -> tuple[float, str]:
+    """Return the duration of a call, and the processor time of each process for one."""
+    before = cpu_seconds(processes)
+    duration = await calls
+    used = {name: (seconds - before[name]) * 1000 / CALLS for name, seconds in cpu_seconds(processes).items()}
+    return duration, ", ".join(f"{name} {milliseconds:.1f}" for name, milliseconds in used.items())
 
 
 def fresh_entries() -> Iterator[list[str]]:

@@ -1,20 +1,23 @@
 """`make bench-search`: the first page of a search over five million messages, operator by operator."""
 
 import argparse
+import asyncio
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import uvloop
 
 from bench import history as made
 from bench.made_database import made_database
+from mailwarden.console.near_matches import find_near_matches
 from mailwarden.database.pool import Database
 from mailwarden.history import open_history
+from mailwarden.history.completions import completions
 from mailwarden.history.query import parse_query
-from mailwarden.history.store import HistoryStore, Range
+from mailwarden.history.store import HistoryStore, Order, Range
 from mailwarden.history.terms import domain_term
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.scope import Scope
@@ -119,14 +122,26 @@ def _recipient_domain(chosen: random.Random) -> str:
     return f"tenant{chosen.choice((0, 60, 80, 90, 96, 99))}.example"
 
 
-async def measure(store: HistoryStore, scope: Scope, draw: Draw, runs: int) -> tuple[Sequence[float], float, float]:
+def ordered() -> Mapping[str, tuple[Draw, Order]]:
+    """Return searches in the other orders: everything, and frequent, rare and missing values."""
+    every = operators()
+    names = (
+        "nothing", "from: address, rare", "word: frequent", "word: rare", "word: absent", "verdict:", "subject: phrase",
+        "combined: frequent, never together", "-verdict:clean",
+    )  # fmt: skip
+    return {f"{order} first, {name}": (every[name], order) for order in (Order.OLDEST, Order.POINTS) for name in names}
+
+
+async def measure(
+    store: HistoryStore, scope: Scope, draw: Draw, runs: int, order: Order = Order.NEWEST
+) -> tuple[Sequence[float], float, float]:
     """Return the milliseconds of each run, the average rows of a page, and the fraction of complete pages."""
     chosen = random.Random(1)
     times, rows, complete = [], 0, 0
     for _ in range(runs):
         query = parse_query(draw(chosen))
         began = time.perf_counter()
-        page = await store.search(scope, query)
+        page = await store.search(scope, query, order=order)
         times.append((time.perf_counter() - began) * 1000)
         rows += len(page.rows)
         complete += page.complete
@@ -145,8 +160,9 @@ async def run(url: str, runs: int) -> tuple[str, float]:
     scopes = {"deployment": ALL, "tenant of 60 %": Scope.of(LARGE), "tenant of 1 %": Scope.of(SMALL)}
     try:
         for place, scope in scopes.items():
-            for name, draw in {**operators(), **states()}.items():
-                times, rows, complete = await measure(store, scope, draw, runs)
+            every = {name: (draw, Order.NEWEST) for name, draw in {**operators(), **states()}.items()}
+            for name, (draw, order) in {**every, **ordered()}.items():
+                times, rows, complete = await measure(store, scope, draw, runs, order)
                 note = "" if complete == 1 else f"  {100 * (1 - complete):.0f} % stopped early and said so"
                 print(
                     f"{place:15} {name:36} p50 {statistics.median(times):6.1f} ms  p95 {p95(times):6.1f} ms"
@@ -154,11 +170,40 @@ async def run(url: str, runs: int) -> tuple[str, float]:
                     flush=True,
                 )
                 worst = max(worst, (f"{name} ({place})", p95(times)), key=lambda pair: pair[1])
+            for name, times in (await _measure_suggestions(database, scope, runs)).items():
+                print(
+                    f"{place:15} {name:36} p50 {statistics.median(times):6.1f} ms  p95 {p95(times):6.1f} ms", flush=True
+                )
         await _measure_counts(store)
         worst = max(worst, ("dashboard", await _measure_dashboard(database)), key=lambda pair: pair[1])
     finally:
         await database.close()
     return worst
+
+
+async def _measure_suggestions(database: Database, scope: Scope, runs: int) -> Mapping[str, Sequence[float]]:
+    """Return the milliseconds of requests that a page makes after it is shown, or while the user types."""
+    chosen = random.Random(2)
+    times: dict[str, list[float]] = {}
+
+    async def timed(name: str, call: Awaitable[object]) -> None:
+        began = time.perf_counter()
+        await call
+        times.setdefault(name, []).append((time.perf_counter() - began) * 1000)
+
+    for _ in range(max(1, runs // 4)):
+        store = open_history(database)  # without a kept vocabulary
+        word, number = chosen.choice(made.WORDS), rare(made.SENDERS)(chosen)
+        misspelt = word[:1] + word[2] + word[1] + word[3:] + "x"
+        await timed("vocabulary, not kept", store.vocabulary(scope))
+        await timed("vocabulary, kept", store.vocabulary(scope))
+        vocabulary = await store.vocabulary(scope)
+        await timed("completions", asyncio.to_thread(completions, f"from:person{number % 90}", vocabulary))
+        query = parse_query(misspelt)
+        await timed("near matches of a word", find_near_matches(store, scope, misspelt, query, None))
+        await timed("total and facets, everything", store.facets(scope, parse_query("")))
+        await timed("total and facets, a word", store.facets(scope, parse_query(word)))
+    return times
 
 
 async def _measure_counts(store: HistoryStore) -> None:

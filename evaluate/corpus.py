@@ -55,6 +55,7 @@ class Sample(Struct, frozen=True):
     auth: str = ""  # how it was authenticated in life, see evaluate/delivery.py
     corpus: str = ""
     origin: str = ""  # the collection that is left out as one
+    cluster: str = ""  # near duplicates and threads, where the manifest says so
 
     @property
     def kind(self) -> str:
@@ -209,6 +210,7 @@ class Corpus:
             self.name,
             # A corpus with a normaliser has one repository for many collections.
             source if self._normalizer is None else group,
+            row.get("cluster", ""),
         )
 
     def _place(self, sample: Sample) -> Path:

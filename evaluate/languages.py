@@ -51,7 +51,7 @@ class Trio(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Language(Struct, frozen=True, forbid_unknown_fields=True):
-    """The twelve lures in one language."""
+    """The thirteen lures in one language."""
 
     mailbox: Trio
     parcel: Trio
@@ -65,6 +65,7 @@ class Language(Struct, frozen=True, forbid_unknown_fields=True):
     prize: Trio
     crypto: Trio
     blackmail: Trio
+    job: Trio
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ BAD = {
     "prize": Origin("helen.w.chambers@gmail.com", True),
     "crypto": Origin("news@pinewood-daily.example", False, "larkfield-net.example"),
     "blackmail": Origin(RECIPIENT, False),
+    "job": Origin("team@stonebridge-build.example", False),
 }
 GOOD = {
     "invoice": Origin("marta@lind-partner.example", True),

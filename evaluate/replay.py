@@ -16,10 +16,9 @@ from evaluate.records import Scanned
 from evaluate.shipped import attacks_of, counted, ham_of, held, suspicious
 from evaluate.trial import Judged, try_all
 from mailwarden.history import domain_memory
-from mailwarden.history.relations import Relation
+from mailwarden.history.relations import GOOD, Relation
 from mailwarden.history.senders import (
     ANALYZER,
-    GOOD,
     KnownSender,
     findings_of,
     relation_in,

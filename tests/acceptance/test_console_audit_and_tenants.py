@@ -86,3 +86,5 @@ def test_an_invalid_filter_is_reported(deployment: Deployment) -> None:
     assert root.get("/console/audit?since=yesterday").status_code == 400
     assert root.get("/console/audit?before=abc").status_code == 400
     assert "No event matches" in text_of(root.get("/console/audit?actor=nobody"))
+    wrong = root.get("/console/audit?q=from:alice")
+    assert (wrong.status_code, "Unknown operator `from:`." in text_of(wrong)) == (400, True)

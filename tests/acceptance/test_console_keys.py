@@ -2,8 +2,10 @@
 
 import dataclasses
 import html
+import json
 import re
 import shlex
+import subprocess
 
 import pytest
 
@@ -66,7 +68,7 @@ def test_the_curl_is_ready_to_paste(deployment: Deployment, root: Person) -> Non
     curl = html.unescape(re.search(r'id="key-curl"[^>]*>([^<]*)<', page)[1])  # type: ignore[index]
     words = shlex.split(curl.replace("\\\n", " "))
     assert words[0] == "curl"
-    url = words[1]
+    url = words[-1]
     headers = dict(words[at + 1].split(": ", 1) for at, word in enumerate(words) if word == "-H")
     answer = (
         deployment.client()
@@ -80,6 +82,45 @@ def test_the_curl_is_ready_to_paste(deployment: Deployment, root: Person) -> Non
     )
     assert url.startswith(deployment.product.url)
     assert answer.status == 200, answer.body
+
+
+def test_the_form_offers_every_scope_and_preselects_none(root: Person) -> None:
+    page = root.get("/console/keys/new").body.decode()
+    offered = re.findall(r'name="scopes" value="([^"]+)"( checked)?', page)
+    assert [scope for scope, _ in offered] == [
+        *("messages:submit", "messages:read", "reports:write", "quarantine:read", "quarantine:manage"),
+        *("lists:read", "lists:write", "status:read", "events:read"),
+    ]
+    assert not any(checked for _, checked in offered)
+    assert '<option value="" selected>' in page, "no tenant is preselected"
+    assert make(root, bound="").status == 400
+
+
+def test_a_key_waits_for_its_first_request_and_names_it(deployment: Deployment, root: Person, club: Person) -> None:
+    page = root.follow(make(root, name="waiting", bound=deployment.tenants["acme"]))
+    key, path = key_in(page), f"/console/keys/{id_of(key_in(page))}"
+    for shown in (page, root.get(path), root.get("/console/keys")):
+        assert "waiting for the first request" in text_of(shown)
+    assert f'hx-get="{path}/first"' in page.body.decode()
+    assert root.get(f"{path}/first").status == 204, "the page stays as it is"
+    assert is_good(deployment, key, "acme")
+    found = text_of(root.get(f"{path}/first"))
+    assert re.search(r"First request: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC from 127\.0\.0\.1", found), found
+    assert "hx-get" not in root.get(f"{path}/first").body.decode(), "nothing is polled any more"
+    assert "First request" in text_of(root.get(path))
+    assert key.rpartition("_")[2] not in root.get(path).body.decode()
+    for foreign in (path, f"{path}/first"):
+        assert club.get(foreign).status == 404
+
+
+def test_the_curl_of_a_scanning_key_submits_a_sample(deployment: Deployment, root: Person) -> None:
+    made = root.follow(make(root, name="scan", scopes=["messages:submit"], bound=deployment.tenants["acme"]))
+    command = html.unescape(re.search(r'id="key-curl"[^>]*>([^<]*)<', made.body.decode())[1])  # type: ignore[index]
+    done = subprocess.run(
+        ["bash", "-c", command.replace("curl ", f"curl -s --noproxy '*' --cacert {deployment.product.ca} ", 1)],
+        check=True, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert json.loads(done.stdout)["verdict"] == "clean", done.stdout
 
 
 @pytest.mark.parametrize(

@@ -86,15 +86,20 @@ def test_the_page_can_be_taken_as_curl_and_as_json(page, phish, client):
 
 
 def test_sender_domain_link_and_file_lead_to_the_lists(page, deployment):
+    digest = hashlib.sha256(b"MZ" + b"\0" * 100).hexdigest()
+    picks = re.findall(r'name="pick" value="([^"]*)"', page.text)
+    assert [pick.partition(":")[0] for pick in picks] == [
+        "sender-block", "sender-block", "ip-block", "url-block", "url-block", "file-hash-block",
+    ]  # fmt: skip
+    assert "url-block:203.0.113.9" in picks
+    assert any(pick.endswith(digest) for pick in picks)
+    acme = deployment.tenants["acme"]
     for name, entry in (
-        ("sender-block", "service@pass.example"),
-        ("sender-allow", "pass.example\n*.pass.example"),
-        ("url-block", "203.0.113.9"),
-        ("file-hash-allow", hashlib.sha256(b"MZ" + b"\0" * 100).hexdigest()),
+        ("sender-allow", "service%40pass.example"),
+        ("sender-allow", "pass.example%0A%2A.pass.example"),
+        ("file-hash-allow", digest),
     ):
-        assert f'formaction="/console/lists/{name}/add" name="entry" value="{entry}"' in page.text
-    assert f'<option value="{deployment.tenants["acme"]}"' in page.text
-    assert '<option value="global"' in page.text
+        assert re.search(rf'/console/lists/{name}/add\?scope={acme}&amp;comment=[^&]*&amp;entry={entry}"', page.text)
 
 
 def test_a_person_of_the_tenant_has_no_global_scope_and_an_auditor_no_lists(deployment, phish):

@@ -1,12 +1,15 @@
 """Messages: searches, pages, following, and what each tenant's people see of them."""
 
 import html
+import json
 import re
 import time
 from urllib.parse import quote
+from uuid import uuid4
 
 import pytest
 
+from mailwarden.access.saved_searches import MAX_SAVED
 from rig.engines import Engines
 from rig.samples import malware_message, plain_message
 from tests.acceptance.client import ENVELOPE
@@ -63,6 +66,93 @@ def test_a_time_range_holds(deployment: Deployment, sent: dict[str, str]) -> Non
     assert sent["acme"] in search(user, "", "&range=between&since=2020-01-01T00:00")
 
 
+def test_the_order_is_kept_in_the_url_and_named(engines: Engines, deployment: Deployment) -> None:
+    user = sign_in(deployment, "analyst", ["acme"])
+    recipient = f"{uuid4().hex}@company.example"  # other tests send more messages than a page shows
+    sent = [submit(deployment, raw, recipient) for raw in (plain_message(), malware_message(), plain_message())]
+    wait_for(deployment, *sent)
+    asked = f"q=to:{recipient}&range=1h"
+    pages = {order: user.get(f"/console/messages?{asked}&order={order}") for order in ("newest", "oldest", "points")}
+    shown = {order: list(dict.fromkeys(ROW.findall(page.text))) for order, page in pages.items()}
+    assert shown["oldest"] == sent
+    assert shown["newest"] == list(reversed(sent))
+    assert shown["points"] == [sent[1], sent[2], sent[0]]
+    for order, sentence in {"oldest": "Oldest first.", "points": "Most points first."}.items():
+        assert sentence in text_of(pages[order])
+        assert f"&amp;range=1h&amp;order={order}" in pages[order].text
+    table = user.get(f"/console/messages/search/export/csv?{asked}&order=oldest").text
+    assert [line.split(",")[1].strip('"') for line in table.splitlines()[1:]] == sent
+    assert "3 messages" in text_of(user.get(f"/console/messages/search/facets?{asked}"))
+
+
+def test_a_search_without_matches_proposes_near_ones(deployment: Deployment, sent: dict[str, str]) -> None:
+    user = sign_in(deployment, "analyst", ["acme"])
+    empty = user.get("/console/messages?q=to:compnay.example")
+    assert 'hx-get="/console/messages?q=to%3Acompnay.example&amp;near=1"' in empty.text
+    near = user.get("/console/messages?q=to:compnay.example&near=1")
+    assert '<a href="/console/messages?q=to%3Acompany.example">to:company.example</a>?' in near.text
+    fewer = text_of(user.get("/console/messages?q=to:company.example+subject:zzzzzz&near=1"))
+    assert "There are matches without subject:zzzzzz" in " ".join(fewer.split())
+    past = user.get("/console/messages?q=to:company.example&range=between&until=2020-01-01T00:00&near=1")
+    assert 'href="/console/messages?q=to%3Acompany.example&amp;range=all">search all history' in past.text
+    foreign = sign_in(deployment, "analyst", ["bank"]).get("/console/messages?q=to:compnay.example&near=1")
+    assert "company.example" not in foreign.text
+    assert "No near match" in foreign.text
+
+
+def test_completions_come_from_visible_messages_alone(deployment: Deployment, sent: dict[str, str]) -> None:
+    def completed(user: ConsoleSession, text: str) -> list[str]:
+        answer = user.get(f"/console/messages/search/completions?q={quote(text)}")
+        assert (answer.status_code, answer.headers["Content-Type"].partition(";")[0]) == (200, "application/json")
+        return [each["text"] for each in answer.json()["found"]]
+
+    acme, bank = (sign_in(deployment, "analyst", [name]) for name in ("acme", "bank"))
+    assert completed(acme, "x to:bob") == ["to:bob@company.example"]
+    assert completed(bank, "x to:bob") == ["to:bob@bank.example"]
+    assert completed(bank, "company") == completed(bank, "tenant:acme") == []
+    assert completed(acme, "tenant:ac") == ["tenant:acme"]
+    assert completed(acme, "is:h") == ["is:held"]
+    assert completed(acme, "\x00" + "x" * 600) == []
+
+
+def test_saved_searches_belong_to_one_user(deployment: Deployment, sent: dict[str, str]) -> None:
+    user, other = sign_in(deployment, "analyst", ["acme"]), sign_in(deployment, "analyst", ["acme"])
+    saved = "/console/messages/search/saved"
+    form = {"search": "q=to:company.example&range=30d&order=oldest&before=x", "name": " Mail to\tus "}
+    assert user.post(saved, form).status_code == 400, "the cursor is invalid"
+    answer = user.post(saved, {**form, "search": form["search"].removesuffix("&before=x")})
+    assert answer.headers["Location"] == (
+        "/console/messages?q=to%3Acompany.example&range=30d&order=oldest&done=search-saved"
+    )
+    link = 'href="/console/messages?q=to%3Acompany.example&amp;range=30d&amp;order=oldest">Mail to us</a>'
+    assert link in user.get("/console/messages").text
+    assert "Mail to us" not in other.get("/console/messages").text
+    user.post(saved, {"search": "q=hello", "name": "Mail to us"})
+    page = user.get("/console/messages").text
+    assert link not in page
+    assert page.count(">Mail to us</a>") == 1, "a search of the same name is replaced"
+    (uid,) = re.findall(r"/saved/([0-9a-f-]{36})/delete", page)
+    assert other.post(f"{saved}/{uid}/delete", {}).status_code == 404
+    for wrong in ({"name": ""}, {"name": "x" * 61}, {"name": "\u202e"}, {"search": "q=form:x"}, {"search": "range=x"}):
+        assert user.post(saved, {"search": "q=hello", "name": "wrong", **wrong}).status_code == 400, wrong
+    assert user.post(f"{saved}/{uid}/delete", {}).headers["Location"] == "/console/messages?done=search-deleted"
+    assert "Mail to us" not in user.get("/console/messages").text
+    assert user.post(f"{saved}/{uid}/delete", {}).status_code == 404
+    events = sign_in(deployment, "auditor").get("/console/audit/export/ndjson?tenant=" + deployment.tenants["acme"])
+    actions = [event["action"] for event in map(json.loads, events.text.splitlines()) if "Mail to us" in str(event)]
+    assert actions == ["searches.delete", "searches.save", "searches.save"]
+
+
+def test_a_user_saves_at_most_fifty_searches(deployment: Deployment) -> None:
+    user = sign_in(deployment, "analyst", ["acme"])
+    statuses = [
+        user.post("/console/messages/search/saved", {"search": "q=x", "name": f"search {number}"}).status_code
+        for number in range(MAX_SAVED + 1)
+    ]
+    assert statuses == [303] * MAX_SAVED + [400]
+    assert user.post("/console/messages/search/saved", {"search": "q=y", "name": "search 7"}).status_code == 303
+
+
 def test_people_of_a_tenant_see_its_messages_alone(deployment: Deployment, sent: dict[str, str]) -> None:
     user = sign_in(deployment, "tenant-administrator", ["bank"])
     for text in ("", "to:company.example", "verdict:malware", "-verdict:clean", "-from:nobody.example", "hello",
@@ -98,6 +188,7 @@ def test_a_foreign_tenant_name_looks_unknown(deployment: Deployment) -> None:
         ('q=subject:"open', 400, "is not closed"),
         ("q=" + "a" * 501, 400, "at most 500 characters"),
         ("range=9y", 400, "There is no time range of that name."),
+        ("order=best", 400, "There is no order of that name."),
         ("range=between&since=yesterday", 400, "a time such as"),
         ("range=between&since=2026-01-02&until=2026-01-01", 400, "ends before it begins"),
         ("before=1", 400, "is not a ggrid"),

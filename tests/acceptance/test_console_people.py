@@ -87,11 +87,32 @@ def test_an_invited_person_has_the_role_and_the_tenants_they_were_given(deployme
     assert "acme" in person
 
 
+def test_an_invitation_names_role_and_tenants_explicitly(deployment: Deployment, root: Person, acme: Person) -> None:
+    own = [deployment.tenants["acme"]]
+    for person in (root, acme):
+        page = person.get("/console/people/new").body.decode()
+        assert not re.search(r'name="(role|reach|tenants)"[^>]*checked', page), "nothing is preselected"
+    for person, fields in (
+        (root, {"role": "analyst"}),
+        (root, {"reach": "all"}),
+        (root, {"role": "analyst", "reach": "chosen"}),
+        (root, {"role": "analyst", "reach": "all", "tenants": own}),
+        (root, {"role": "deployment-administrator"}),
+        (root, {"role": "deployment-administrator", "reach": "chosen", "tenants": own}),
+        (acme, {"role": "analyst"}),
+        (acme, {"tenants": own}),
+    ):
+        answer = person.post("/console/people/new", **fields)
+        assert answer.status == 400, fields
+        assert 'role="alert"' in answer.body.decode()
+    assert link_in(root.follow(root.post("/console/people/new", role="auditor", reach="all")))
+
+
 def test_a_role_that_was_changed_holds_at_once(deployment: Deployment, root: Person) -> None:
     person = invite(deployment, "climber", "analyst")
     assert person.get("/console/people").status == 403
     uid = uid_of(root, "climber")
-    assert root.post(f"/console/people/{uid}/role", role="auditor").status == 303
+    assert root.post(f"/console/people/{uid}/role", role="auditor", reach="all").status == 303
     assert person.get("/console/people").status == 303, "a session of before the change has ended"
     assert person.log_in().status == 303
     assert person.get("/console/people").status == 200
@@ -123,8 +144,8 @@ def test_a_tenant_administrator_sees_and_touches_their_own_people_alone(
             answer = acme.post(f"/console/people/{uid}/{action}", role="analyst", tenants=[deployment.tenants["acme"]])
             assert answer.status == 404, (name, action)
     for fields in (
-        {"role": "deployment-administrator"},
-        {"role": "analyst"},
+        {"role": "deployment-administrator", "reach": "all"},
+        {"role": "analyst", "reach": "all"},
         {"role": "analyst", "tenants": [deployment.tenants["club"]]},
         {"role": "analyst", "tenants": [deployment.tenants["acme"], deployment.tenants["club"]]},
     ):
@@ -135,7 +156,9 @@ def test_a_tenant_administrator_sees_and_touches_their_own_people_alone(
 
 
 def test_a_link_can_be_withdrawn(deployment: Deployment, root: Person, acme: Person) -> None:
-    link = link_in(root.follow(root.post("/console/people/new", role="auditor", email="gone@company.example")))
+    link = link_in(
+        root.follow(root.post("/console/people/new", role="auditor", reach="all", email="gone@company.example"))
+    )
     page = root.get("/console/people").body.decode()
     (uid,) = re.findall(r"gone@company\.example.*?links/([0-9a-f-]{36})/withdraw", page, re.DOTALL)[:1]
     assert acme.post(f"/console/people/links/{uid}/withdraw").status == 404

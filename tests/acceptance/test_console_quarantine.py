@@ -104,6 +104,7 @@ def test_a_message_is_released_to_chosen_recipients_with_the_result(
     assert finish_releases(deployment) >= 1
     assert state_of(deployment, uid) == {ANN: "released", BOB: "released"}
     assert f"{ANN} released {analyst.name}" in text_of(analyst.get(path))
+    assert f"Released: {ANN}, {BOB}, by {analyst.name}" in text_of(analyst.get(path)), "the timeline has it"
     old = analyst.post(path + "/release", {"some": "1", "to": ANN})
     assert (old.status_code, "None of the chosen recipients waits for this message." in text_of(old)) == (409, True)
     assert state_of(deployment, uid) == {ANN: "released", BOB: "released"}
@@ -113,7 +114,9 @@ def test_a_deletion_needs_confirmation(deployment: Deployment, analyst: ConsoleS
     uid = keep(deployment, recipients=(ANN, BOB))
     path = f"{QUARANTINE}/{uid}"
     unsure = analyst.post(path + "/delete", {"some": "1", "to": BOB})
-    assert (unsure.status_code, "Nothing was deleted" in text_of(unsure)) == (400, True)
+    assert (unsure.status_code, "Delete this message?" in text_of(unsure)) == (200, True)
+    assert f'name="to" value="{BOB}"' in unsure.text
+    assert ANN not in unsure.text
     assert state_of(deployment, uid) == {ANN: "held", BOB: "held"}
     answer = analyst.post(path + "/delete", {"some": "1", "to": BOB, "sure": "1"})
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?done=held-deleted")
@@ -156,6 +159,62 @@ def test_malware_is_not_released(deployment: Deployment, analyst: ConsoleSession
     assert "0 messages are being released" in text_of(done)
     assert "Malware is never delivered" in text_of(done)
     assert set(state_of(deployment, uid).values()) == {"held"}
+
+
+@pytest.mark.parametrize("verdict", [Verdict.PHISHING, Verdict.FRAUD])
+def test_a_dangerous_message_is_released_after_a_question(
+    deployment: Deployment, analyst: ConsoleSession, verdict: Verdict
+) -> None:
+    uid = keep(deployment, verdict=verdict, recipients=(ANN, BOB), sentence="A link leads elsewhere.")
+    order = {"some": "1", "to": BOB, "allow": "address", "learn": "1"}
+    asked = analyst.post(f"{QUARANTINE}/{uid}/release", order)
+    assert (asked.status_code, "Release this message?" in text_of(asked)) == (200, True)
+    assert "A link leads elsewhere." in text_of(asked)
+    assert set(state_of(deployment, uid).values()) == {"held"}
+    fields = dict(re.findall(r'<input type="hidden" name="([a-z]+)" value="([^"]*)"', asked.text.partition("<main")[2]))
+    assert {name: value for name, value in fields.items() if name != "csrf"} == {**order, "confirmed": "1"}
+    assert analyst.post(f"{QUARANTINE}/{uid}/release", fields).status_code == 303
+    assert state_of(deployment, uid) == {ANN: "held", BOB: "releasing"}
+    finish_releases(deployment)
+
+
+def test_a_message_without_its_reasons_is_released_after_a_question(
+    deployment: Deployment, analyst: ConsoleSession
+) -> None:
+    uid = keep(deployment, explained=False)
+    asked = analyst.post(f"{QUARANTINE}/{uid}/release")
+    assert "History does not contain the evidence any more." in text_of(asked)
+    assert set(state_of(deployment, uid).values()) == {"held"}
+
+
+def test_dangerous_messages_among_several_need_the_tick(
+    deployment: Deployment, analyst: ConsoleSession, mark: str
+) -> None:
+    spam = keep(deployment, subject=f"{mark} spam")
+    phish = keep(deployment, subject=f"{mark} phish", verdict=Verdict.PHISHING, sentence="A link leads elsewhere.")
+    asked = text_of(chosen(analyst, "release", spam, phish, sure=False))
+    assert "A link leads elsewhere." in asked
+    assert "I have read the evidence of the 1 message" in asked
+    refused = chosen(analyst, "release", spam, phish)
+    assert (refused.status_code, "Nothing was released." in text_of(refused)) == (400, True)
+    assert {*state_of(deployment, spam).values(), *state_of(deployment, phish).values()} == {"held"}
+    fields = {"action": "release", "uid": [spam, phish], "confirmed": "1"}
+    assert "2 messages are being released" in text_of(analyst.post(f"{QUARANTINE}/chosen/do", fields))
+    assert set(state_of(deployment, phish).values()) == {"releasing"}
+
+
+def test_the_action_bar_has_what_the_role_may_do(deployment: Deployment, analyst: ConsoleSession) -> None:
+    uid = keep(deployment)
+    bars = {
+        user.name: re.search(
+            r'aria-label="Actions on this message">(.*?)</nav>', user.get(f"{QUARANTINE}/{uid}").text, re.DOTALL
+        )
+        for user in (analyst, sign_in(deployment, "auditor", ["acme"]))
+    }
+    mine = bars.pop(analyst.name)
+    assert mine is not None
+    assert re.findall(r">(\w+)</(?:a|button)>", mine.group(1)) == ["Release", "Delete", "Block", "Report"]
+    assert [*bars.values()] == [None]
 
 
 def test_several_messages_are_confirmed_processed_and_reported(

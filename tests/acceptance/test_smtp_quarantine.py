@@ -61,7 +61,8 @@ def test_a_held_message_arrives_when_it_is_released_and_not_before(mta: PostfixD
     assert set(first.below(message)) == {"Received"}, "as it came, but for the way it went"
     assert wait_until(lambda: states(mta, uid) == ["held", "released"])
 
-    assert release(mta, uid) == 202
+    assert taught(mta, mark) == [], "a release alone teaches nothing"
+    assert release(mta, uid, learn=True) == 202
     (second,) = mta.sink.take()
     assert second.recipients == TWO[:1]
     assert wait_until(lambda: states(mta, uid) == ["released", "released"])

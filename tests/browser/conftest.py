@@ -87,7 +87,7 @@ def held(deployment: Deployment) -> dict[str, str]:
         "held-released": keep(deployment, "club", subject="Minutes", recipients=("eve@club.example",)),
     }
     root.post(f"/console/quarantine/{made['held-released']}/release")
-    root.post(f"/console/quarantine/{made['held-refused']}/release", {"some": "1", "to": two[0]})
+    root.post(f"/console/quarantine/{made['held-refused']}/release", {"some": "1", "to": two[0], "confirmed": "1"})
     finish_releases(deployment, {two[0]: "550 5.1.1 No such mailbox here"})
     root.post(f"/console/quarantine/{made['held-deleted']}/delete", {"sure": "1"})
     made["held-malware"] = keep(

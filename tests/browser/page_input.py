@@ -13,6 +13,12 @@ class PageInput(Protocol):
     def type(self, label: str, text: str) -> None:
         """Fill in the field of that label."""
 
+    def tick(self, label: str) -> None:
+        """Tick the box whose label begins so."""
+
+    def choose(self, label: str, option: str) -> None:
+        """Choose the option of that menu."""
+
     def press(self, name: str, kind: str = "button") -> None:
         """Press the button, or follow the link, of that name."""
 
@@ -23,6 +29,12 @@ class Mouse:
 
     def type(self, label: str, text: str) -> None:
         self.page.get_by_label(label, exact=True).fill(text)
+
+    def tick(self, label: str) -> None:
+        self.page.get_by_role("checkbox", name=label).check()
+
+    def choose(self, label: str, option: str) -> None:
+        self.page.get_by_label(label, exact=True).select_option(label=option)
 
     def press(self, name: str, kind: str = "button") -> None:
         found(self.page, name, kind).click()
@@ -38,6 +50,14 @@ class Keyboard:
         self._reach(self.page.get_by_label(label, exact=True))
         self.page.keyboard.press("Control+A")
         self.page.keyboard.type(text)
+
+    def tick(self, label: str) -> None:
+        self._reach(self.page.get_by_role("checkbox", name=label))
+        self.page.keyboard.press("Space")
+
+    def choose(self, label: str, option: str) -> None:
+        self._reach(self.page.get_by_label(label, exact=True))
+        self.page.keyboard.type(option)
 
     def press(self, name: str, kind: str = "button") -> None:
         self._reach(found(self.page, name, kind))

@@ -10,6 +10,8 @@ LOOKS = [(1280, False), (390, True), *([(1280, True), (390, False)] if FULL else
 SCREENS: Mapping[str, str] = {
     "dashboard": "/console/",
     "dashboard-week": "/console/?range=7d",
+    "start": "/console/start",
+    "start-tenant": "/console/start?tenant={acme}",
     "messages": "/console/messages",
     "messages-found": "/console/messages?q=verdict:malware+tenant:acme",
     "messages-none": "/console/messages?q=subject:nothing&range=between&since=2026-01-01T00:00",
@@ -40,6 +42,9 @@ SCREENS: Mapping[str, str] = {
     "message-clean": "/console/messages/{clean}",
     "message-long": "/console/messages/{long}",
     "message-held": "/console/messages/{message-held}",
+    "message-indicators": "/console/messages/{malware}/indicators",
+    "message-block": "/console/messages/{message-held}/block?pick=sender-block:billing@letters.example",
+    "message-block-none": "/console/messages/{malware}/block",
     "lists": "/console/lists",
     "lists-tenant": "/console/lists?scope={acme}",
     "list": "/console/lists/sender-block?scope={acme}",
@@ -50,6 +55,7 @@ SCREENS: Mapping[str, str] = {
     "account": "/console/account",
     "keys": "/console/keys",
     "key-new": "/console/keys/new",
+    "key": "/console/keys/{key}",
     "people": "/console/people",
     "person-new": "/console/people/new",
 }

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from mailwarden.access.sessions import COOKIE
+from mailwarden.model.outcome import Verdict
 from rig.samples import plain_message
 from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment
@@ -58,8 +59,9 @@ def test_a_message_is_shown_released_to_one_and_the_page_follows(
     page.frame_locator("iframe").get_by_text("shared drive").wait_for()
     barriers = kept(window, "held-preview")
     page.get_by_role("button", name="Delete").click()
-    page.get_by_role("alert").get_by_text("Nothing was deleted").wait_for()
-    barriers += kept(window, "held-mistake")
+    page.get_by_role("heading", name="Delete this message?").wait_for()
+    barriers += kept(window, "held-delete")
+    page.get_by_role("link", name="Cancel").click()
     page.get_by_label(bob).uncheck()
     page.get_by_role("button", name="Release").focus()
     page.keyboard.press("Enter")
@@ -68,4 +70,29 @@ def test_a_message_is_shown_released_to_one_and_the_page_follows(
     barriers += kept(window, "held-asked")
     finish_releases(deployment)
     page.get_by_role("cell", name="released").or_(page.get_by_text("released", exact=True)).first.wait_for()
+    assert barriers == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "dark"), LOOKS)
+def test_a_dangerous_message_is_released_with_its_evidence_in_view(
+    deployment: Deployment, held: dict[str, str], open_window: Callable[..., Window], width: int, dark: bool
+) -> None:
+    uid = keep(deployment, subject="Your parcel", verdict=Verdict.PHISHING, sentence="It is phishing: a link misleads.")
+    window = open_window(width=width, dark=dark)
+    window.carry(COOKIE, sign_in(deployment, "analyst", ["acme"]).cookie)
+    page = window.open(f"/console/quarantine/{uid}")
+    page.mouse.wheel(0, 600)
+    page.get_by_role("button", name="Release", exact=True).click(timeout=5_000)
+    page.get_by_role("heading", name="It is phishing").wait_for()
+    barriers = kept(window, "held-confirm")
+    assert set(state_of(deployment, uid).values()) == {"held"}
+    page.get_by_role("button", name="Release anyway").click()
+    page.get_by_text("this page reloads by itself").wait_for()
+    finish_releases(deployment)
+    window.open("/console/quarantine?verdict=phishing&subject=parcel+is+waiting")
+    page.get_by_label("Choose “Your parcel is waiting").check()
+    page.get_by_role("button", name="Release the chosen").click()
+    page.get_by_text("I have read the evidence").wait_for()
+    barriers += kept(window, "quarantine-chosen-dangerous")
     assert barriers == []

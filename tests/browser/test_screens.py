@@ -22,7 +22,7 @@ def test_every_screen_fits_and_is_accessible(
     dark: bool,
 ) -> None:
     window = open_window(width=width, dark=dark)
-    known = {**deployment.tenants, **reported, **held}
+    known = {**deployment.tenants, **reported, **held, "key": deployment.keys["all"].split("_")[1]}
     barriers = look_at(window, OPEN_SCREENS, known)
     window.carry(COOKIE, sign_in(deployment, "deployment-administrator").cookie)
     barriers += look_at(window, SCREENS, known)

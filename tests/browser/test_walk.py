@@ -79,6 +79,9 @@ def make_key(inputs: PageInput) -> str:
     inputs.press("API keys", "link")
     inputs.press("Create a key", "link")
     inputs.type("Name", "soar")
+    inputs.tick("lists:read")
+    inputs.tick("lists:write")
+    inputs.choose("Bound to", "Every tenant and the global scope")
     inputs.press("Create the key")
     key = inputs.page.locator("#key-text").text_content() or ""
     assert key.strip().startswith("mwk_")

@@ -9,7 +9,7 @@ import pytest
 
 from mailwarden.errors import InvalidQuery
 from mailwarden.history.query import parse_query
-from mailwarden.history.store import Cursor, HistoryStore
+from mailwarden.history.store import Cursor, HistoryStore, Order, Row
 from mailwarden.history.terms import domain_term, hash_term, network_term
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import first_ggrid, new_ggrid
@@ -46,7 +46,10 @@ def message(number: int = 0, *, age: timedelta = timedelta(), **given: Any) -> F
         given.get("ip", "198.51.100.9"),
     )
     judgement = msgspec.structs.replace(
-        base.judgement, verdict=given.get("verdict", Verdict.CLEAN), tags=given.get("tags", ())
+        base.judgement,
+        verdict=given.get("verdict", Verdict.CLEAN),
+        tags=given.get("tags", ()),
+        points={"phishing": given.get("points", 0), "spam": -5},
     )
     ruling = msgspec.structs.replace(base.ruling, decision=given.get("decision", Decision.DELIVER), tags=())
     return msgspec.structs.replace(base, summary=summary, envelope=envelope, judgement=judgement, ruling=ruling)
@@ -237,7 +240,7 @@ async def test_pages_follow_one_another_newest_first_without_gap_or_repetition(s
             page = await store.search(ALL, parse_query(text), before, 10)
             assert page.complete
             met += [row.ggrid for row in page.rows]
-            before = page.older
+            before = page.next
         assert before is None
         assert met == [request.ggrid for request in requests], text
 
@@ -254,9 +257,9 @@ async def test_pages_lose_no_row_of_a_ggrid_with_several_tenants(store: HistoryS
         page = await store.search(ALL, parse_query(text), None, size)
         while True:
             met += [(row.ggrid, row.tenant) for row in page.rows]
-            if page.older is None or len(met) > len(rows):
+            if page.next is None or len(met) > len(rows):
                 break
-            page = await store.search(ALL, parse_query(text), page.older, size)
+            page = await store.search(ALL, parse_query(text), page.next, size)
         assert sorted(met) == sorted((row.ggrid, row.tenant) for row in rows)
         assert len(set(met)) == len(met)
     for tenant in tenants:
@@ -314,3 +317,60 @@ async def test_retention_of_a_tenant_deletes_its_own_rows(store: HistoryStore) -
     assert await store.find(ALL, old.ggrid) is None
     assert await store.find(ALL, new.ggrid) == new
     assert await store.find(ALL, kept.ggrid) == kept
+
+
+@pytest.mark.parametrize("text", ["", "subject:hello", "-verdict:spam", 'subject:"hello there"'])
+async def test_oldest_first_has_the_same_rows_in_reverse_order(store: HistoryStore, text: str) -> None:
+    tenants = [uuid4(), uuid4(), UUID(int=8), UUID(int=9)]
+    ggrids = [ggrid_at(NOW - timedelta(hours=5 * number)) for number in range(8)]
+    await store.save(ALL, [finished_request(tenant, ggrid, "hello there") for ggrid in ggrids for tenant in tenants])
+    newest = (await store.search(ALL, parse_query(text), None, 200)).rows
+    assert len(newest) == 32
+    for size in (1, 3, 7, 40):
+        met: list[Row] = []
+        page = await store.search(ALL, parse_query(text), None, size, Order.OLDEST)
+        met += page.rows
+        while page.next is not None and len(met) <= len(newest):
+            page = await store.search(ALL, parse_query(text), page.next, size, Order.OLDEST)
+            assert page.complete
+            met += page.rows
+        assert met == list(reversed(newest))
+    since, until = NOW - timedelta(hours=22), NOW - timedelta(hours=4)
+    page = await store.search(Scope.of(UUID(int=9)), parse_query(text, since=since, until=until), order=Order.OLDEST)
+    assert [(row.ggrid, row.tenant) for row in page.rows] == [(ggrid, UUID(int=9)) for ggrid in ggrids[4:0:-1]]
+
+
+async def test_most_points_first_orders_the_matches(store: HistoryStore) -> None:
+    points = [10, 250, 40, 250, 0, 90]
+    requests = [message(number, age=timedelta(hours=number), points=each) for number, each in enumerate(points)]
+    await store.save(ALL, requests)
+    page = await store.search(ALL, parse_query("hello"), None, 4, Order.POINTS)
+    assert [(row.points, row.ggrid) for row in page.rows] == [(points[n], requests[n].ggrid) for n in (1, 3, 5, 2)]
+    assert (page.complete, page.next) == (True, Cursor.of(requests[2]))
+    rest = await store.search(ALL, parse_query("hello"), page.next, 4, Order.POINTS)
+    assert ([row.points for row in rest.rows], rest.next) == ([10, 0], None)
+    own = await store.search(Scope.of(requests[5].tenant), parse_query(""), None, 4, Order.POINTS)
+    assert [row.ggrid for row in own.rows] == [requests[5].ggrid]
+    assert (await store.search(Scope.of(uuid4()), parse_query(""), None, 4, Order.POINTS)).rows == ()
+
+
+async def test_a_vocabulary_has_the_values_of_its_own_scope_alone(store: HistoryStore) -> None:
+    mine = message(1, sender="Alice@Nordlicht.example", subject="Invoice", hosts=("login.evil.example",))
+    again = message(2, tenant=mine.tenant, sender="alice@nordlicht.example", subject="Invoice two", tags=("url.new",))
+    other = message(3, sender="eve@secret.example", subject="Hidden", to=("carl@bank.example",))
+    await store.save(ALL, [mine, again, other])
+    own = await store.vocabulary(Scope.of(mine.tenant))
+    assert own.messages == 2
+    assert (own.senders, own.recipients) == ({"alice@nordlicht.example": 2}, {"bob@acme.example": 2})
+    assert (own.hosts, own.tags) == ({"login.evil.example": 1}, {"url.new": 1})
+    assert own.lexemes["sinvoice"] == own.lexemes["fnordlicht"] == 2
+    assert not any(
+        word in lexeme for lexeme in own.lexemes for word in ("eve", "secret", "hidden", "carl", "bank", "@")
+    )
+    everything = await store.vocabulary(ALL)
+    assert everything.messages == 3
+    assert everything.senders == {"alice@nordlicht.example": 2, "eve@secret.example": 1}
+    assert (await store.vocabulary(Scope.of())).messages == 0
+    assert (await store.vocabulary(Scope.of(uuid4()))).messages == 0
+    assert (await store.vocabulary(Scope.of(mine.tenant))) == own
+    assert (await store.vocabulary(Scope.of(mine.tenant, other.tenant))).messages == 3

@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
+from mailwarden.history.postgresql import attacked as attacked_module
 from mailwarden.history.store import Range
 from mailwarden.model.ggrid import first_ggrid, new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
@@ -113,3 +114,61 @@ async def test_an_empty_history_has_no_figures(open_store: OpenStore) -> None:
 async def test_a_duration_is_accurate_to_nine_percent(open_store: OpenStore, milliseconds: float) -> None:
     await open_store().save(ALL, [message(timedelta(minutes=2), milliseconds=milliseconds)])
     assert (await open_store().statistics(ALL, Range.DAY)).p50 == pytest.approx(milliseconds, rel=0.09)
+
+
+def attack(
+    recipients: tuple[str, ...],
+    sender: str = "mallory@evil.example",
+    verdict: Verdict = Verdict.PHISHING,
+    tenant: UUID = ACME,
+    age: timedelta = timedelta(hours=2),
+) -> FinishedRequest:
+    base = message(age, tenant)
+    return msgspec.structs.replace(
+        base,
+        envelope=msgspec.structs.replace(base.envelope, recipients=recipients),
+        summary=msgspec.structs.replace(base.summary, from_address=sender),
+        judgement=msgspec.structs.replace(base.judgement, verdict=verdict),
+    )
+
+
+async def test_attacks_are_counted_by_recipient_and_by_the_domain_of_the_sender(open_store: OpenStore) -> None:
+    ann, bob = "ann@corp.example", "bob@corp.example"
+    await open_store().save(
+        ALL,
+        [
+            attack((ann, bob)),
+            attack(("Ann@corp.example", ann), verdict=Verdict.FRAUD),  # one message to one person
+            attack((ann,), "eve@mail.other.example", Verdict.MALWARE),
+            attack((bob,), verdict=Verdict.CLEAN),
+            attack((bob,), verdict=Verdict.SPAM),
+            attack((bob,), age=timedelta(days=2)),
+        ],
+    )
+    attacked = await open_store().attacked(ALL, Range.DAY)
+    assert attacked.recipients == ((ann, 3), (bob, 1))
+    assert attacked.senders == (("evil.example", 2), ("mail.other.example", 1))
+    assert attacked.complete
+    assert (await open_store().attacked(ALL, Range.WEEK)).recipients == ((ann, 3), (bob, 2))
+
+
+async def test_attacks_on_other_tenants_are_not_counted(open_store: OpenStore) -> None:
+    await open_store().save(
+        ALL, [attack(("ann@corp.example",)), attack(("zoe@other.example",), "x@x.example", tenant=OTHER)]
+    )
+    assert (await open_store().attacked(Scope.of(ACME), Range.DAY)).recipients == (("ann@corp.example", 1),)
+    assert (await open_store().attacked(Scope.of(OTHER), Range.DAY)).senders == (("x.example", 1),)
+    for nobody in (Scope.of(uuid4()), Scope.of(), Scope.of(UUID(int=0))):
+        assert not (await open_store().attacked(nobody, Range.DAY)).recipients
+
+
+async def test_of_very_many_attacks_the_newest_are_counted(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attacked_module, "_ATTACKED", attacked_module._ATTACKED.replace("20000", "2"))
+    monkeypatch.setattr(attacked_module, "MOST_ATTACKS", 2)
+    old = [attack((f"{number}@corp.example",), age=timedelta(hours=5)) for number in range(3)]
+    await open_store().save(ALL, [*old, *(attack(("ann@corp.example",)) for _ in range(2))])
+    attacked = await open_store().attacked(ALL, Range.DAY)
+    assert attacked.recipients == (("ann@corp.example", 2),)
+    assert not attacked.complete

@@ -8,7 +8,7 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Judgement, Ruling, Verdict
-from mailwarden.model.record import FinishedRequest, MessageSummary
+from mailwarden.model.record import CampaignIds, FinishedRequest, MessageSummary
 
 RAW = b"From: Eve <eve@evil.example>\r\nSubject: Cheap\r\n\r\n" + bytes(range(256)) * 10
 
@@ -21,6 +21,7 @@ def finished(
     sender: str = "eve@evil.example",
     recipients: tuple[str, ...] = ("ann@north.example",),
     raw: bytes = RAW,
+    campaign: CampaignIds | None = None,
 ) -> FinishedRequest:
     """Return a guard request that was decided to be held."""
     now = datetime.now(UTC)
@@ -36,4 +37,5 @@ def finished(
         evidence=Evidence(()),
         judgement=Judgement(verdict, "A sentence.", (), {}, ()),
         ruling=Ruling(Decision.QUARANTINE, (), ()),
+        campaign=campaign,
     )

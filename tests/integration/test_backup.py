@@ -281,12 +281,12 @@ def test_a_backup_of_a_newer_schema_is_rejected(installed: Installed, target: st
 def test_a_backup_of_an_older_schema_is_migrated(installed: Installed, target: str, tmp_path: Path, engines: Engines):
     file = tmp_path / "backup.tar"
     name = installed.url.rpartition("/")[2]
-    engines.postgresql.execute("DROP INDEX quarantine_recipients_released", name)
-    engines.postgresql.execute("DELETE FROM applied_migrations WHERE name = '0022_search_states'", name)
+    engines.postgresql.execute("DROP TABLE campaign_keys, campaign_references", name)
+    engines.postgresql.execute("DELETE FROM applied_migrations WHERE name = '0027_campaigns'", name)
     back_up(installed, file)
     done = command("restore", str(file), "--config", str(tmp_path / "restored"), "--database-url", target)
     assert done.code == 0, done.error
-    assert "applied 0022_search_states" in done.error
+    assert "applied 0027_campaigns" in done.error
     assert asyncio.run(pending(target)) == []
 
 

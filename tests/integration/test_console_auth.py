@@ -17,6 +17,7 @@ from mailwarden.access.users import Role, User
 from mailwarden.console.auth import BodyType, ConsoleAuth, Page, PublicPage
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, VisitorRequest
+from mailwarden.console.services import StatusView
 from mailwarden.console.templating import POLICY, Assets, Templates
 from mailwarden.errors import StorageUnavailable
 from mailwarden.serving.http_app import HttpApp
@@ -88,7 +89,7 @@ PAGES = (
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[Client]:
     assets = Assets()
-    routes = ConsoleAuth(People(), Templates(assets), Tenants(), tmp_path).routes(PAGES)  # type: ignore[arg-type]
+    routes = ConsoleAuth(People(), Templates(assets, lambda: StatusView("GREEN")), Tenants(), tmp_path).routes(PAGES)  # type: ignore[arg-type]
     app = HttpApp([*routes, assets.route()], Metrics())
     made: Client = TestClient(RawTestServer(app.answer))
     async with made:

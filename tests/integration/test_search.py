@@ -13,10 +13,10 @@ from mailwarden.errors import GlobalScopeForbidden, SearchTooBroad
 from mailwarden.history import open_history
 from mailwarden.history.postgresql import search as searcher
 from mailwarden.history.postgresql import store as postgresql
-from mailwarden.history.postgresql import word_backfill
+from mailwarden.history.postgresql import vocabulary, word_backfill
 from mailwarden.history.query import Query, condition_matches, parse_query
 from mailwarden.history.records import decode
-from mailwarden.history.store import Cursor, HistoryStore
+from mailwarden.history.store import Cursor, HistoryStore, Order
 from mailwarden.history.terms import terms_of
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.record import FinishedRequest
@@ -49,7 +49,7 @@ async def pages(store: HistoryStore, scope: Scope, query: Query, pages: int) -> 
     for _ in range(pages):
         page = await store.search(scope, query, before, 40)
         met += [row.ggrid for row in page.rows]
-        before = page.older
+        before = page.next
         if before is None:
             break
     return met
@@ -78,8 +78,8 @@ async def test_every_operator_equals_a_scan_of_all_rows(
 async def test_a_search_past_its_deadline_reports_it(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_history(database)
     await store.save(ALL, [finished_request()])
-    slow = searcher._SELECT_NEWEST.replace("SELECT tenant", "SELECT pg_sleep(9), tenant")
-    monkeypatch.setattr(searcher, "_SELECT_NEWEST", slow)
+    slow = searcher._SELECT_FIRST.replace("SELECT tenant", "SELECT pg_sleep(9), tenant")
+    monkeypatch.setattr(searcher, "_SELECT_FIRST", slow)
     monkeypatch.setattr(searcher, "STATEMENT_TIMEOUT", 0.05)
     with pytest.raises(SearchTooBroad, match="narrow the time range"):
         await store.search(ALL, parse_query("verdict:phishing"))
@@ -96,10 +96,10 @@ async def test_a_search_past_its_deadline_returns_partial_results_and_a_cursor(
     await store.save(ALL, [finished_request() for _ in range(5)])
     page = await store.search(ALL, parse_query("-verdict:phishing"), None, 1)
     assert (page.rows, page.complete) == ((), False)
-    assert page.older is not None
+    assert page.next is not None
     assert page.searched_to is not None
     monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 5.0)
-    assert (await store.search(ALL, parse_query("-verdict:phishing"), page.older)).complete
+    assert (await store.search(ALL, parse_query("-verdict:phishing"), page.next)).complete
 
 
 @pytest.mark.parametrize("asked", ["", "verdict:phishing", "verdict:clean", "-verdict:clean", '"nothing of this kind"'])
@@ -113,7 +113,7 @@ async def test_a_short_history_is_searched_completely_on_a_slow_machine(
     await store.save(ALL, kept)
     page = await store.search(ALL, parse_query(asked))
     fit = [request for request in kept if matches(parse_query(asked), request)]
-    assert (len(page.rows), page.complete, page.older) == (len(fit), True, None)
+    assert (len(page.rows), page.complete, page.next) == (len(fit), True, None)
 
 
 async def test_a_continued_search_reads_every_row_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ async def test_a_continued_search_reads_every_row_once(database: Database, monke
     query, place, complete = parse_query(f"-ggrid:{oldest} verdict:clean"), None, []
     for _ in range(3):
         page = await store.search(ALL, query, place, 1)
-        place = page.older
+        place = page.next
         complete.append(page.complete)
     assert (page.rows, complete) == ((), [False, False, True]), "four rows at a time"
 
@@ -199,7 +199,7 @@ async def test_a_search_for_words_uses_the_index_of_words(database: Database, da
     clauses = searcher.Clauses(ALL, parse_query("case1 invo").conditions, 0)
     connection = await asyncpg.connect(database_url)
     async with connection.transaction():
-        await connection.execute(searcher._INDEX)
+        await connection.execute(searcher.INDEX)
         plan = await connection.fetch(f"EXPLAIN SELECT ggrid FROM history WHERE {clauses.sql}", *clauses.values)
     await connection.close()
     text = "\n".join(row[0] for row in plan)
@@ -266,9 +266,49 @@ async def test_the_states_of_quarantine_and_reports_are_found_within_the_scope(
     assert (facets.total, facets.states, facets.tenants) == (1, {"undecided": 0}, {other: 1})
 
 
-async def test_facets_count_at_most_a_thousand_and_say_so(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_facets_cover_a_part_and_the_total_says_if_it_is_exact(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(postgresql, "MAX_COUNTED", 3)
+    monkeypatch.setattr(postgresql, "MAX_COMPARED", 3)
     store = open_history(database)
-    await store.save(ALL, [finished_request() for _ in range(4)])
+    kept = [finished_request() for _ in range(4)]
+    await store.save(ALL, kept)
     facets = await store.facets(ALL, parse_query(""))
-    assert (facets.total, facets.exact) == (3, False)
+    assert (facets.total, facets.exact, facets.counted) == (4, True, 3)
+    assert (await store.facets(Scope.of(kept[0].tenant), parse_query(""))).total == 1
+    phrase = await store.facets(ALL, parse_query('-"no such subject"'))
+    assert (phrase.total, phrase.exact, phrase.counted) == (3, False, 3), "phrases are not counted by the index"
+    page = await store.search(ALL, parse_query(""), None, 2, Order.POINTS)
+    assert (len(page.rows), page.complete) == (2, False), "one match was not compared"
+    assert page.searched_to == moment_of(sorted(each.ggrid for each in kept)[1])
+    monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 0.0)
+    late = await store.facets(ALL, parse_query(""))
+    assert (late.total, late.exact) == (3, False)
+
+
+async def test_the_oldest_are_found_by_the_index_too(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searcher, "NEWEST", 2)
+    monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 60.0)
+    store = open_history(database)
+    kept = sorted((finished_request() for _ in range(9)), key=lambda each: each.ggrid)
+    await store.save(ALL, kept)
+    page = await store.search(ALL, parse_query(f"-ggrid:{kept[0].ggrid}"), None, 1, Order.OLDEST)
+    met = [row.ggrid for row in page.rows]
+    while page.next:
+        page = await store.search(ALL, parse_query(f"-ggrid:{kept[0].ggrid}"), page.next, 1, Order.OLDEST)
+        met += [row.ggrid for row in page.rows]
+    assert met == [each.ggrid for each in kept[1:]]
+
+
+async def test_a_vocabulary_out_of_time_is_empty_and_not_kept(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_history(database)
+    await store.save(ALL, [finished_request()])
+    slow = vocabulary._OF_NEWEST.replace("AS history WHERE", "AS history WHERE pg_sleep(9) IS NOT NULL AND")
+    monkeypatch.setattr(vocabulary, "_OF_NEWEST", slow)
+    monkeypatch.setattr(vocabulary, "TIMEOUT", 0.05)
+    assert (await store.vocabulary(ALL)).messages == 0
+    monkeypatch.undo()
+    assert (await store.vocabulary(ALL)).messages == 1

@@ -54,6 +54,7 @@ async def test_a_worker_reports_each_step_in_order(pool):
         "structure",
         "message",
         *(local.name for local in LOCAL),
+        "similarity",
         "coverage",
     ]
     assert all(frame.report.status is Status.FINISHED for frame in frames)

@@ -1,11 +1,14 @@
-"""Authentication and permissions: static bearer tokens of the Email Scanning API and API keys of the List API.
+"""Authentication and permissions: static bearer tokens of the Email Scanning API, and API keys of both APIs.
+
+The Email Scanning API accepts an API key that has one of its scopes. A key for lists alone does not apply to it, and a
+token does not apply to the List API.
 
 Security: secrets pass through here. Tokens are compared by digest in constant time, always all of them; no secret is
-logged or returned. An API key is rejected where a token is expected, and the reverse.
+logged or returned.
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -29,20 +32,36 @@ STATUS = "admin.status"
 METRICS = "admin.metrics"
 EVERYTHING = "*"
 DEFAULT_PERMISSIONS = frozenset({SUBMIT, STATUS})
+# The permission that each scope of an API key gives. The scopes of lists belong to the List API, and no call needs
+# `events:read` yet.
+PERMISSION_OF: Mapping[KeyScope, str] = {
+    KeyScope.SUBMIT: SUBMIT,
+    KeyScope.MESSAGES: READ,
+    KeyScope.REPORTS: REPORT,
+    KeyScope.HELD: HELD,
+    KeyScope.RELEASE: RELEASE,
+    KeyScope.STATUS: STATUS,
+}
+SCOPE_OF: Mapping[str, KeyScope] = {permission: scope for scope, permission in PERMISSION_OF.items()}
 _TENANT = "tenant:"
 _HASHED = "sha256:"
+_KEY = "key:"
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The user of one token."""
+    """The user of one token or API key; `name` is unique, `actor_name` is for the audit log."""
 
     name: str
     permissions: frozenset[str]
     scope: Scope
+    actor_name: str
 
     def may(self, permission: str) -> bool:
         return permission in self.permissions or EVERYTHING in self.permissions
+
+    def actor(self, call: Call) -> Actor:
+        return Actor(self.actor_name, call.address, call.request_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +78,10 @@ KeyHandler = Callable[[Call, KeyCaller], Awaitable[web.StreamResponse]]
 
 
 class Access:
-    """Authenticates callers by the digests of the tokens."""
+    """Authenticates callers of the Email Scanning API by the digests of the tokens, or by an API key."""
 
-    def __init__(self, tokens: Sequence[StaticApiToken]) -> None:
+    def __init__(self, tokens: Sequence[StaticApiToken], keys: ApiKeys) -> None:
+        self._keys = keys
         self.use(tokens)
 
     def use(self, tokens: Sequence[StaticApiToken]) -> None:
@@ -83,12 +103,26 @@ class Access:
         """Return a handler that checks the permission before it reads the request."""
 
         async def protected(call: Call) -> web.StreamResponse:
-            caller = self.authenticate(call.request.headers.getall("Authorization", ()))
+            authorization = call.request.headers.getall("Authorization", ())
+            if not is_api_key(authorization):
+                caller = self.authenticate(authorization)
+                needed = f"This token may not do this; it needs the permission `{permission}`."
+            else:
+                caller = await self.authenticate_key(authorization, call.address)
+                needed = _missing_scope(permission)
             if not caller.may(permission):
-                raise Forbidden(f"This token may not do this; it needs the permission `{permission}`.")
+                raise Forbidden(needed)
             return await handler(call, caller)
 
         return protected
+
+    async def authenticate_key(self, authorization: Sequence[str], address: str | None) -> Caller:
+        """Return the caller of an API key, or raise; a key without a scope of this API does not apply to it."""
+        key = await self._keys.authenticate(api_key(authorization), address)
+        permissions = frozenset(PERMISSION_OF[scope] for scope in PERMISSION_OF if key.may(scope))
+        if not permissions:
+            raise InvalidCredentials("This API key has no scope of this API, so it does not apply here.")
+        return Caller(f"{_KEY}{key.key_id}", permissions, key.scope, f"{_KEY}{key.name}")
 
 
 class KeyAccess:
@@ -113,7 +147,7 @@ class KeyAccess:
                     raise RateLimited(f"This API key may call {quota.limit} times a minute.", retry_after=quota.seconds)
                 if not key.may(scope):
                     raise Forbidden(f"This API key may not do this; it needs the scope `{scope}`.")
-                actor = Actor(f"key:{key.name}", call.address, call.request_id)
+                actor = Actor(f"{_KEY}{key.name}", call.address, call.request_id)
                 response = await handler(call, KeyCaller(key, actor, quota))
             except MailwardenError as error:
                 response = answer_for(error)
@@ -122,6 +156,17 @@ class KeyAccess:
             return response
 
         return protected
+
+
+def is_api_key(authorization: Sequence[str]) -> bool:
+    """Return whether the Authorization header has the scheme of API keys."""
+    return len(authorization) == 1 and authorization[0].partition(" ")[0].lower() == "apikey"
+
+
+def _missing_scope(permission: str) -> str:
+    if permission not in SCOPE_OF:
+        return f"API keys may not do this; it needs a static token with the permission `{permission}`."
+    return f"This API key may not do this; it needs the scope `{SCOPE_OF[permission]}`."
 
 
 def api_key(authorization: Sequence[str]) -> str:
@@ -164,4 +209,5 @@ def _caller_of(token: StaticApiToken) -> Caller:
         token.name,
         actions if token.permissions else DEFAULT_PERMISSIONS,
         Scope.of(*tenants) if tenants else Scope.deployment(),
+        f"token:{token.name}",
     )

@@ -47,6 +47,7 @@ from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, PepperStore
 from mailwarden.access.login import build_registry
 from mailwarden.access.openid import OpenIdSettings, Provider
 from mailwarden.access.rate_limits import LeaseStore, SharedRateLimiter
+from mailwarden.access.saved_searches import SavedSearches
 from mailwarden.access.sessions import SessionLimits
 from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.access.users import Role
@@ -254,7 +255,8 @@ def _api_routes(context: AbbyContext) -> list[Route]:
         body_timeout_ms=config.body_timeout,
         max_streams=config.max_list_streams,
     )
-    access, rates = Access(config.static_api_tokens), SharedRateLimiter(config.lists_rate_limit, LeaseStore(database))
+    access = Access(config.static_api_tokens, context.keys)
+    rates = SharedRateLimiter(config.lists_rate_limit, LeaseStore(database))
 
     def use(changed: AbbyConfig) -> None:
         access.use(changed.static_api_tokens)
@@ -302,6 +304,7 @@ async def _console_services(context: AbbyContext, stack: AsyncExitStack) -> Serv
         deployment=AbbyDeployment(context.reload, context.watch, context.status, database),
         analyses=WatchedAnalyses(context.guards, context.directory, long_request_timeout_ms=timeout_ms),
         history=history,
+        searches=SavedSearches(database),
         policy=policy,
         lists=build_list_services(context.lists, database, history, policy),
         previews=Previews(sandbox=config.console.preview_sandbox),

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from mailwarden import errors
+from mailwarden.abby.access import SCOPE_OF
 from mailwarden.errors import MailwardenError
 from mailwarden.lists.catalogue import CATALOGUE
 from mailwarden.model.outcome import Decision, Verdict
@@ -58,7 +59,12 @@ ANYWHERE: Errors = (
     errors.Overloaded,
     errors.ShuttingDown,
 )
-WITH_CREDENTIAL: Errors = (errors.Unauthenticated, errors.InvalidCredentials, errors.Forbidden)
+WITH_CREDENTIAL: Errors = (
+    errors.Unauthenticated,
+    errors.InvalidCredentials,
+    errors.Forbidden,
+    errors.StorageUnavailable,  # API keys are in the database
+)
 SUBMISSION: Errors = (
     errors.PayloadTooLarge,
     errors.UnsupportedMediaType,
@@ -389,8 +395,7 @@ def _operation(route: Route, operation: Operation) -> Schema:
     if parameters:
         found["parameters"] = parameters
     if route.permission is not None:
-        found["security"] = [{"key" if operation.takes_key else "token": []}]
-        found["description"] = f"Needs the {'scope' if operation.takes_key else 'permission'} `{route.permission}`."
+        found["security"], found["description"] = _credentials(route.permission, operation)
     if operation.takes_upload:
         found["requestBody"] = _upload()
     if operation.takes_message != "never":
@@ -399,6 +404,17 @@ def _operation(route: Route, operation: Operation) -> Schema:
         reference = {"$ref": f"#/components/schemas/{operation.body.__name__}"}
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": reference}}}
     return found
+
+
+def _credentials(permission: str, operation: Operation) -> tuple[list[Schema], str]:
+    """Return the credentials that an operation takes, and the sentence about them."""
+    if operation.takes_key:
+        return [{"key": []}], f"Needs the scope `{permission}`."
+    if permission not in SCOPE_OF:
+        return [{"token": []}], f"Needs the permission `{permission}`."
+    scope = SCOPE_OF[permission]
+    sentence = f"Needs a token with the permission `{permission}`, or an API key with the scope `{scope}`."
+    return [{"token": []}, {"key": []}], sentence
 
 
 def _parameters(route: Route, operation: Operation) -> list[Schema]:
@@ -467,9 +483,9 @@ def _success(operation: Operation) -> Schema:
 def _failures(route: Route, operation: Operation) -> dict[str, Schema]:
     """Return one response per status with its possible error codes."""
     kinds: Errors = (*ANYWHERE, *(WITH_CREDENTIAL if route.permission else ()), *operation.errors)
-    codes: dict[int, list[str]] = {}
+    codes: dict[int, set[str]] = {}
     for kind in kinds:
-        codes.setdefault(STATUS_OF[kind], []).append(kind.code)
+        codes.setdefault(STATUS_OF[kind], set()).add(kind.code)
     found: dict[str, Schema] = {}
     for status, names in sorted(codes.items()):
         schema = {"allOf": [{"$ref": "#/components/schemas/Error"}, {"properties": {"error": {"enum": sorted(names)}}}]}

@@ -13,7 +13,6 @@ from msgspec import UNSET
 
 from mailwarden.abby.access import Caller
 from mailwarden.errors import MessageNotFound
-from mailwarden.model.scope import Actor
 from mailwarden.quarantine.model import HeldFilter, PageCursor, State
 from mailwarden.quarantine.service import QuarantineService, held_of
 from mailwarden.serving.http_app import Call, finish_headers
@@ -56,7 +55,7 @@ class QuarantineApi:
     async def download(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Return the message, verified before the first byte is sent."""
         uid = _uid_in(call)
-        raw = await self._service.export(caller.scope, uid, _actor(call, caller))
+        raw = await self._service.export(caller.scope, uid, caller.actor(call))
         try:
             response = web.StreamResponse(
                 headers={
@@ -82,10 +81,11 @@ class QuarantineApi:
         message = await self._service.release(
             caller.scope,
             uid,
-            _actor(call, caller),
+            caller.actor(call),
             recipients=None if order.recipients is UNSET else order.recipients,
             allow=None if order.allow is UNSET else order.allow,
             everywhere=order.everywhere,
+            learn=order.learn,
         )
         return _answer(held_of(message), 202)
 
@@ -95,7 +95,7 @@ class QuarantineApi:
         message = await self._service.delete(
             caller.scope,
             uid,
-            _actor(call, caller),
+            caller.actor(call),
             recipients=None if query.recipient is UNSET else [query.recipient],
             block=None if query.block is UNSET else query.block,
         )
@@ -115,10 +115,6 @@ def _in_utc(moment: datetime) -> datetime:
         return moment.astimezone(UTC)
     except OverflowError:  # before year 1 or after 9999 in UTC
         raise violation_at("/since", "Not a moment that can be written in UTC") from None
-
-
-def _actor(call: Call, caller: Caller) -> Actor:
-    return Actor(f"token:{caller.name}", call.address, call.request_id)
 
 
 def _answer(record: Held | HeldMessages, status: int = 200) -> web.Response:

@@ -24,7 +24,6 @@ from mailwarden.errors import (
 )
 from mailwarden.learning.reports import MIN_REPORTS, Kind, MessageCollector, ReportedMessage, TrainingStatus, UserReport
 from mailwarden.learning.service import ReportService
-from mailwarden.model.scope import Actor
 from mailwarden.model.tenant import Tenant
 from mailwarden.serving.form_data import parse_options
 from mailwarden.serving.http_app import Call
@@ -71,7 +70,7 @@ class ReportApi:
             given = await self._receive(call.request) if comes else None
             ggrid, kind = call.variables["ggrid"], Kind(query.kind)
             scope = caller.scope.narrowed(query.tenant_uid or None)
-            report = await self._reports.report_message(scope, ggrid, kind, _actor(call, caller), given)
+            report = await self._reports.report_message(scope, ggrid, kind, caller.actor(call), given)
         return _answer(report_of(report), 202)
 
     async def report(self, call: Call, caller: Caller) -> web.StreamResponse:
@@ -81,7 +80,7 @@ class ReportApi:
         with self._turn():
             given = await self._receive(call.request)
             tenant = await self._tenant(query.tenant_uid, caller)
-            kind, actor = Kind(query.kind), _actor(call, caller)
+            kind, actor = Kind(query.kind), caller.actor(call)
             report = await self._reports.report_contents(caller.scope, tenant, kind, actor, contents=given)
         return _answer(report_of(report), 202)
 
@@ -94,7 +93,7 @@ class ReportApi:
 
     async def take_back(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Withdraw a report; another tenant's report is reported as missing."""
-        await self._reports.withdraw(caller.scope, _uid_in(call.variables["uid"]), _actor(call, caller))
+        await self._reports.withdraw(caller.scope, _uid_in(call.variables["uid"]), caller.actor(call))
         return web.Response(status=204)
 
     async def show_learning(self, call: Call, caller: Caller) -> web.StreamResponse:
@@ -105,7 +104,7 @@ class ReportApi:
     async def reset(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Delete all training of a tenant."""
         tenant = await self._tenant(_query(call, TenantQuery).tenant_uid, caller)
-        return _answer(Forgotten(await self._reports.reset(caller.scope, tenant, _actor(call, caller))))
+        return _answer(Forgotten(await self._reports.reset(caller.scope, tenant, caller.actor(call))))
 
     async def _receive(self, request: web.BaseRequest) -> ReportedMessage:
         intake = MessageCollector()
@@ -195,13 +194,9 @@ def _uid_in(text: str) -> UUID:
         raise ReportNotFound("There is no such report.") from None
 
 
-def _actor(call: Call, caller: Caller) -> Actor:
-    return Actor(f"token:{caller.name}", call.address, call.request_id)
-
-
 def _answer(record: Report | Reports | Learning | Forgotten, status: int = 200) -> web.Response:
     return web.Response(status=status, body=_encoder.encode(record), content_type="application/json")
 
 
 def _forbidden() -> TenantForbidden:
-    return TenantForbidden("This token may not act for this tenant.")
+    return TenantForbidden("This credential may not act for this tenant.")

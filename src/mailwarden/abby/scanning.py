@@ -146,7 +146,7 @@ async def digest_of(parameters: MessageAnalysisRequest, upload: Upload) -> bytes
 
 
 def _forbidden() -> TenantForbidden:
-    return TenantForbidden("This token may not submit for this tenant.")
+    return TenantForbidden("This credential may not submit for this tenant.")
 
 
 MAX_WATCHED = 8  # watched at once; the other places are for mail

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 
 import msgspec
@@ -11,7 +11,7 @@ from aiohttp import web
 from mailwarden.abby.access import DEFAULT_PERMISSIONS, Caller
 from mailwarden.abby.guards import GuardWatch
 from mailwarden.abby.reload import AbbyReload
-from mailwarden.console.services import GuardView, TokenView
+from mailwarden.console.services import GuardView, StatusView, TokenView
 from mailwarden.database.pool import Database
 from mailwarden.serving.http_app import Call
 from mailwarden.settings.effective import Setting
@@ -20,6 +20,7 @@ from mailwarden.wire.scanning import SystemStatus
 
 BUSY = 0.8
 MEMORY_SECONDS = 10.0
+RECOVERED = "The cause was removed some seconds ago."
 
 
 class Colour(IntEnum):
@@ -46,6 +47,31 @@ def colour(guards: Sequence[GuardStatus | None], *, database_up: bool) -> Colour
         guard.database_up and guard.lists_loaded and not down_engines(guard) for guard in usable
     )
     return Colour.GREEN if calm and healthy else Colour.YELLOW
+
+
+def causes(guards: Sequence[GuardStatus | None], *, database_up: bool) -> Iterator[str]:
+    """Yield a sentence for each cause of a colour other than GREEN, the worst first.
+
+    The sentences are for users of every tenant: they name no guard and no load.
+    """
+    usable = [guard for guard in guards if guard is not None and guard.scanning_enabled and not guard.stopping]
+    if not usable:
+        yield "No guard scans messages."
+        return
+    engines = sorted(set[str]().union(*map(down_engines, usable)), key=str.lower)
+    for engine in engines:
+        everywhere = all(engine in down_engines(guard) for guard in usable)
+        yield f"The engine {engine} is down{'' if everywhere else ' on some guards'}."
+    if all(guard.in_processing >= guard.max_in_processing for guard in usable):
+        yield "Every guard is at its maximum of messages."
+    elif sum(guard.in_processing for guard in usable) >= BUSY * sum(guard.max_in_processing for guard in usable):
+        yield "The guards are busy."
+    if len(usable) < len(guards):
+        yield "Some guards do not answer."
+    if not database_up or not all(guard.database_up for guard in usable):
+        yield "The database does not answer."
+    if not all(guard.lists_loaded for guard in usable):
+        yield "Some guards have not loaded the lists."
 
 
 def down_engines(guard: GuardStatus) -> set[str]:
@@ -77,6 +103,12 @@ class Status:
         """Record the colour after each round of the guards' status."""
         return self._memory.show(colour(self._watch.statuses, database_up=self._database_up()))
 
+    def view(self) -> StatusView:
+        """Return the last known colour and its causes; the colour outlasts its causes by some seconds."""
+        shown = self.observe()
+        found = tuple(causes(self._watch.statuses, database_up=self._database_up()))
+        return StatusView(shown.name, found or (() if shown is Colour.GREEN else (RECOVERED,)))
+
     async def show(self, call: Call, caller: Caller) -> web.StreamResponse:
         await self._watch.look()
         status = SystemStatus(self.observe().name)
@@ -106,6 +138,9 @@ class AbbyDeployment:
     async def colour(self) -> str:
         await self._watch.look()
         return self._status.observe().name
+
+    def status(self) -> StatusView:
+        return self._status.view()
 
     def guards(self) -> Sequence[GuardView]:
         return [GuardView(guard.name, guard.status) for guard in self._watch.guards]

@@ -94,7 +94,7 @@ Network = IPv4Network | IPv6Network
 
 _COLUMNS = """
 key_id, name, scopes, tenants, is_global, networks, created, created_by, expires, revoked, last_used, replaces,
-replaced_by
+replaced_by, first_used, first_address
 """
 _INSERT = """
 INSERT INTO api_keys (key_id, name, secret, scopes, tenants, is_global, networks, created_by, expires)
@@ -119,8 +119,11 @@ FROM api_keys WHERE key_id = $1
 _END = """
 UPDATE api_keys SET expires = least(expires, now() + make_interval(secs => $2)), replaced_by = $3 WHERE key_id = $1
 """
+# A key that was used before the columns of the first use existed keeps them empty.
 _TOUCH = """
-UPDATE api_keys SET last_used = now()
+UPDATE api_keys SET last_used = now(),
+    first_used = CASE WHEN last_used IS NULL THEN now() ELSE first_used END,
+    first_address = CASE WHEN last_used IS NULL THEN $2::text::inet ELSE first_address END
 WHERE key_id = $1 AND (last_used IS NULL OR last_used < now() - interval '1 minute')
 """
 
@@ -130,6 +133,13 @@ class KeyScope(StrEnum):
 
     READ = "lists:read"
     WRITE = "lists:write"
+    SUBMIT = "messages:submit"
+    MESSAGES = "messages:read"
+    REPORTS = "reports:write"
+    HELD = "quarantine:read"
+    RELEASE = "quarantine:manage"
+    EVENTS = "events:read"
+    STATUS = "status:read"
 
 
 class ApiKey(Struct, frozen=True):
@@ -148,9 +158,16 @@ class ApiKey(Struct, frozen=True):
     last_used: datetime | None = None
     replaces: str | None = None  # the key that it replaced
     replaced_by: str | None = None
+    first_used: datetime | None = None
+    first_address: str | None = None  # the client address of the first request
 
     def may(self, scope: KeyScope) -> bool:
         return scope in self.scopes
+
+    @property
+    def scope(self) -> Scope:
+        """The tenants that the key may use."""
+        return Scope.deployment() if self.is_global else Scope(self.tenants)
 
     def may_use(self, tenant: UUID) -> bool:
         return self.is_global or tenant in self.tenants
@@ -261,10 +278,10 @@ class KeyStore:
             await record_event(connection, actor, "keys.rotate", key_id, details, tenant=_only(key.tenants))
         return made
 
-    async def touch(self, scope: Scope, key_id: str) -> None:
-        """Record the use of a key, at most once a minute."""
+    async def touch(self, scope: Scope, key_id: str, address: str | None) -> None:
+        """Record the use of a key, at most once a minute, and the address of its first use."""
         async with self._database.connection() as connection:
-            await connection.execute(_TOUCH, key_id)
+            await connection.execute(_TOUCH, key_id, address)
 
 
 def _key(row: Row) -> ApiKey:
@@ -282,6 +299,8 @@ def _key(row: Row) -> ApiKey:
         last_used=cast("datetime | None", row["last_used"]),
         replaces=cast("str | None", row["replaces"]),
         replaced_by=cast("str | None", row["replaced_by"]),
+        first_used=cast("datetime | None", row["first_used"]),
+        first_address=None if row["first_address"] is None else str(row["first_address"]),
     )
 
 
@@ -363,7 +382,7 @@ class ApiKeys:
         if not key.admits(address):
             raise InvalidCredentials("This API key is not valid from this address.", scheme="apikey")
         if key.last_used is None or now - key.last_used >= TOUCH_AFTER:
-            await self._store.touch(_ALL, key.key_id)
+            await self._store.touch(_ALL, key.key_id, address)
             self._remembered.pop(key.key_id, None)  # the next call must read the new time
         return key
 
@@ -385,7 +404,7 @@ def _checked(wanted: NewKey) -> NewKey:
     if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
         raise SchemaViolation(f"A key's name has 1 to {MAX_NAME} printable characters.")
     if not wanted.scopes:
-        raise CommandError("A key without a scope is of no use: give lists:read, lists:write or both.")
+        raise CommandError("A key without a scope has no use. Give it at least one scope.")
     if len(wanted.networks) > MAX_NETWORKS:
         raise SchemaViolation(f"A key has at most {MAX_NETWORKS} networks.")
     if wanted.expires is not None and wanted.expires <= datetime.now(UTC):

@@ -112,6 +112,8 @@ _BY_SUBJECT = f"SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} AND issuer = $2 
 _MISSING = (
     "SELECT uid FROM unnest($1::uuid[]) AS uid WHERE NOT EXISTS (SELECT FROM tenants WHERE tenants.uid = uid.uid)"
 )
+_HIDDEN = "SELECT unnest(hidden_steps) AS step FROM people WHERE uid = $1"
+_HIDE = "UPDATE people SET hidden_steps = $2 WHERE uid = $1"
 _ADMINISTRATORS = """
 SELECT count(*) FROM people WHERE role = 'deployment-administrator' AND disabled IS NULL AND uid <> $1
 """
@@ -169,6 +171,16 @@ class UserStore:
         """Return whether no user exists in the deployment: only then the first setup link is valid."""
         async with self._database.connection() as connection:
             return not await connection.fetchval("SELECT EXISTS (SELECT FROM people)")
+
+    async def hidden_steps(self, scope: Scope, uid: UUID) -> frozenset[str]:
+        """Return the first steps that the user has hidden; users ask for their own."""
+        async with self._database.connection() as connection:
+            return frozenset(str(row["step"]) for row in await connection.fetch(_HIDDEN, uid))
+
+    async def hide_steps(self, scope: Scope, uid: UUID, steps: frozenset[str]) -> None:
+        """Store which first steps the user has hidden."""
+        async with self._database.connection() as connection:
+            await connection.execute(_HIDE, uid, sorted(steps))
 
     async def move(self, scope: Scope, uid: UUID, position: Position, actor: Actor) -> User:
         """Change a user's role or tenants."""

@@ -202,14 +202,14 @@ def _read_history(options: argparse.Namespace) -> Sequence[Stored]:
         store = open_history(database)
         query = parse_query(options.query, tenants=tenants)
         found: list[Stored] = []
-        before: Cursor | None = None
+        place: Cursor | None = None
         while (room := options.last - len(found)) > 0:
-            page = await store.search(scope, query, before, min(room, MAX_ROWS))
+            page = await store.search(scope, query, place, min(room, MAX_ROWS))
             requests = [await store.find(Scope.of(row.tenant), row.ggrid) for row in page.rows]
             found += [stored_of(request) for request in requests if request]
-            if page.older is None:
+            if page.next is None:
                 break
-            before = page.older
+            place = page.next
         return found
 
     return query_database(options, ask)

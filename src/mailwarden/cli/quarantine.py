@@ -81,6 +81,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
             word, dest="listed", choices=[each.value for each in Listed], help=f"also add the sender to {name}"
         )
         action.add_argument("--everywhere", action="store_true", help="use the global list instead of the tenant's")
+    release.add_argument(
+        "--learn", action="store_true", help="train the tenant's statistics that such messages are fine"
+    )
     days = _add_days(actions)
     add_digest(actions)
     for action in (ls, show, release, delete, days):
@@ -179,7 +182,13 @@ def _release(options: argparse.Namespace) -> int:
         for uid in options.uids:
             listed = None if options.listed is None else Listed(options.listed)
             await service.release(
-                ALL, uid, operator(), recipients=options.to, allow=listed, everywhere=options.everywhere
+                ALL,
+                uid,
+                operator(),
+                recipients=options.to,
+                allow=listed,
+                everywhere=options.everywhere,
+                learn=options.learn,
             )
         until = time.monotonic() + PATIENCE
         while True:

@@ -12,15 +12,18 @@ from aiohttp import web
 from mailwarden.access.accounts import UserAdministration
 from mailwarden.access.audit import AuditStore
 from mailwarden.access.keys import ApiKeys
+from mailwarden.access.saved_searches import SavedSearches
 from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.auth import PREFIX, ConsoleAuth, Page, PublicPage, SessionFinder, VisitorSessions
+from mailwarden.console.first_steps import FirstSteps
 from mailwarden.console.list_form import ListServices
 from mailwarden.console.request import see_other
 from mailwarden.console.screens.account import AccountScreen
 from mailwarden.console.screens.analyze import AnalyzeScreen, PreviewScreen
 from mailwarden.console.screens.audit import AuditScreen
 from mailwarden.console.screens.dashboard import DashboardScreen, HealthScreen
+from mailwarden.console.screens.indicators import IndicatorScreen
 from mailwarden.console.screens.keys import KeysScreen
 from mailwarden.console.screens.learning import LearningScreen
 from mailwarden.console.screens.lists import ListChangesScreen, ListEditsScreen, ListExportScreen, ListsScreen
@@ -29,6 +32,8 @@ from mailwarden.console.screens.message import HeldScreen, MessagePages, Message
 from mailwarden.console.screens.messages import MessagesScreen
 from mailwarden.console.screens.people import PeopleScreen
 from mailwarden.console.screens.quarantine import QuarantineScreen
+from mailwarden.console.screens.rescan import RescanScreen
+from mailwarden.console.screens.start import StartScreen
 from mailwarden.console.screens.tenants import TenantsScreen, TenantWeightsScreen
 from mailwarden.console.self_service import SelfServicePage
 from mailwarden.console.services import Analyses, Deployment
@@ -55,6 +60,7 @@ class Services:
     deployment: Deployment
     analyses: Analyses
     history: HistoryStore
+    searches: SavedSearches
     policy: Policy
     lists: ListServices
     reports: ReportService
@@ -69,17 +75,22 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
     """Return every page of every screen, in the order of the menu."""
     previews = services.previews
     message_pages = MessagePages(services.history, services.policy, services.reports, services.quarantine)
+    registry = services.visitors.registry
+    steps = FirstSteps(registry.users, services.keys, services.history, services.lists.list_service)
     return [
         *LoginScreen(services.visitors).pages(),
         *SetupScreen(services.visitors).pages(),
         *AccountScreen(services.visitors).pages(),
         *KeysScreen(services.keys, services.visitors, services.deployment).pages(),
         *PeopleScreen(UserAdministration(services.visitors.registry), services.visitors).pages(),
-        *DashboardScreen(services.history, services.deployment, services.policy).pages(),
-        *MessagesScreen(services.history, services.audit).pages(),
+        *DashboardScreen(services.history, services.deployment, services.policy, steps).pages(),
+        *StartScreen(steps, services.analyses, services.visitors).pages(),
+        *MessagesScreen(services.history, services.audit, services.searches).pages(),
         *MessageScreen(message_pages, services.reports).pages(),
-        *QuarantineScreen(services.quarantine, services.history).pages(),
+        *IndicatorScreen(services.history, services.lists).pages(),
+        *QuarantineScreen(services.quarantine, services.history, services.policy).pages(),
         *HeldScreen(message_pages, services.quarantine, previews).pages(),
+        *RescanScreen(services.quarantine, services.history, services.analyses).pages(),
         *AnalyzeScreen(services.analyses, services.policy).pages(),
         *PreviewScreen(previews).pages(),
         *ListsScreen(services.lists).pages(),
@@ -97,7 +108,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
 def build_console(services: Services) -> list[Route]:
     """Return the console's routes."""
     assets = Assets()
-    templates = Templates(assets)
+    templates = Templates(assets, services.deployment.status)
     auth = ConsoleAuth(services.sessions, templates, services.directory, services.spool)
     return [
         Route("GET", "/", _to_console),

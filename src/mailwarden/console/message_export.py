@@ -1,39 +1,36 @@
-"""Writes the matches of a search as CSV or NDJSON, page by page.
+"""Writes the matches of a search as CSV or NDJSON, page by page."""
 
-Security: subjects and addresses come from hostile messages. A CSV cell that a spreadsheet would run as a formula gets a
-leading quotation mark.
-"""
-
-import csv
-import io
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from uuid import UUID
 
 import msgspec
 from msgspec import Struct
 
+from mailwarden.console.exports import csv_block, csv_head
 from mailwarden.console.texts import moment_value
 from mailwarden.history.store import Cursor, Row
 
-FORMATS: Mapping[str, str] = {"csv": "text/csv", "ndjson": "application/x-ndjson"}
 COLUMNS = (
     "created", "ggrid", "tenantUid", "tenant", "verdict", "decision", "fromName", "fromAddress", "recipients",
     "subject", "tags", "summary",
 )  # fmt: skip
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _encode = msgspec.json.Encoder().encode
 
 TenantName = Callable[[UUID | None], str]
 
 
 class Stop(Struct, frozen=True):
-    """The last line of an export that leaves out matches: they are older than this cursor."""
+    """The last line of an export that leaves out matches: they are older than this cursor, or newer."""
 
-    older: Cursor
+    place: Cursor
+    newer: bool = False
 
     @property
     def sentence(self) -> str:
-        return f"Incomplete: matches older than {self.older.ggrid} are not in this file. Narrow the search or the time."
+        side = "newer" if self.newer else "older"
+        return (
+            f"Incomplete: matches {side} than {self.place.ggrid} are not in this file. Narrow the search or the time."
+        )
 
 
 Blocks = AsyncIterator[Sequence[Row] | Stop]
@@ -48,15 +45,12 @@ async def as_ndjson(blocks: Blocks, tenant_name: TenantName) -> AsyncIterator[by
 
 
 async def as_csv(blocks: Blocks, tenant_name: TenantName) -> AsyncIterator[bytes]:
-    yield (",".join(COLUMNS) + "\r\n").encode()
+    yield csv_head(COLUMNS)
     async for block in blocks:
-        file = io.StringIO()
-        writer = csv.writer(file)
         if isinstance(block, Stop):
-            writer.writerow([block.sentence])
+            yield csv_block([[block.sentence]])
         else:
-            writer.writerows([_cell(value) for value in _cells(row, tenant_name)] for row in block)
-        yield file.getvalue().encode("utf-8", "replace")
+            yield csv_block(map(_text, _cells(row, tenant_name)) for row in block)
 
 
 def _cells(row: Row, tenant_name: TenantName) -> tuple[str | list[str], ...]:
@@ -66,7 +60,5 @@ def _cells(row: Row, tenant_name: TenantName) -> tuple[str | list[str], ...]:
     )  # fmt: skip
 
 
-def _cell(value: str | list[str]) -> str:
-    """Return a cell that a spreadsheet does not run as a formula; a line break stays inside its cell."""
-    text = " ".join(value) if isinstance(value, list) else value
-    return f"'{text}" if text.lstrip(" \n").startswith(_FORMULA) else text
+def _text(value: str | list[str]) -> str:
+    return " ".join(value) if isinstance(value, list) else value

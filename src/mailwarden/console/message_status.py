@@ -18,7 +18,13 @@ from mailwarden.quarantine.model import BY_RECIPIENT, HeldMessage, HeldRecipient
 MAX_NAMED = 3  # recipients named in one line
 DANGEROUS = frozenset({Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD})  # a release asks for confirmation
 _SMTP = "smtp"
-_PARTICIPLES = {
+# The reply to an undecided message, by scan source. SMTP clients try again; the caller of the API decides itself.
+_UNDECIDED_REPLIES = {
+    _SMTP: "The sender received: 451 4.7.1, try again later",
+    "stalwartHook": "The sender received: 451 4.7.1, try again later",
+    "rspamdApi": "The client received: soft reject, try again later",
+}
+PARTICIPLES = {
     Decision.DELIVER: "delivered",
     Decision.QUARANTINE: "quarantined",
     Decision.BOUNCE: "bounced",
@@ -76,13 +82,19 @@ def _decided_line(finished: FinishedRequest, policy: Policy, *, reads_quarantine
     moment = minute_text(finished.completed)
     if would is not None:
         return StatusLine(
-            would, f"{_PARTICIPLES[decision].capitalize()}; it would have been {_PARTICIPLES[would]}, {moment}."
+            would, f"{PARTICIPLES[decision].capitalize()}; it would have been {PARTICIPLES[would]}, {moment}."
         )
+    if decision is Decision.UNDECIDED:
+        return StatusLine(decision, f"{_undecided_reply(finished.source)}, {moment}. Nothing is held here.")
     if finished.source != _SMTP:
         return StatusLine(decision, f"The caller received: {decision}, {moment}. Nothing is held here.")
     if decision is Decision.QUARANTINE and reads_quarantine:
         return StatusLine(decision, f"Quarantined, {moment}. The quarantine has no record of it any more.")
-    return StatusLine(decision, f"{_PARTICIPLES[decision].capitalize()}, {moment}.")
+    return StatusLine(decision, f"{PARTICIPLES[decision].capitalize()}, {moment}.")
+
+
+def _undecided_reply(source: str) -> str:
+    return _UNDECIDED_REPLIES.get(source, "The caller received: undecided, to submit the message again or to hold it")
 
 
 def would_have_been(finished: FinishedRequest, policy: Policy) -> Decision | None:
@@ -104,11 +116,13 @@ def would_have_been(finished: FinishedRequest, policy: Policy) -> Decision | Non
 
 
 def needs_confirmation(held: HeldMessage, finished: FinishedRequest | None) -> bool:
-    """Return whether a release must be confirmed: phishing, fraud, malware, or any reason that argues for malware."""
-    if held.verdict in DANGEROUS:
+    """Return whether a release must be confirmed: phishing, fraud, malware, or any reason that argues for malware.
+
+    A message whose reasons are not in history any more must be confirmed, too.
+    """
+    if held.verdict in DANGEROUS or finished is None:
         return True
-    reasons = finished.judgement.reasons if finished else ()
-    return any(reason.verdict is Verdict.MALWARE and reason.weight > 0 for reason in reasons)
+    return any(reason.verdict is Verdict.MALWARE and reason.weight > 0 for reason in finished.judgement.reasons)
 
 
 def names_of(addresses: Sequence[str]) -> str:

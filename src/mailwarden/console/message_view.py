@@ -10,12 +10,14 @@ from msgspec import Struct
 
 from mailwarden.analysis.engines.table import ENGINES
 from mailwarden.analysis.links.hosts import misleading
+from mailwarden.console.message_status import PARTICIPLES, would_have_been
+from mailwarden.lists.kinds.domains import with_subdomains
 from mailwarden.model.evidence import Finding, Report
 from mailwarden.model.listing import ListHit
 from mailwarden.model.outcome import Decision, Judgement, Reason, Verdict
 from mailwarden.model.record import FinishedRequest, LinkSummary, PartSummary
+from mailwarden.policy.counterfactual import Counterfactual, what_would_change
 from mailwarden.policy.judge import THREATS
-from mailwarden.policy.rejudge import Counterfactual, what_would_change
 from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy
 from mailwarden.wire.explanation import explanation_of
 
@@ -100,6 +102,11 @@ class ListCandidate(Struct, frozen=True):
     block: str
     allow: str
 
+    @property
+    def key(self) -> str:
+        """The name of the value in a form: the list and the first entry."""
+        return f"{self.block}:{self.entry.splitlines()[0]}"
+
 
 class MessageView(Struct, frozen=True):
     request: FinishedRequest
@@ -124,10 +131,10 @@ class MessageView(Struct, frozen=True):
 def view_of(request: FinishedRequest, policy: Policy) -> MessageView:
     summary = request.summary
     links = tuple(map(_shown, summary.links))
-    attachments = tuple(part for part in summary.parts if part.name or part.media_type not in _BODIES)
+    attachments = attachments_of(request)
     return MessageView(
         request=request,
-        sentence=sentence_of(request),
+        sentence=sentence_of(request, would_have_been(request, policy)),
         strongest=strongest_of(request.judgement, policy),
         groups=groups_of(request.judgement, policy),
         points=tuple(_points_of(request.judgement.points)),
@@ -146,10 +153,15 @@ def view_of(request: FinishedRequest, policy: Policy) -> MessageView:
     )
 
 
-def sentence_of(request: FinishedRequest) -> str:
-    """Return the verdict, the decision and the deciding list entry as one text."""
+def sentence_of(request: FinishedRequest, would: Decision | None = None) -> str:
+    """Return the verdict, the decision and the deciding list entry as one text.
+
+    `would` is the decision of `balanced` for a tenant in `monitor`, if it differs.
+    """
     happens = _OUTCOMES[request.ruling.decision]
     entry = request.ruling.entry
+    if would is not None:
+        return f"{request.judgement.summary} {happens}; it would have been {PARTICIPLES[would]}."
     if entry is None:
         return f"{request.judgement.summary} {happens}."
     list_name = f"{entry.list_name} of the {'tenant' if entry.tenant else 'deployment'}"
@@ -207,6 +219,15 @@ def checks_of(request: FinishedRequest) -> Iterator[Check]:
             yield Check("From", result, str(finding.facts.get("domain", "")), summaries.get(finding.name, ""))
 
 
+def attachments_of(request: FinishedRequest) -> tuple[PartSummary, ...]:
+    return tuple(part for part in request.summary.parts if part.name or part.media_type not in _BODIES)
+
+
+def candidates_of_request(request: FinishedRequest) -> tuple[ListCandidate, ...]:
+    """Return the values of a message that lists can contain."""
+    return tuple(candidates_of(request, tuple(map(_shown, request.summary.links)), attachments_of(request)))
+
+
 def candidates_of(
     request: FinishedRequest, links: Sequence[ShownLink], attachments: Sequence[PartSummary]
 ) -> Iterator[ListCandidate]:
@@ -215,7 +236,9 @@ def candidates_of(
     if "@" in sender:
         yield ListCandidate("Sender", sender, "sender-block", "sender-allow")
         domain = sender.rpartition("@")[2]
-        yield ListCandidate("Domain and its subdomains", f"{domain}\n*.{domain}", "sender-block", "sender-allow")
+        yield ListCandidate(
+            "Domain and its subdomains", "\n".join(with_subdomains(domain)), "sender-block", "sender-allow"
+        )
     if request.envelope.remote_address:
         yield ListCandidate("Sending address", request.envelope.remote_address, "ip-block", "ip-allow")
     misleading_first = sorted(links, key=lambda shown: not shown.shown_host)

@@ -1,10 +1,12 @@
 """The services that only abby has: the state of the deployment, and scans of uploaded messages."""
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Protocol
 
 from msgspec import Struct
 
+from mailwarden.errors import InternalError
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.serving.spool import Spooled
@@ -20,6 +22,13 @@ class GuardView(Struct, frozen=True):
     status: GuardStatus | None
 
 
+class StatusView(Struct, frozen=True):
+    """The last known colour of the deployment, and a sentence for each of its causes; none for GREEN."""
+
+    colour: str
+    causes: tuple[str, ...] = ()
+
+
 class TokenView(Struct, frozen=True):
     """A static token of the Email Scanning API, without the token."""
 
@@ -30,6 +39,9 @@ class TokenView(Struct, frozen=True):
 class Deployment(Protocol):
     async def colour(self) -> str:
         """Return GREEN, YELLOW or RED, as the status endpoint does."""
+
+    def status(self) -> StatusView:
+        """Return the last known colour with its causes, without asking the guards."""
 
     def guards(self) -> Sequence[GuardView]: ...
 
@@ -54,3 +66,14 @@ class Analyses(Protocol):
         scan cannot start. A later step raises if the scan fails; then there is no result. Close the generator with
         `aclosing`.
         """
+
+
+async def scan_to_end(
+    analyses: Analyses, scope: Scope, message: Spooled, request: MessageAnalysisRequest, request_id: str
+) -> FinishedRequest:
+    """Scan a message, store the result in history and return it."""
+    async with aclosing(analyses.watch(scope, message, request, stored=True, request_id=request_id)) as steps:
+        async for step in steps:
+            if isinstance(step, FinishedRequest):
+                return step
+    raise InternalError("The analysis ended without a result.")

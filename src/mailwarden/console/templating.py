@@ -13,7 +13,7 @@ import asyncio
 import gzip
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote
@@ -23,6 +23,7 @@ from aiohttp import web
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgspec import Struct
 
+from mailwarden.console.services import StatusView
 from mailwarden.console.texts import NOTICES, WORDS, file_size, moment_text, moment_value, visible
 from mailwarden.errors import BadRequest, NotFound, PayloadTooLarge
 from mailwarden.message.urls import defang
@@ -171,7 +172,7 @@ class Assets:
 class Templates:
     """The templates, loaded once."""
 
-    def __init__(self, assets: Assets) -> None:
+    def __init__(self, assets: Assets, status: Callable[[], StatusView]) -> None:
         self._environment = Environment(
             loader=FileSystemLoader(TEMPLATE_FOLDER),
             autoescape=True,
@@ -180,7 +181,7 @@ class Templates:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        self._environment.globals.update(asset=assets.address, words=WORDS, notices=NOTICES, now=_now)
+        self._environment.globals.update(asset=assets.address, words=WORDS, notices=NOTICES, now=_now, status=status)
         self._environment.filters.update(
             moment=moment_text,
             moment_value=moment_value,

@@ -282,7 +282,7 @@ def _start_history(
         stack.push_async_callback(job.stop)
     senders = SenderHistory(store.senders)
     stack.push_async_callback(senders.stop)
-    history = HistoryWriter(store, config.history.buffer, metrics, senders.record)
+    history = HistoryWriter(store, config.history.buffer, metrics, senders.record, store.campaigns)
     history.start()
     stack.push_async_callback(history.stop, config.shutdown_grace_period / 1000)
     return senders, history

@@ -9,7 +9,7 @@ Security: works on account numbers that senders choose; the accounts of one mess
 import zlib
 from collections.abc import Iterator, Mapping
 
-from mailwarden.history.relations import FACT, KNOWN_AGE, Relation
+from mailwarden.history.relations import FACT, KNOWN_AGE, MAX_OWN, Relation
 from mailwarden.history.store import ContactStats
 from mailwarden.model.evidence import Finding
 from mailwarden.model.place import area
@@ -17,31 +17,27 @@ from mailwarden.model.place import area
 ACCOUNT = "fraud.bank-account"
 GROUPS = 8  # that distinguish the accounts of one correspondent
 MANY = 3  # groups with accounts: a service that sends the invoices of others
-MAX_OWN = 3  # domains of recipients
 _NOTHING = ContactStats()
 
 
 def relations_to_store(relation: Relation) -> Iterator[str]:
     """Yield what the accounts of a good message prove."""
-    for account in relation.accounts:
-        yield _anyones(account)
-        yield _account(_correspondent(relation), account)
-        yield _group(_correspondent(relation), _group_of(account))
+    yield from accounts_of(relation)
+    yield from (_group(_correspondent(relation), _group_of(account)) for account in relation.accounts)
 
 
 def accounts_of(relation: Relation) -> Iterator[str]:
-    """Yield the accounts of a message alone and with its sender, to be forgotten."""
+    """Yield the accounts of a message, alone and with its sender."""
     for account in relation.accounts:
         yield _anyones(account)
         yield _account(_correspondent(relation), account)
 
 
 def relations_to_look_up(relation: Relation) -> Iterator[str]:
+    yield from accounts_of(relation)
     if relation.accounts:
         yield from (_group(_correspondent(relation), number) for number in range(GROUPS))
     for account in relation.accounts:
-        yield _anyones(account)
-        yield _account(_correspondent(relation), account)
         yield from (_account(own, account) for own in relation.own[:MAX_OWN])
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from mailwarden.crypto.mac import keyed_digest
-from mailwarden.history.relations import FACT, Relation
+from mailwarden.history.relations import FACT, GOOD, Relation
 from mailwarden.history.store import DomainCount, DomainStats
 from mailwarden.model.evidence import Evidence, Finding
 from mailwarden.model.outcome import Judgement, Verdict
@@ -26,7 +26,6 @@ GROUPS = 63  # bits of a signed number
 AUTHENTICATED = "authentication.aligned"
 # Everyone can send from these domains.
 SHARED = ("sender.free-mail", "sender.hosted-domain", "sender.rented-domain", "domains.sender-disposable")
-GOOD = frozenset({Verdict.CLEAN, Verdict.BULK})
 # `blocked` and the allow lists say what a tenant wants, not what a message is.
 BAD = frozenset({Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF, Verdict.SPAM})
 

@@ -16,6 +16,7 @@ SENDER_DAYS = 400  # after which a sender that was not seen again is deleted
 DOMAIN_DAYS = 180  # after which the deployment forgets a domain that was not seen again
 ONE_TENANT_DAYS = 30  # the same, of a domain that wrote to one tenant only
 THREAD_DAYS = 90  # after which a message is no longer remembered as a part of a conversation
+CAMPAIGN_DAYS = 30  # after which a campaign without a new message is forgotten, or with the history
 
 _ALL = Scope.deployment()
 _log = get_logger("history.maintenance")
@@ -51,6 +52,15 @@ class Retention:
         """Delete the messages of conversations after THREAD_DAYS; return how many."""
         return await self._store.senders.delete_messages(_ALL, _days_ago(THREAD_DAYS))
 
+    async def delete_campaigns(self) -> int:
+        """Forget campaigns without a message for CAMPAIGN_DAYS, or for the shorter retention of a tenant."""
+        store = self._store.campaigns
+        deleted = await store.delete_unseen(_ALL, _days_ago(min(CAMPAIGN_DAYS, self._days)))
+        for tenant, days in (await self._store.tenant_retention(_ALL)).items():
+            if days < min(CAMPAIGN_DAYS, self._days):
+                deleted += await store.delete_unseen(Scope.of(tenant), _days_ago(days))
+        return deleted
+
     def start(self) -> None:
         self._periodic_task.start(at_once=True)
 
@@ -68,6 +78,8 @@ class Retention:
             _log.info("domain_memory_deleted", domains=domains)
         if messages := await self.delete_threads():
             _log.info("thread_messages_deleted", messages=messages)
+        if references := await self.delete_campaigns():
+            _log.info("campaigns_deleted", references=references)
 
 
 class Rollups:

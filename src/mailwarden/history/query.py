@@ -8,8 +8,9 @@ Security: parses text from a person or a link, and compares hostile texts; input
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
+from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from uuid import UUID
 
@@ -60,6 +61,25 @@ class Condition(Struct, frozen=True):
     negated: bool = False
 
 
+class RawTerm(Struct, frozen=True):
+    """A term of a search as it is written, before its operator is known to exist."""
+
+    start: int
+    end: int
+    operator: str
+    value: str
+    negated: bool = False
+    quoted: bool = False
+
+
+class Term(Struct, frozen=True):
+    """A condition, and where it stands in the text of the search."""
+
+    start: int
+    end: int
+    condition: Condition
+
+
 class Query(Struct, frozen=True):
     """Conditions that must all match, and the period in which the guard requests began."""
 
@@ -76,18 +96,19 @@ def parse_query(
     tenants: Mapping[str, UUID] | None = None,
 ) -> Query:
     """Return the query, or raise InvalidQuery with the reason; `tenants` are the names that `tenant:` accepts."""
-    if len(text) > MAX_CHARACTERS:
-        raise InvalidQuery(f"A search has at most {MAX_CHARACTERS} characters; this one has {len(text):,}.")
     if since and until and since >= until:
         raise InvalidQuery("The time range ends before it begins.")
-    conditions: dict[Condition, None] = {}
-    position = 0
-    while (position := _skip_spaces(text, position)) < len(text):
-        condition, position = _parse_condition(text, position, tenants)
-        conditions[condition] = None
+    conditions = tuple(dict.fromkeys(term.condition for term in parse_terms(text, tenants)))
     if len(conditions) > MAX_CONDITIONS:
         raise InvalidQuery(f"A search has at most {MAX_CONDITIONS} terms; this one has {len(conditions)}.")
-    return Query(tuple(conditions), since, until)
+    return Query(conditions, since, until)
+
+
+def parse_terms(text: str, tenants: Mapping[str, UUID] | None = None) -> list[Term]:
+    """Return the terms of a search in their order, or raise InvalidQuery."""
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidQuery(f"A search has at most {MAX_CHARACTERS} characters; this one has {len(text):,}.")
+    return [Term(raw.start, raw.end, _condition(raw, text, tenants)) for raw in split_terms(text)]
 
 
 def any_of(alternatives: Sequence[str], since: datetime) -> Query:
@@ -142,19 +163,54 @@ def _is_inside(address: str | None, network: str) -> bool:
         return False
 
 
-def _parse_condition(text: str, start: int, tenants: Mapping[str, UUID] | None) -> tuple[Condition, int]:
-    position = start
-    negated = text[position] == "-" and position + 1 < len(text) and not text[position + 1].isspace()
-    position += negated
-    operator = ""
-    if (found := _OPERATOR.match(text, position)) and not text.startswith("//", found.end()):
-        operator, position = found[1].lower(), found.end()
-    value, quoted, end = _parse_text(text, position)
+def split_terms(text: str) -> Iterator[RawTerm]:
+    """Yield the terms of a text, or raise InvalidQuery if a quotation mark is not closed."""
+    position = 0
+    while (start := _skip_spaces(text, position)) < len(text):
+        negated, operator, position = _parse_operator_name(text, start)
+        value, quoted, position = _parse_text(text, position)
+        yield RawTerm(start, position, operator, value, negated=negated, quoted=quoted)
+
+
+def _condition(raw: RawTerm, text: str, tenants: Tenants) -> Condition:
     try:
-        condition = parse_operator(operator, value, tenants) if operator else parse_bare(value, quoted=quoted)
+        if raw.operator:
+            condition = parse_operator(raw.operator, raw.value, tenants)
+        else:
+            condition = parse_bare(raw.value, quoted=raw.quoted)
     except InvalidQuery as error:
-        raise InvalidQuery(f"{error.message} (at character {start + 1}: `{text[start:end]}`)") from None
-    return (replace(condition, negated=True) if negated else condition), end
+        raise misplaced(error, raw, text) from None
+    return replace(condition, negated=True) if raw.negated else condition
+
+
+def misplaced(error: InvalidQuery, raw: RawTerm, text: str) -> InvalidQuery:
+    """Return the error of a term with its place in the text."""
+    return InvalidQuery(f"{error.message} (at character {raw.start + 1}: `{text[raw.start : raw.end]}`)")
+
+
+def _parse_operator_name(text: str, start: int) -> tuple[bool, str, int]:
+    """Return whether the term that starts here is negated, its operator, and where its value starts."""
+    negated = text[start] == "-" and start + 1 < len(text) and not text[start + 1].isspace()
+    position = start + negated
+    if (found := _OPERATOR.match(text, position)) and not text.startswith("//", found.end()):
+        return negated, found[1].lower(), found.end()
+    return negated, "", position
+
+
+def unfinished_term(text: str) -> tuple[int, bool, str, str]:
+    """Return the last term of a text that a user is typing: its start, whether it is negated, operator and value."""
+    position = 0
+    while True:
+        start = _skip_spaces(text, position)
+        if start == len(text):
+            return start, False, "", ""
+        negated, operator, position = _parse_operator_name(text, start)
+        try:
+            value, _, position = _parse_text(text, position)
+        except InvalidQuery:  # a quotation mark that is not closed yet
+            return start, negated, operator, text[position + 1 :]
+        if position >= len(text):
+            return start, negated, operator, value
 
 
 def _parse_text(text: str, start: int) -> tuple[str, bool, int]:
@@ -181,7 +237,8 @@ def parse_operator(operator: str, value: str, tenants: Tenants = None) -> Condit
     parse = OPERATORS.get(operator)
     if parse is None:
         known = " ".join(f"{name}:" for name in OPERATORS)
-        raise InvalidQuery(f"Unknown operator `{operator}:`. Use {known} or words without an operator.")
+        near = "".join(f" Did you mean `{name}:`?" for name in get_close_matches(operator, OPERATORS, 1))
+        raise InvalidQuery(f"Unknown operator `{operator}:`.{near} Use {known} or words without an operator.")
     value = refang(value.strip())
     if not value:
         raise InvalidQuery(f"`{operator}:` needs a value after the colon, without a space.")
@@ -345,6 +402,13 @@ def _ggrid(value: str, _: Tenants) -> Condition:
     return Condition("ggrid", str(ggrid), ggrid=ggrid)
 
 
+def _campaign(value: str, _: Tenants) -> Condition:
+    campaign = _uuid(value)
+    if campaign is None:
+        raise InvalidQuery("`campaign:` needs the id of a campaign, a UUID. A message page links to it.")
+    return _of_term("campaign", terms.campaign_term(campaign))
+
+
 def _url(value: str, _: Tenants) -> Condition:
     host, path = terms.link_of(value)
     if not _is_domain(host) and not host.startswith("[") and _network(host) is None:
@@ -403,4 +467,5 @@ OPERATORS: Mapping[str, Callable[[str, Tenants], Condition]] = {
     "ggrid": _ggrid,
     "url": _url,
     "hash": _hash,
+    "campaign": _campaign,
 }

@@ -22,6 +22,7 @@ from mailwarden.message.addresses import organisation_of
 from mailwarden.message.lookalikes import label_of, one_edit, skeleton
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import Fact, Finding
+from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import area
 from mailwarden.model.record import MessageSummary
 
@@ -34,6 +35,8 @@ MAX_EDITED = 24  # letters; more are compared by their skeleton only
 MAX_NAME = 100
 BUCKETS = 8  # groups that distinguish the domains of one name
 FACT = 200  # characters
+MAX_OWN = 3  # domains of recipients that are looked up
+GOOD = frozenset({Verdict.CLEAN, Verdict.BULK})  # mail that proves a relation
 
 MEMORY = "memory"  # any message of the tenant
 IMITATION = "relationship.imitation"

@@ -18,11 +18,10 @@ from msgspec import Struct
 from mailwarden.crypto.mac import keyed_digest
 from mailwarden.errors import MailwardenError
 from mailwarden.history import bank_details, domain_memory, relations, threads
-from mailwarden.history.relations import Relation, relation_of
+from mailwarden.history.relations import GOOD, Relation, relation_of
 from mailwarden.history.store import ContactCount, ContactStats, DomainCount, DomainStats, SenderStore
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Fact, Finding, Report, Status
-from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import area
 from mailwarden.model.record import FinishedRequest, MessageSummary
 from mailwarden.model.scope import Scope
@@ -40,7 +39,6 @@ MAX_STORED_TODAY = 200_000  # relations that a guard remembers to have stored; m
 MAX_MESSAGES_TODAY = 500_000  # Message-IDs that a guard stores in a day; later ones are not remembered
 MAX_DOMAINS_TODAY = 200_000  # sightings of domains that a guard stores in a day; later ones are not remembered
 FREE_MAILBOX = "sender.free-mail"
-GOOD = frozenset({Verdict.CLEAN, Verdict.BULK})
 ANALYZER = "relationship"
 # A younger or smaller history proves nothing about a sender.
 RIPE_DAYS, RIPE_MESSAGES = 7, 200
@@ -69,6 +67,9 @@ class _Lookup(Struct, frozen=True):
     recipients: tuple[str, ...]
     relation: Relation
     domain: str = ""  # for the memory of the deployment
+
+
+_Related = tuple[FinishedRequest, Relation]
 
 
 class SenderHistory:
@@ -113,12 +114,14 @@ class SenderHistory:
         """Count the good messages among finished requests; they are not counted while the store is down."""
         try:
             salt, day = await self._read_salt(), datetime.now(UTC).date()
-            good = [each for each in requests if each.judgement.verdict in GOOD and not each.judgement.incomplete]
-            seen = self._relations_not_stored(good, salt, day)
+            related = [(each, _relation_of(each.envelope, each.summary, each.evidence)) for each in requests]
+            proving = [(each, relation) for each, relation in related if _is_good(each)]
+            good = [each for each, _ in proving]
+            seen = self._relations_not_stored(proving, salt, day)
             await self._store.add(_ALL, [*_counts_of(good, salt, day), *seen])
             self._stored_today[1].update(each.contact for each in seen)
             await self._store.add_messages(_ALL, self._messages_of(good, salt, day), day)
-            await self._record_domains(requests, salt, day)
+            await self._record_domains(related, salt, day)
         except MailwardenError as error:
             _log.warning("sender_history_not_updated", reason=error.message, messages=len(requests))
 
@@ -174,25 +177,20 @@ class SenderHistory:
             )
         return found
 
-    def _relations_not_stored(self, good: Sequence[FinishedRequest], salt: bytes, day: date) -> list[ContactCount]:
+    def _relations_not_stored(self, good: Sequence[_Related], salt: bytes, day: date) -> list[ContactCount]:
         """Return the relations that this guard has not stored today: they count days, not messages."""
         if self._stored_today[0] != day or len(self._stored_today[1]) > MAX_STORED_TODAY:
             self._stored_today = day, set()
-        seen = {
-            (request.tenant, relation)
-            for request in good
-            for relation in relations_to_store(_relation_of(request.envelope, request.summary, request.evidence))
-        }
+        seen = {(request.tenant, text) for request, relation in good for text in relations_to_store(relation)}
         rows = (ContactCount(tenant, contact_digest(salt, tenant, "", text), day, 1) for tenant, text in seen)
         return [row for row in rows if row.contact not in self._stored_today[1]]
 
-    async def _record_domains(self, requests: Sequence[FinishedRequest], salt: bytes, day: date) -> None:
+    async def _record_domains(self, related: Sequence[_Related], salt: bytes, day: date) -> None:
         """Store each domain of each tenant once a day, good and bad apart, as many as a day may have."""
         if self._domains_today[0] != day:
             self._domains_today = day, set()
         stored, counts = self._domains_today[1], dict[bytes, DomainCount]()
-        for request in requests:
-            relation = _relation_of(request.envelope, request.summary, request.evidence)
+        for request, relation in related:
             seen = domain_memory.sighting_of(request.tenant, relation, request.evidence, request.judgement)
             if seen and len(stored) + len(counts) < MAX_DOMAINS_TODAY:
                 key = contact_digest(salt, seen.tenant, "", f"here\0{seen.domain}\0{seen.good}")
@@ -294,6 +292,10 @@ def _digests_of(lookup: _Lookup, salt: bytes, texts_of: Callable[[Relation], Ite
 
 def _relation_of(envelope: Envelope, summary: MessageSummary, evidence: Evidence) -> Relation:
     return relation_in(summary, _normalized(envelope.recipients), evidence)
+
+
+def _is_good(request: FinishedRequest) -> bool:
+    return request.judgement.verdict in GOOD and not request.judgement.incomplete
 
 
 def _counts_of(good: Sequence[FinishedRequest], salt: bytes, day: date) -> list[ContactCount]:

@@ -14,13 +14,16 @@ from msgspec import Struct
 
 from mailwarden.errors import MessageNotFound
 from mailwarden.history.query import Query
+from mailwarden.history.suggestions import Vocabulary
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.outcome import Decision, Verdict
-from mailwarden.model.record import FinishedRequest
+from mailwarden.model.record import CampaignIds, FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.model.similarity import Similarity
 
 MAX_ROWS = 200
 MAX_COUNTED = 1_000
+MAX_COMPARED = 500  # matches of which the points are compared
 RECENT = timedelta(minutes=2)  # longer than an analysis takes, so the row may still be in a guard's queue
 WAIT_SECONDS = 1.0
 RETRY_SECONDS = 0.1
@@ -40,9 +43,11 @@ class Row(Struct, frozen=True):
     decision: Decision
     tags: tuple[str, ...]
     summary: str
+    points: int = 0  # of the verdict with the most
+    campaign: UUID | None = None
 
     @classmethod
-    def of(cls, request: FinishedRequest) -> "Row":
+    def of(cls, request: FinishedRequest, scope: Scope) -> "Row":
         return cls(
             ggrid=request.ggrid,
             tenant=request.tenant,
@@ -55,7 +60,16 @@ class Row(Struct, frozen=True):
             decision=request.ruling.decision,
             tags=request.tags,
             summary=request.judgement.summary,
+            points=max(request.judgement.points.values(), default=0),
+            campaign=campaign_for(scope, request),
         )
+
+
+def campaign_for(scope: Scope, request: FinishedRequest) -> UUID | None:
+    """Return the campaign that the scope may see: over all tenants only if the scope has all tenants."""
+    if request.campaign is None:
+        return None
+    return request.campaign.shared if scope.tenants is None else request.campaign.own
 
 
 class Cursor(Struct, frozen=True, order=True):
@@ -81,29 +95,40 @@ class Cursor(Struct, frozen=True, order=True):
         return cls(row.ggrid, row.tenant)
 
 
-class Page(Struct, frozen=True):
-    """Rows, newest first. `older` is the cursor of the next page; None means that there are no older rows.
+class Order(StrEnum):
+    """The order of matches: by time, or by points, which are compared among the newest MAX_COMPARED matches only."""
 
-    A search that finds few rows may stop before the start of its time range. Then `complete` is False, `searched_to`
-    is the oldest time it read, and `older` continues from there. Words do not find messages of the day `unindexed` and
-    of earlier days yet: a guard is adding their words.
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    POINTS = "points"
+
+
+class Page(Struct, frozen=True):
+    """Rows in the order of the search. `next` is the cursor of the next page; None means that there are no more rows.
+
+    A search that finds few rows may stop before the end of its time range. Then `complete` is False, `searched_to`
+    is the last time it read, and `next` continues from there. By points, `complete` is False if there are matches
+    that were not compared: those before `searched_to`. Words do not find messages of the day `unindexed` and of
+    earlier days yet: a guard is adding their words.
     """
 
     rows: tuple[Row, ...]
-    older: Cursor | None = None
+    next: Cursor | None = None
     complete: bool = True
     searched_to: datetime | None = None
     unindexed: date | None = None
 
 
 class Facets(Struct, frozen=True):
-    """The newest matches of a search, counted by tenant, verdict, decision and state.
+    """The number of matches of a search, and the newest of them by tenant, verdict, decision and state.
 
-    `total` is at most MAX_COUNTED. If not `exact`, there are more matches, or the time was up.
+    If not `exact`, there may be more than `total`: the time was up. `counted` matches are in the other figures, at
+    most MAX_COUNTED.
     """
 
     total: int
     exact: bool
+    counted: int = 0
     tenants: Mapping[UUID, int] = {}
     verdicts: Mapping[Verdict, int] = {}
     decisions: Mapping[Decision, int] = {}
@@ -155,6 +180,20 @@ class Statistics(Struct, frozen=True):
     @property
     def messages(self) -> int:
         return sum(self.decisions.values())
+
+
+ATTACKS = (Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF)
+
+
+class Attacked(Struct, frozen=True):
+    """The recipients with most attacks and the domains that sent most of them, each with a number of messages.
+
+    If not `complete`, only the newest attacks are counted, or none because the time was up.
+    """
+
+    recipients: tuple[tuple[str, int], ...] = ()
+    senders: tuple[tuple[str, int], ...] = ()
+    complete: bool = True
 
 
 class ContactStats(Struct, frozen=True, order=True):
@@ -263,10 +302,23 @@ class SenderStore(Protocol):
         """Delete messages remembered before that day, in small transactions; return their number."""
 
 
+class CampaignStore(Protocol):
+    """Groups similar messages; see history/campaigns.py."""
+
+    async def assign(
+        self, scope: Scope, messages: Sequence[tuple[UUID, Similarity]], day: date
+    ) -> Sequence[CampaignIds | None]:
+        """Return the campaign of each message of a tenant; None if it has no keys or is outside the scope."""
+
+    async def delete_unseen(self, scope: Scope, before: date) -> int:
+        """Forget the references of campaigns without a message since that day; return their number."""
+
+
 class HistoryStore(Protocol):
     """Stores finished guard requests by ggrid and tenant; a scope sees only its own tenants' rows."""
 
     senders: SenderStore
+    campaigns: CampaignStore
 
     async def save(self, scope: Scope, requests: Sequence[FinishedRequest]) -> int:
         """Store the requests and return how many are stored now; a request stored before counts and stays unchanged.
@@ -283,15 +335,25 @@ class HistoryStore(Protocol):
     async def tenants_of(self, scope: Scope, ggrid: UUID) -> Sequence[UUID]:
         """Return the tenants of the scope that have a row of that ggrid, the tenant of `find` first."""
 
-    async def search(self, scope: Scope, query: Query, before: Cursor | None = None, limit: int = 50) -> Page:
-        """Return the newest rows that match the query, older than `before`; at most MAX_ROWS.
+    async def search(
+        self,
+        scope: Scope,
+        query: Query,
+        place: Cursor | None = None,
+        limit: int = 50,
+        order: Order = Order.NEWEST,
+    ) -> Page:
+        """Return the first rows in this order that match the query, from the cursor `place` on; at most MAX_ROWS.
 
         The search is limited in time: an incomplete page says how far it read. Raise SearchTooBroad if no part of
         the time range could be read in time.
         """
 
     async def facets(self, scope: Scope, query: Query) -> Facets:
-        """Count the newest matches, at most MAX_COUNTED; limited in time, and raises, as `search`."""
+        """Count the matches; limited in time, and raises, as `search`."""
+
+    async def vocabulary(self, scope: Scope) -> Vocabulary:
+        """Return the values that occur in the newest messages of the scope, at most a minute old."""
 
     async def candidates(
         self, scope: Scope, terms: Sequence[str], since: datetime, limit: int
@@ -306,6 +368,9 @@ class HistoryStore(Protocol):
 
     async def statistics(self, scope: Scope, range_: Range) -> Statistics:
         """Return the figures of the range up to now, at most a few seconds old."""
+
+    async def attacked(self, scope: Scope, range_: Range) -> Attacked:
+        """Return who was attacked most in the range up to now and by whom, at most a minute old."""
 
     async def update_rollups(self, scope: Scope) -> datetime | None:
         """Count new rows for `statistics` and return the time counted up to; None if another process is counting."""

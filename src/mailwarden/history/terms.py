@@ -14,6 +14,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from itertools import islice
 from unicodedata import normalize
 from urllib.parse import unquote
+from uuid import UUID
 
 from mailwarden.message.urls import host_of, normalize_host
 from mailwarden.model.record import FinishedRequest
@@ -63,6 +64,10 @@ def word_terms(operator: str, text: str) -> list[str]:
 
 def hash_term(digest: str) -> str:
     return f"hash:{digest.lower()}"
+
+
+def campaign_term(campaign: UUID) -> str:
+    return f"campaign:{campaign}"
 
 
 def link_term(url: str) -> str:
@@ -122,6 +127,8 @@ def _all_terms(request: FinishedRequest) -> Iterator[str]:
     yield f"verdict:{request.judgement.verdict}"
     yield f"decision:{request.ruling.decision}"
     yield f"tenant:{request.tenant}"
+    if request.campaign:
+        yield from map(campaign_term, (request.campaign.own, request.campaign.shared))
     yield from _addresses("from", summary.from_address)
     yield from _addresses("from", envelope.sender or NULL_SENDER)
     yield from _networks(envelope.remote_address or "")

@@ -9,7 +9,7 @@ Security: works on references that senders choose; the references of one message
 
 from collections.abc import Iterator, Mapping
 
-from mailwarden.history.relations import FACT, KNOWN_AGE, RIPE_DAYS, Relation
+from mailwarden.history.relations import FACT, KNOWN_AGE, MAX_OWN, RIPE_DAYS, Relation
 from mailwarden.history.store import ContactStats
 from mailwarden.message.addresses import organisation_of
 from mailwarden.model.evidence import Finding
@@ -18,7 +18,6 @@ from mailwarden.model.record import MessageSummary
 
 REPLY = "thread.reply"
 MEMORY = "threads"  # any message since Message-IDs are remembered
-MAX_OWN = 3  # domains of recipients
 _NOTHING = ContactStats()
 
 

@@ -23,6 +23,7 @@ WORD_LENGTH = 40
 SUBJECT, SENDER, RECIPIENT, LINK = "s", "f", "t", "u"
 FIELDS: Mapping[str, str] = {"subject": SUBJECT, "from": SENDER, "to": RECIPIENT, "link": LINK}
 EVERYWHERE = tuple(FIELDS.values())
+SEPARATOR = "\x1f"
 PREFIX = "*"  # at the end of a pattern: the beginning of a lexeme is sufficient
 
 _WORD = re.compile(r"[^\W_]+")
@@ -71,6 +72,11 @@ def tenant_lexeme(tenant: UUID) -> str:
 def lexemes_of(request: FinishedRequest) -> tuple[str, ...]:
     """Return every lexeme of a request once, its tenant's first."""
     return tuple(islice(dict.fromkeys(_all_lexemes(request)), MAX_LEXEMES))
+
+
+def stored_words(request: FinishedRequest) -> str:
+    """Return the lexemes as one text, which statements split at SEPARATOR."""
+    return SEPARATOR.join(lexemes_of(request))
 
 
 def lexemes_match(groups: Iterable[tuple[str, ...]], lexemes: Iterable[str]) -> bool:

@@ -9,9 +9,13 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from mailwarden.errors import StorageUnavailable
+from mailwarden.history.store import CampaignStore
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.logs import get_logger
@@ -20,6 +24,7 @@ from mailwarden.telemetry.periodic_task import end_tasks
 
 BATCH = 200
 PAUSE = 0.05  # between two batches, so that a busy guard writes dozens of rows in a statement instead of two
+GROUPING_TIMEOUT = 5.0
 FIRST_RETRY, LAST_RETRY = 0.2, 2.0
 
 Listener = Callable[[Sequence[FinishedRequest]], Awaitable[None]]
@@ -36,8 +41,16 @@ class Target(Protocol):
 class HistoryWriter:
     """Queues finished guard requests and writes them to the store in batches."""
 
-    def __init__(self, store: Target, buffer: int, metrics: Metrics, on_written: Listener | None = None) -> None:
+    def __init__(
+        self,
+        store: Target,
+        buffer: int,
+        metrics: Metrics,
+        on_written: Listener | None = None,
+        campaigns: CampaignStore | None = None,
+    ) -> None:
         self._store = store
+        self._campaigns = campaigns
         self._on_written = on_written  # called with each batch that was stored
         self._buffer = buffer
         self._queue: deque[FinishedRequest] = deque()
@@ -50,6 +63,9 @@ class HistoryWriter:
         self.dropped = 0
         self._written = metrics.counter("history_written", "Finished guard requests written to history.")
         self._dropped = metrics.counter("history_dropped", "Finished guard requests that history could not store.")
+        self._ungrouped = metrics.counter(
+            "history_ungrouped", "Messages stored without a campaign because grouping failed."
+        )
         waiting = metrics.gauge("history_waiting", "Finished guard requests waiting to be written to history.")
         waiting.set_function(lambda: self.waiting)
         metrics.gauge("history_waiting_limit", "Requests that may wait; then the oldest are dropped.").set(buffer)
@@ -124,9 +140,26 @@ class HistoryWriter:
     async def _send(self, batch: list[FinishedRequest]) -> int:
         self._sending = True
         try:
-            return await self._store.save(Scope.deployment(), batch)
+            grouped = await self._group(batch)
+            stored = await self._store.save(Scope.deployment(), grouped)
         finally:
             self._sending = False
+        if self._campaigns:
+            self._ungrouped.inc(sum(bool(each.summary.similarity.keys) and not each.campaign for each in grouped))
+        return stored
+
+    async def _group(self, batch: list[FinishedRequest]) -> list[FinishedRequest]:
+        """Return the requests with their campaigns; if grouping fails they are stored without."""
+        if self._campaigns is None:
+            return batch
+        messages = [(each.tenant, each.summary.similarity) for each in batch]
+        try:
+            async with asyncio.timeout(GROUPING_TIMEOUT):
+                found = await self._campaigns.assign(Scope.deployment(), messages, datetime.now(UTC).date())
+        except Exception as error:  # history matters more than its groups
+            _log.warning("campaigns_not_assigned", reason=str(error)[:200], rows=len(batch))
+            return batch
+        return [replace(each, campaign=ids) if ids else each for each, ids in zip(batch, found, strict=True)]
 
     def _finish(self, stored: int) -> None:
         """Remove the batch from the queue and count it."""

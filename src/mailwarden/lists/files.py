@@ -24,7 +24,7 @@ _BY_SUFFIX = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".txt": "t
 COLUMNS = ("entry", "comment", "expires")
 ALL_COLUMNS = ("entry", "comment", "created", "createdBy", "updated", "updatedBy", "expires", "hits", "lastHit")
 _DELIMITERS = ",;\t"  # between the names of a head; spreadsheets of many countries write semicolons
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet reads cells with these first characters as formulas
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet reads cells with these first characters as formulas
 _TEXT = "'"  # marks a cell as text
 MAX_LINE = 131_072
 MAX_SHOWN = 120
@@ -91,11 +91,11 @@ def cells_of(entry: PublicListsEntry) -> list[object]:
 
 
 def _marked(cell: str) -> str:
-    return _TEXT + cell if cell.lstrip(_TEXT).startswith(_FORMULA) else cell
+    return _TEXT + cell if cell.lstrip(_TEXT).startswith(FORMULA) else cell
 
 
 def _unmarked(cell: str) -> str:
-    return cell[1:] if cell.startswith(_TEXT) and cell.lstrip(_TEXT).startswith(_FORMULA) else cell
+    return cell[1:] if cell.startswith(_TEXT) and cell.lstrip(_TEXT).startswith(FORMULA) else cell
 
 
 def _read_text(file: TextIO) -> Iterator[Row | BadRow]:

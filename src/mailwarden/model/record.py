@@ -9,6 +9,7 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.listing import Listing
 from mailwarden.model.outcome import Decision, Judgement, Ruling
+from mailwarden.model.similarity import Similarity
 from mailwarden.model.tenant import AssignedBy, Profile
 
 
@@ -55,6 +56,17 @@ class MessageSummary(Struct, frozen=True):
     links: tuple[LinkSummary, ...] = ()  # the first link to each host, then the others, up to a limit
     hops: tuple[HopSummary, ...] = ()  # the latest first, as in the message
     references: tuple[str, ...] = ()  # the messages of the conversation that it answers: the first and the latest ones
+    similarity: Similarity = Similarity()  # by which messages are grouped into campaigns
+
+
+class CampaignIds(Struct, frozen=True):
+    """The group of similar messages of a message: within its tenant, and over all tenants.
+
+    Only users who see all tenants may learn `shared`: it depends on the mail of other tenants.
+    """
+
+    own: UUID
+    shared: UUID
 
 
 class FinishedRequest(Struct, frozen=True):
@@ -78,6 +90,7 @@ class FinishedRequest(Struct, frozen=True):
     listing: Listing = Listing()  # the list entries that acted, as `Listing.recorded` bounds them
     # SHA-256 of allowed files; the engines convict the message only because of them
     cleared_files: frozenset[str] = frozenset()
+    campaign: CampaignIds | None = None  # assigned when history stores the message; None: too little to compare
     unshared: tuple[Decision, ...] = ()  # decisions that became `quarantine` because other recipients do not share them
 
     @property

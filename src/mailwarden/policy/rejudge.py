@@ -1,7 +1,7 @@
-"""Judges stored messages again: with other list entries, with another policy, or without some reasons. Pure."""
+"""Judges stored messages again: with other list entries, or with another policy. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from msgspec import Struct
@@ -16,21 +16,19 @@ from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.evidence import Evidence, Report, Status
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.observables import Observables, ObservedFile
-from mailwarden.model.outcome import Decision, Judgement, Reason, Verdict
+from mailwarden.model.outcome import Decision, Judgement, Verdict
 from mailwarden.model.place import Place
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import Assignment, Profile
 from mailwarden.policy.decide import decide
-from mailwarden.policy.judge import CONVICTIONS, THREATS, judge
+from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import (
     ANALYZER,
-    PROTECTED_SENDER,
-    finding_name,
     report_of,
     without_allowed_files,
     without_allowed_links,
 )
-from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy, for_tenant
+from mailwarden.policy.rules import Policy, for_tenant
 
 _BODIES = frozenset({"text/plain", "text/html"})
 _BY_ADDRESS = frozenset({"ip-block", "ip-allow", "simulation-senders"})
@@ -315,143 +313,6 @@ def observables_of(request: FinishedRequest, urls: tuple[str, ...] = ()) -> Obse
 def _relays_of(request: FinishedRequest) -> tuple[str, ...]:
     addresses = [hop.address for hop in request.summary.hops]
     return tuple(addresses[: addresses.index("")] if "" in addresses else addresses)
-
-
-MAX_TRIED = 20  # rules that are removed one at a time, highest weight first
-
-
-class Without(Struct, frozen=True):
-    """The result without some of the reasons; the decision is None if only an engine knows it."""
-
-    reasons: tuple[Reason, ...]
-    verdict: Verdict
-    decision: Decision | None
-
-
-class Distance(Struct, frozen=True):
-    """The points of a verdict, and the points that it needs."""
-
-    verdict: Verdict
-    points: int
-    line: int
-
-    @property
-    def missing(self) -> int:
-        return self.line - self.points
-
-
-class Counterfactual(Struct, frozen=True):
-    """`alone` has the rules that each change the result; if there are none, `together` has the fewest that do."""
-
-    verdict: Verdict  # by the current policy
-    decision: Decision | None
-    rules_changed: bool = False  # since the message was judged
-    alone: tuple[Without, ...] = ()
-    together: Without | None = None
-    nearest: Distance | None = None  # the more severe verdict that lacks the fewest points
-    entry: ListHit | None = None
-    without_entry: Decision | None = None
-
-
-class _Trial:
-    """One message that is judged again without some of its findings."""
-
-    def __init__(self, request: FinishedRequest, policy: Policy) -> None:
-        self._request = request
-        self._policy = policy
-        self._needs = {rule.id: rule.needs[0] for rule in policy.rules}
-        self._rest = without_lists(request.evidence)
-
-    def judge(self, without: Iterable[str] = (), entry: ListHit | None = None) -> tuple[Judgement, Decision | None]:
-        """Judge without the findings of these rules and without an entry; the decision may be unknown."""
-        names = {self._needs[rule] for rule in without if rule in self._needs}
-        listing = self._request.listing
-        acting = tuple(hit for hit in listing.acting if finding_name(hit) not in names and not _is_same(hit, entry))
-        allowed = {hit.value for hit in acting if hit.list_name == "file-hash-allow"}
-        left = replace(listing, acting=acting, allowed_files=listing.allowed_files & allowed)
-        if PROTECTED_SENDER in names:
-            left = replace(left, protected_sender="")
-        rest = without_findings(self._rest, names)
-        return judge_again(self._request, self._policy, rest, left)
-
-
-def what_would_change(request: FinishedRequest, policy: Policy) -> Counterfactual:
-    policy = for_tenant(policy, request.weights)
-    trial = _Trial(request, policy)
-    judgement, decision = trial.judge()
-    if (judgement.verdict, judgement.points) != (request.judgement.verdict, request.judgement.points):
-        return Counterfactual(judgement.verdict, None, rules_changed=True)
-    # If the decision differs, the policy changed since, or only an engine knows the result.
-    known = decision is not None and decision is request.ruling.decision
-    alone = tuple(_alone(trial, judgement, decision, known=known))
-    entry = request.ruling.entry
-    return Counterfactual(
-        verdict=judgement.verdict,
-        decision=decision if known else None,
-        alone=alone,
-        together=None if alone else _together(trial, judgement, known=known),
-        nearest=nearest_verdict(judgement),
-        entry=entry,
-        without_entry=trial.judge(entry=entry)[1] if entry and known else None,
-    )
-
-
-def _alone(trial: _Trial, judgement: Judgement, decision: Decision | None, *, known: bool) -> Iterator[Without]:
-    for rule, reasons in list(by_rule(judgement).items())[:MAX_TRIED]:
-        left, then = trial.judge((rule,))
-        if left.verdict is not judgement.verdict or (known and then not in (None, decision)):
-            yield Without(reasons, left.verdict, then if known else None)
-
-
-def _together(trial: _Trial, judgement: Judgement, *, known: bool) -> Without | None:
-    """Remove the reasons one after the other, highest weight first, until the verdict changes."""
-    taken: list[str] = []
-    reasons: list[Reason] = []
-    for rule, found in list(by_rule(judgement).items())[:MAX_TRIED]:
-        taken.append(rule)
-        reasons += found
-        left, then = trial.judge(taken)
-        if left.verdict is not judgement.verdict:
-            return Without(tuple(reasons), left.verdict, then if known else None)
-    return None
-
-
-def _is_same(hit: ListHit, entry: ListHit | None) -> bool:
-    """Return whether two hits are of the same entry."""
-    return entry is not None and (hit.list_name, hit.entry, hit.tenant) == (entry.list_name, entry.entry, entry.tenant)
-
-
-def by_rule(judgement: Judgement) -> dict[str, tuple[Reason, ...]]:
-    """Return the reasons against the message by rule, the highest weight first."""
-    found: dict[str, tuple[Reason, ...]] = {}
-    for reason in judgement.reasons:
-        found[reason.rule] = (*found.get(reason.rule, ()), reason)
-    weights = {rule: sum(reason.weight for reason in reasons) for rule, reasons in found.items()}
-    order = sorted((rule for rule in found if weights[rule] > 0), key=lambda rule: -weights[rule])
-    return {rule: found[rule] for rule in order}
-
-
-def nearest_verdict(judgement: Judgement) -> Distance | None:
-    """Return the more severe verdict that lacks the fewest points."""
-    points = judgement.points
-    above = CONVICTIONS if judgement.verdict not in CONVICTIONS else CONVICTIONS[: CONVICTIONS.index(judgement.verdict)]
-    found = [Distance(verdict, points.get(verdict, 0), CONVICTION) for verdict in above if points.get(verdict, 0) > 0]
-    if judgement.verdict in (Verdict.CLEAN, Verdict.BULK):
-        threat = sum(max(0, points.get(verdict, 0)) for verdict in THREATS)
-        if threat:
-            found.append(Distance(Verdict.SUSPICIOUS, threat, SUSPICION))
-    return min(found, key=lambda distance: distance.missing, default=None)
-
-
-def without_findings(evidence: Evidence, names: set[str]) -> Evidence:
-    return Evidence(
-        tuple(
-            replace(report, findings=tuple(finding for finding in report.findings if finding.name not in names))
-            if report.findings
-            else report
-            for report in evidence.reports
-        )
-    )
 
 
 MAX_RULES = 5  # per message, those that differ most

@@ -97,8 +97,9 @@ class RetentionDays(Struct, frozen=True):
 
 
 class Release(Struct, frozen=True):
-    """A release that a guard has claimed: the recipients, and the actor who requested it."""
+    """A release that a guard has claimed: the recipients, the actor who requested it, and whether to train with it."""
 
     message: HeldMessage
     recipients: Sequence[str]
     requested_by: str
+    learn: bool = False

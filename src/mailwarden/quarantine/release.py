@@ -45,7 +45,7 @@ WITH next AS (
 UPDATE quarantine_recipients AS those SET claimed_until = now() + make_interval(secs => $3)
 FROM next WHERE those.message = next.message AND those.changed_by = next.changed_by AND state = 'releasing'
   AND (claimed_until IS NULL OR claimed_until < now())
-RETURNING those.message, those.recipient, those.changed_by
+RETURNING those.message, those.recipient, those.changed_by, those.learn
 """  # noqa: S608 -- built from constants
 _ONE = f"{SELECT_MESSAGE} AND uid = $2"
 _RELEASED = """
@@ -76,7 +76,8 @@ class ReleaseStore:
         names = {str(row["recipient"]) for row in rows}
         message = message_of(found)
         ordered = [each for each in message.in_state(State.RELEASING) if each in names]
-        return Release(message, ordered, str(rows[0]["changed_by"]))
+        learn = any(bool(row["learn"]) for row in rows)
+        return Release(message, ordered, str(rows[0]["changed_by"]), learn)
 
     async def record_result(self, scope: Scope, release: Release, failures: Mapping[str, str]) -> Sequence[str]:
         """Record the result of a release and return its recipients; failed recipients stay held, with the reason."""
@@ -228,5 +229,6 @@ def _waits(release: Release, failures: Mapping[str, str]) -> bool:
 
 
 def _is_learned_from(release: Release) -> bool:
-    """Return whether the tenant learns from it: a recipient's click does not speak for the whole tenant."""
-    return release.message.verdict is not Verdict.MALWARE and not release.requested_by.startswith(BY_RECIPIENT)
+    """Return whether the tenant learns from it: if asked to, but never by a recipient's click, nor malware."""
+    by_recipient = release.requested_by.startswith(BY_RECIPIENT)
+    return release.learn and release.message.verdict is not Verdict.MALWARE and not by_recipient

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from mailwarden.crypto.keyring import BrokenSeal, UnknownKey
 from mailwarden.errors import EntryTooBroad, GlobalScopeForbidden, InvalidEntry, NotReleasable, StorageUnavailable
+from mailwarden.lists.kinds.domains import with_subdomains
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope
 from mailwarden.model.outcome import Verdict
@@ -53,15 +54,19 @@ class QuarantineService:
         recipients: Sequence[str] | None = None,
         allow: Listed | None = None,
         everywhere: bool = False,
+        learn: bool = False,
     ) -> HeldMessage:
-        """Request the release of a message; `allow` adds its sender to sender-allow, for the tenant or globally."""
+        """Request the release of a message; `allow` adds its sender to sender-allow, for the tenant or globally.
+
+        With `learn` the tenant's statistics learn it as fine once it is delivered.
+        """
         if allow is not None:
             message = await self._store.find(scope, uid)
             if message.verdict is Verdict.MALWARE:
                 raise NotReleasable("Malware is never delivered, and its sender cannot be allowed.")
             check_release(message, recipients)
             await self._list(scope, "sender-allow", message, allow, actor, everywhere=everywhere)
-        return await self._store.request_release(scope, uid, recipients, actor)
+        return await self._store.request_release(scope, uid, recipients, actor, learn=learn)
 
     async def delete(
         self,
@@ -110,7 +115,7 @@ class QuarantineService:
             raise GlobalScopeForbidden("Only an administrator of the deployment may change a global list.")
         address = message.from_address or message.sender
         domain = address.rpartition("@")[2]
-        entries = [address] if what is Listed.ADDRESS else [domain, f"*.{domain}"]
+        entries = [address] if what is Listed.ADDRESS else [*with_subdomains(domain)]
         if not entries[0]:
             raise NotReleasable("The message has no sender to list. Repeat without the list entry.")
         given = [ListEntryInput(entry, comment=f"Quarantine, message {message.uid}") for entry in entries]

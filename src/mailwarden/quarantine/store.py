@@ -151,7 +151,7 @@ SELECT verdict, count(*) AS messages FROM quarantine WHERE {IN_SCOPE} AND ($2::u
 GROUP BY verdict
 """  # noqa: S608 -- built from constants
 _REQUEST_RELEASE = """
-UPDATE quarantine_recipients SET state = 'releasing', failure = '', changed_by = $3, changed_at = now()
+UPDATE quarantine_recipients SET state = 'releasing', failure = '', changed_by = $3, changed_at = now(), learn = $4
 WHERE message = $1 AND CASE WHEN $2::text[] IS NULL THEN state = 'held'
                             ELSE folded = ANY ($2) AND state IN ('held', 'released') END
 RETURNING recipient
@@ -238,16 +238,18 @@ class QuarantineStore:
         return {Verdict(str(row["verdict"])): cast("int", row["messages"]) for row in rows}
 
     async def request_release(
-        self, scope: Scope, uid: UUID, recipients: Sequence[str] | None, actor: Actor
+        self, scope: Scope, uid: UUID, recipients: Sequence[str] | None, actor: Actor, *, learn: bool = False
     ) -> HeldMessage:
-        """Request the release to all held recipients, or to those given; a guard delivers."""
+        """Request the release to all held recipients, or to those given; a guard delivers, and trains if `learn`."""
         async with self._database.connection() as connection, connection.transaction():
             before = await _locked(connection, scope, uid)
-            rows = await connection.fetch(_REQUEST_RELEASE, uid, check_release(before, recipients), actor.name)
+            wanted = check_release(before, recipients)
+            rows = await connection.fetch(_REQUEST_RELEASE, uid, wanted, actor.name, learn)
             if not rows:
                 raise _no_recipient_waits()
             names = [str(row["recipient"]) for row in rows]
-            await record_audit_event(connection, actor, _event("release", before, {"recipients": names}))
+            details: dict[str, object] = {"recipients": names, **({"learn": True} if learn else {})}
+            await record_audit_event(connection, actor, _event("release", before, details))
             return await _locked(connection, scope, uid)
 
     async def delete(self, scope: Scope, uid: UUID, recipients: Sequence[str] | None, actor: Actor) -> HeldMessage:

@@ -67,6 +67,9 @@ class ReleaseOrder(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     everywhere: Annotated[
         bool, Meta(description="Adds it to the global list instead of the tenant's, if the token has that permission.")
     ] = False
+    learn: Annotated[
+        bool, Meta(description="Trains the tenant's statistics that such messages are fine; absent means no training.")
+    ] = False
 
 
 class DeleteQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -247,3 +247,6 @@ def test_a_value_is_checked_in_both_scopes(
     assert "of the deployment" not in seen
     assert "No match" in text_of(root.get("/console/lists/check?scope=global&value=nothing.example"))
     assert root.get("/console/lists/check?value=x&reading=soul").status_code == 400
+    named = root.get(f"/console/lists/check?scope={acme}&value=from:A@mail.{entry}")
+    assert f"A@mail.{entry} matches" in text_of(named), "an operator of the message search names the kind"
+    assert f"/console/messages?q=from%3AA%40mail.{entry}&amp;range=30d" in named.text

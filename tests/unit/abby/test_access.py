@@ -5,18 +5,34 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.abby.access import METRICS, READ, STATUS, SUBMIT, Access, api_key, bearer_token
+from mailwarden.abby.access import (
+    METRICS,
+    PERMISSION_OF,
+    READ,
+    STATUS,
+    SUBMIT,
+    Access,
+    api_key,
+    bearer_token,
+    is_api_key,
+)
 from mailwarden.abby.config import StaticApiToken
+from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore
+from mailwarden.crypto.keyring import KeyRing
+from mailwarden.database.pool import Database
 from mailwarden.errors import InvalidCredentials, Unauthenticated
 
 PLAIN, HASHED = "p" * 64, "h" * 64
 TENANT = UUID("0192f0c1-0000-7000-8000-000000000001")
+# Nothing here asks the database: texts that are not API keys are rejected before.
+KEYS = ApiKeys(KeyStore(Database("postgresql://nowhere.invalid/none")), KeyRing.of(b"p" * 32))
 ACCESS = Access(
     [
         StaticApiToken("plain", PLAIN),
         StaticApiToken("hashed", "sha256:" + hashlib.sha256(HASHED.encode()).hexdigest(), (READ, f"tenant:{TENANT}")),
         StaticApiToken("all", "a" * 64, ("*",)),
-    ]
+    ],
+    KEYS,
 )
 
 
@@ -65,7 +81,7 @@ def test_an_unknown_token_and_an_api_key_are_invalid(header):
 
 def test_without_tokens_every_call_is_rejected():
     with pytest.raises(InvalidCredentials):
-        Access([]).authenticate([f"Bearer {PLAIN}"])
+        Access([], KEYS).authenticate([f"Bearer {PLAIN}"])
 
 
 def test_the_token_is_taken_without_the_spaces_around_it():
@@ -92,3 +108,20 @@ def test_a_token_is_no_api_key_and_the_other_way_round():
     assert caught.value.scheme == "apikey"
     with pytest.raises(InvalidCredentials):
         bearer_token([f"apikey {PLAIN}"])
+
+
+async def test_a_text_that_is_no_api_key_is_invalid():
+    with pytest.raises(InvalidCredentials):
+        await ACCESS.authenticate_key([f"apikey {PLAIN}"], "192.0.2.1")
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [(["APIKEY k"], True), (["Bearer k"], False), ([], False), (["apikey a", "apikey a"], False)],
+)
+def test_an_api_key_is_recognised_by_its_scheme(headers, expected):
+    assert is_api_key(headers) is expected
+
+
+def test_scopes_of_lists_and_events_give_no_permission_here():
+    assert set(KeyScope) - PERMISSION_OF.keys() == {KeyScope.READ, KeyScope.WRITE, KeyScope.EVENTS}

@@ -42,8 +42,9 @@ def test_each_status_lists_its_codes():
     assert codes(DOCUMENT["paths"]["/v1/messages/{ggrid}"]["get"], "404") == ["message_not_found"]
 
 
-def test_security_is_declared_exactly_where_a_token_is_needed():
-    assert SUBMIT["security"] == [{"token": []}]
+def test_security_is_declared_exactly_where_a_credential_is_needed():
+    assert SUBMIT["security"] == [{"token": []}, {"key": []}]
+    assert "`messages:submit`" in SUBMIT["description"]
     assert "security" not in DOCUMENT["paths"]["/healthz"]["get"]
 
 

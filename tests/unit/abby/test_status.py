@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.abby.status import Colour, ColourMemory, colour
+from mailwarden.abby.status import Colour, ColourMemory, causes, colour
 from mailwarden.wire.guard import EngineState, GuardStatus
 
 GREEN, YELLOW, RED = Colour
@@ -40,10 +40,28 @@ def guard(busy=0, places=10, *, down=(), database=True, scans=True, stopping=Fal
 )
 def test_the_colour_follows_the_rules(expected, guards):
     assert colour(guards, database_up=True) is expected
+    assert bool([*causes(guards, database_up=True)]) is (expected is not GREEN), "every other colour has a cause"
+
+
+@pytest.mark.parametrize(
+    ("guards", "expected"),
+    [
+        ([], "No guard scans messages."),
+        ([guard(down=["clamav"])], "The engine clamav is down."),
+        ([guard(), guard(down=["clamav"])], "The engine clamav is down on some guards."),
+        ([guard(10)], "Every guard is at its maximum of messages."),
+        ([guard(9)], "The guards are busy."),
+        ([guard(), None], "Some guards do not answer."),
+        ([guard(database=False)], "The database does not answer."),
+    ],
+)
+def test_a_colour_names_its_cause(guards, expected):
+    assert [*causes(guards, database_up=True)] == [expected]
 
 
 def test_a_database_that_is_down_is_yellow_at_best():
     assert colour([guard()], database_up=False) is YELLOW
+    assert [*causes([guard()], database_up=False)] == ["The database does not answer."]
     assert colour([None], database_up=False) is RED
 
 

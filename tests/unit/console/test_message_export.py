@@ -12,6 +12,7 @@ import pytest
 from mailwarden.console.message_export import COLUMNS, Stop, as_csv, as_ndjson
 from mailwarden.history.store import Cursor, Row
 from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.scope import Scope
 from tests.samples.finished import finished_request
 
 
@@ -21,7 +22,7 @@ async def blocks(*given: Sequence[Row] | Stop) -> AsyncIterator[Sequence[Row] | 
 
 
 def row(subject: str) -> Row:
-    return msgspec.structs.replace(Row.of(finished_request()), subject=subject)
+    return msgspec.structs.replace(Row.of(finished_request(), Scope.deployment()), subject=subject)
 
 
 def name(_: UUID | None) -> str:
@@ -52,3 +53,4 @@ async def test_a_file_that_leaves_out_messages_says_so() -> None:
     assert table.splitlines()[-1].startswith("Incomplete: matches older than")
     lines = b"".join([block async for block in as_ndjson(blocks([row("a")], stop), name)]).splitlines()
     assert json.loads(lines[-1])["incomplete"] is True
+    assert "matches newer than" in Stop(stop.place, newer=True).sentence

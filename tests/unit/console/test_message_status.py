@@ -7,6 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from mailwarden.console.message_status import needs_confirmation, status_of, would_have_been
+from mailwarden.console.message_view import view_of
+from mailwarden.console.texts import COLOURS
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.outcome import Decision, Reason, Ruling, Verdict
 from mailwarden.model.record import FinishedRequest
@@ -63,6 +65,21 @@ def test_the_response_is_shown_where_nothing_is_held() -> None:
     assert status_of(None, None, POLICY) == ()
 
 
+@pytest.mark.parametrize(
+    ("source", "reply"),
+    [
+        ("smtp", "The sender received: 451 4.7.1,"),
+        ("stalwartHook", "The sender received: 451 4.7.1,"),
+        ("rspamdApi", "The client received: soft reject,"),
+        ("restApi", "The caller received: undecided,"),
+    ],
+)
+def test_an_undecided_message_shows_what_the_sender_received(source: str, reply: str) -> None:
+    (line,) = status_of(finished_request(source=source, ruling=Ruling(Decision.UNDECIDED, (), ())), None, POLICY)
+    assert line.sentence.startswith(reply)
+    assert COLOURS[line.word] == "yellow"
+
+
 @pytest.mark.parametrize("decision", Decision)
 @pytest.mark.parametrize("source", ["smtp", "restApi"])
 def test_every_decision_has_a_line(decision: Decision, source: str) -> None:
@@ -87,6 +104,7 @@ def test_a_monitor_tenant_learns_what_would_have_happened() -> None:
     assert would_have_been(request, POLICY) is Decision.QUARANTINE
     (line,) = status_of(request, None, POLICY)
     assert line.sentence.startswith("Delivered; it would have been quarantined, ")
+    assert view_of(request, POLICY).sentence.endswith(" It is delivered; it would have been quarantined.")
     assert would_have_been(replace(request, profile=Profile.BALANCED), POLICY) is None
     assert would_have_been(monitored(), POLICY) is None
 
@@ -94,7 +112,8 @@ def test_a_monitor_tenant_learns_what_would_have_happened() -> None:
 @pytest.mark.parametrize("verdict", Verdict)
 def test_dangerous_verdicts_need_confirmation(verdict: Verdict) -> None:
     dangerous = verdict in (Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD)
-    assert needs_confirmation(held(verdict=verdict), None) is dangerous
+    assert needs_confirmation(held(verdict=verdict), finished_request()) is dangerous
+    assert needs_confirmation(held(verdict=verdict), None), "the reasons are unknown"
 
 
 def test_a_reason_for_malware_needs_confirmation() -> None:

@@ -86,6 +86,7 @@ def test_terms_are_understood(text: str, expected: list[tuple[str, str, bool]]) 
         ("url:nothing", "`url:` needs a host or a URL"),
         ("hash:" + "ab" * 20, "History stores SHA-256 only"),
         ("hash:xyz", "`hash:` needs the SHA-256"),
+        ("campaign:xyz", "`campaign:` needs the id of a campaign"),
         (f"ggrid:{UUID(int=1, version=4)}", "`ggrid:` needs the id of a guard request"),
         ("ggrid:1", "`ggrid:` needs the id of a guard request"),
         (f"tenant:{UUID(int=1, version=4)}", "no such tenant, or you may not see it"),

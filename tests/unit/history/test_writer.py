@@ -3,13 +3,17 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from datetime import date
+from uuid import UUID, uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from mailwarden.errors import StorageUnavailable
 from mailwarden.history.writer import BATCH, HistoryWriter
-from mailwarden.model.record import FinishedRequest
+from mailwarden.model.record import CampaignIds, FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.model.similarity import Key, KeyKind, Similarity
 from mailwarden.telemetry.metrics import Metrics
 from tests.samples.finished import finished_request
 from tests.waiting import eventually
@@ -130,3 +134,51 @@ async def test_a_stop_without_an_outage_is_quick(rows: int) -> None:
     began = time.perf_counter()
     await writer.stop(30)
     assert time.perf_counter() - began < 1
+
+
+class Grouping:
+    """Gives every message one campaign, or fails."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.ids = CampaignIds(uuid4(), uuid4())
+
+    async def assign(
+        self, scope: Scope, messages: Sequence[tuple[UUID, Similarity]], day: date
+    ) -> Sequence[CampaignIds | None]:
+        if self.error:
+            raise self.error
+        return [self.ids if each.keys else None for _, each in messages]
+
+    async def delete_unseen(self, scope: Scope, before: date) -> int:
+        return 0
+
+
+def comparable() -> FinishedRequest:
+    request = finished_request()
+    summary = replace(request.summary, similarity=Similarity((Key(KeyKind.LINK, 1),)))
+    return replace(request, summary=summary)
+
+
+async def test_messages_are_stored_with_their_campaign() -> None:
+    store, grouping, metrics = FlakyStore(), Grouping(), Metrics()
+    writer = HistoryWriter(store, 10, metrics, campaigns=grouping)
+    writer.start()
+    for request in (comparable(), finished_request()):
+        writer.save(request)
+    await writer.stop(5)
+    assert [each.campaign for each in store.saved] == [grouping.ids, None]
+    assert "mailwarden_history_ungrouped_total 0.0" in metrics.page().decode()
+
+
+@pytest.mark.parametrize("error", [StorageUnavailable("busy"), ValueError("a bug")])
+async def test_a_failure_of_grouping_is_counted_and_loses_no_row(error: Exception) -> None:
+    store, metrics = FlakyStore(), Metrics()
+    writer = HistoryWriter(store, 10, metrics, campaigns=Grouping(error))
+    writer.start()
+    requests = [comparable(), finished_request()]
+    for request in requests:
+        writer.save(request)
+    await writer.stop(5)
+    assert store.saved == requests
+    assert "mailwarden_history_ungrouped_total 1.0" in metrics.page().decode()

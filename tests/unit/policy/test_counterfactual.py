@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from uuid import uuid4
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -14,11 +15,11 @@ from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.place import Place
 from mailwarden.model.record import FinishedRequest, MessageSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
+from mailwarden.policy.counterfactual import nearest_verdict, what_would_change
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import report_of
-from mailwarden.policy.rejudge import nearest_verdict, what_would_change
-from mailwarden.policy.rules import Policy
+from mailwarden.policy.rules import Policy, Rule
 
 TENANT = uuid4()
 
@@ -118,3 +119,55 @@ def test_a_decision_on_unrecorded_inputs_is_not_guessed(policy):
 @pytest.mark.parametrize("names", [("structure.limit",), ("html.link-mismatch", "html.credential-form")])
 def test_it_always_answers(policy, names):
     assert what_would_change(concluded(policy, *names), policy).verdict
+
+
+def rule(name: str, when: str | tuple[str, ...], weight: int, **more: object) -> Rule:
+    given = {"id": name, "name": name, "description": "x", "when": when, "verdict": "phishing", "weight": weight}
+    words = {"summary": name.replace(".", " "), "severity": "low", "falsePositives": "x"}
+    return msgspec.convert({**given, **words, **more}, Rule)
+
+
+def dependent(policy: Policy, *rules: Rule) -> Policy:
+    """Return the shipped policy with these rules alone."""
+    by_finding: dict[str, tuple[Rule, ...]] = {}
+    for each in rules:
+        by_finding[each.needs[0]] = (*by_finding.get(each.needs[0], ()), each)
+    return replace(policy, rules=rules, rules_by_finding=by_finding)
+
+
+def test_rules_that_depend_on_a_finding_fall_together(policy):
+    few = dependent(
+        policy,
+        rule("a.link", "a.link", 45),
+        rule("a.first", "a.first", 0),
+        rule("a.both", ("a.link", "a.first"), 30),
+        rule("a.request", ("a.text", "a.first"), 30),
+    )
+    request = concluded(few, "a.link", "a.first", "a.text")
+    assert request.judgement.verdict is Verdict.PHISHING
+    found = {each.reasons[0].rule: each for each in what_would_change(request, few).alone}
+    assert {name: {reason.rule for reason in each.reasons} for name, each in found.items()} == {
+        "a.link": {"a.link", "a.both"},
+        "a.first": {"a.first", "a.both", "a.request"},
+        "a.request": {"a.request"},
+    }, "the second finding of a combination counts, too"
+
+
+def test_a_rule_that_takes_the_place_of_another_is_counted(policy):
+    few = dependent(
+        policy,
+        rule("a.strong", "a.strong", 100),
+        rule("a.weak", "a.weak", 100, unless=["a.strong"]),
+        rule("a.other", "a.other", 10),
+    )
+    found = what_would_change(concluded(few, "a.strong", "a.weak", "a.other"), few)
+    assert found.alone == (), "without the strong finding the weak one convicts"
+    assert found.together is not None
+    assert {reason.rule for reason in found.together.reasons} == {"a.strong", "a.weak"}
+    assert found.together.verdict is Verdict.CLEAN
+
+
+def test_a_replacing_rule_is_named(policy):
+    few = dependent(policy, rule("a.strong", "a.strong", 100), rule("a.weak", "a.weak", 60, unless=["a.strong"]))
+    (alone,) = what_would_change(concluded(few, "a.strong", "a.weak"), few).alone
+    assert (alone.verdict, [reason.rule for reason in alone.instead]) == (Verdict.SUSPICIOUS, ["a.weak"])

@@ -13,6 +13,7 @@ from mailwarden.model.outcome import Decision, Step, Verdict
 from mailwarden.model.place import area
 from mailwarden.model.record import FinishedRequest, MessageSummary, PartSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
+from mailwarden.policy.counterfactual import what_would_change
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import report_of, without_allowed_files
@@ -24,7 +25,6 @@ from mailwarden.policy.rejudge import (
     judge_again,
     observables_of,
     stored_of,
-    what_would_change,
     without_lists,
 )
 from mailwarden.policy.rules import load_policy

@@ -263,3 +263,19 @@ def test_a_restraint_that_cannot_act_stops_the_start(tmp_path, changes, reported
     with pytest.raises(ConfigurationError) as caught:
         load_policy(tmp_path)
     assert reported in caught.value.message
+
+
+def test_a_change_of_bank_details_that_can_be_checked_is_not_held():
+    said = ("fraud.bank-change", "fraud.no-link", "fraud.short-note", "authentication.aligned", "sender.name-related")
+    assert judge(evidence(finished(*said)), SHIPPED).verdict is Verdict.FRAUD
+    assert judge(evidence(finished(*(*said, "fraud.checkable-change"))), SHIPPED).verdict is Verdict.SUSPICIOUS
+    pressing = (*said, "fraud.checkable-change", "fraud.urgency")
+    assert judge(evidence(finished(*pressing)), SHIPPED).verdict is Verdict.FRAUD
+
+
+def test_a_report_about_blackmail_is_clean_unless_it_names_an_address_for_coins():
+    said = ("fraud.blackmail-recording", "fraud.blackmail-threat", "fraud.bitcoin-payment", "authentication.aligned")
+    assert judge(evidence(finished(*said)), SHIPPED).verdict is Verdict.FRAUD
+    report = (*said, "fraud.blackmail-talk")
+    assert judge(evidence(finished(*report)), SHIPPED).verdict is Verdict.CLEAN
+    assert judge(evidence(finished(*(*report, "fraud.bitcoin-address"))), SHIPPED).verdict is Verdict.FRAUD

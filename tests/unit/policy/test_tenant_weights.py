@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Verdict
+from mailwarden.policy.counterfactual import what_would_change
 from mailwarden.policy.judge import judge
-from mailwarden.policy.rejudge import PolicyChoice, compare, stored_of, what_would_change
+from mailwarden.policy.rejudge import PolicyChoice, compare, stored_of
 from mailwarden.policy.rules import bounds_of, for_tenant, load_policy, tenant_problems
 from tests.unit.policy.conftest import finished
 from tests.unit.policy.test_counterfactual import concluded

@@ -31,6 +31,10 @@ OFTEN = {
     "call-us": 2,
 }
 SHORT = 1_500  # characters of a typed note
+# Where a link opens a conversation with a number or a name.
+MESSENGERS = frozenset(
+    {"wa.me", "api.whatsapp.com", "chat.whatsapp.com", "t.me", "telegram.me", "signal.me", "line.me", "lin.ee", "m.me"}
+)
 _ACCOUNT = TextPattern(
     r"\b[a-z]{2}\d{2}(?: ?[a-z0-9]{4}){3,7}(?: ?[a-z0-9]{1,3})?\b"  # an IBAN
     r"|\b(?:account|acct|a/c|routing|sort code|aba|iban|kontonummer|rib)(?: (?:number|no|num|code))?"
@@ -84,6 +88,9 @@ class FraudAnalyzer:
             yield Finding("fraud.no-link")
             if view.shown_length <= SHORT + len(view.subject):
                 yield Finding("fraud.short-note")
+        if not any(each.name == "fraud.messenger" for each in found):
+            hosts = (link.host for link in view.links if link.host in MESSENGERS)
+            yield from (Finding("fraud.messenger", facts={"words": host}) for host in [*hosts][:1])
         if phone := find_phone(view.folded_text):
             yield Finding("fraud.phone-number", facts={"number": phone[:40]})
         if account := _ACCOUNT.search(view.folded_text):

@@ -91,6 +91,14 @@ def _structure(view: View) -> Iterator[Finding]:
             yield Finding("newsletter.layout", facts={"pictures": pictures})
 
 
+def is_mailing(view: View) -> bool:
+    """Return whether a message has the form of a mailing: it can be unsubscribed, or most links lead home."""
+    if view.message.header("list-unsubscribe"):
+        return True
+    links = [link for link in view.links if link.host and not link.bare]
+    return _leads_home(links, written_domain(view.sender.domain)) or bool(_ways_out(links))
+
+
 def _ways_out(links: list[SeenLink]) -> list[SeenLink]:
     """Return the unsubscribe links; one search is enough for most messages, which have none."""
     texts = [f"{link.text} {link.url}" for link in links]

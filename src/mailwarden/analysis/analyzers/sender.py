@@ -12,6 +12,7 @@ from typing import ClassVar
 from msgspec import Struct, convert
 from ruamel.yaml import YAML
 
+from mailwarden.analysis.analyzers.newsletter import is_mailing
 from mailwarden.analysis.links.confusables import disguise_of, reads_as
 from mailwarden.analysis.view import View
 from mailwarden.lists.kinds.domains import free_mail_domains
@@ -51,6 +52,7 @@ class _Words(Struct, frozen=True):
     endings: frozenset[str]
     hosted: frozenset[str]
     rented: frozenset[str]
+    relays: frozenset[str]
 
 
 class SenderAnalyzer:
@@ -61,7 +63,7 @@ class SenderAnalyzer:
         reply = read_identity(view.message.header("reply-to"))
         for what, facts in (
             *_name(sender, view),
-            *_relation(sender),
+            *_relation(sender, view),
             *_address(sender, view),
             *_reply(sender, reply),
         ):
@@ -97,17 +99,22 @@ def _name(sender: Identity, view: View) -> Iterator[Oddity]:
         yield "offer-name", {"name": sender.name, "word": offer}
 
 
-def _relation(sender: Identity) -> Iterator[Oddity]:
+def _relation(sender: Identity, view: View) -> Iterator[Oddity]:
     """Yield whether the display name and the address have a word in common, as those of most honest senders have.
 
-    A free mailbox says nothing about its owner, and a name in other letters cannot occur in an address.
+    A free mailbox says nothing about its owner, and a name in other letters cannot occur in an address. People are
+    named before the at sign. A mailing can choose that part for each campaign, so its name must occur in a domain.
     """
     if not is_host(sender.domain) or sender.organisation in free_mail_domains():
         return
     related = shares_word(sender.name, sender.local, sender.domain)
+    if related and not shares_word(sender.name, "", sender.domain) and is_mailing(view):
+        related = any(shares_word(sender.name, "", domain) for domain in {link.domain for link in view.links})
+    facts: dict[str, Fact] = {"name": sender.name, "address": sender.address}
     if related is not None:
-        what = "name-related" if related else "name-unrelated"
-        yield what, {"name": sender.name, "address": sender.address}
+        yield "name-related" if related else "name-unrelated", facts
+    elif _LATIN_WORD.search(reads_as(sender.name)):
+        yield "name-general", facts
 
 
 def shares_word(name: str, local: str, domain: str) -> bool | None:
@@ -146,6 +153,8 @@ def _address(sender: Identity, view: View) -> Iterator[Oddity]:
         if sender.local.lower() not in _SERVERS:
             yield "broken-domain", {"address": sender.address}
         return
+    if not load_words().relays.isdisjoint((sender.address.lower(), sender.domain)):
+        yield "relays-text", {"address": sender.address}
     yield from _kinship(sender, view)
     if not is_private(sender.domain):
         yield from choices_of(sender)

@@ -38,6 +38,7 @@ FINDINGS = 5  # of one kind
 MANY_DOMAINS = 25
 LITTLE_TEXT = 200
 BUTTON = 80  # characters of the text on a button
+ONE_LINE = 60  # characters beside a link, such as a greeting and a name
 # Domains of shared hosting, which identify no owner.
 _ANYBODYS = frozenset({HostKind.SHORTENER, HostKind.HOSTING, HostKind.STORAGE, HostKind.DYNAMIC, HostKind.FORM})
 
@@ -57,6 +58,7 @@ _OPENING = re.compile(
 _FILE = re.compile(r"\s*(?:file:[/\\]{2,5}|\\\\)([\w-]{1,63}(?:\.[\w-]{1,63}){1,8})(?:@[\w]{1,8})?[/\\]", re.IGNORECASE)
 # Of these, schemes that no honest message links to: remote searches, and vulnerabilities that were fixed.
 _ATTACKS = frozenset({"search-ms", "ms-search", "ms-msdt", "ms-appinstaller", "ms-officecmd"})
+_WRITTEN_ADDRESS = re.compile(r"https?://\S{1,2000}", re.IGNORECASE)
 _INNER = re.compile(r"https?://[^\s|\"'<>]{4,2000}", re.IGNORECASE)
 _CARRIED = re.compile(r"data:(text/html|text/javascript|application/(?!font|x-font)[a-z0-9.+-]{1,60})", re.IGNORECASE)
 
@@ -88,7 +90,7 @@ def _notice(view: View) -> Iterator[tuple[Noticed, Place]]:
     fetching = [link for link in chosen_links(view) if is_fetched(fetched_name(link[0]))]
     if fetching and (words := _asks_to_install(view)):
         yield ("install-request", {"words": words}), WHOLE_MESSAGE
-    for noticed in leads_home(view):
+    for noticed in (*leads_home(view), *_is_only_a_link(view, parties)):
         yield noticed, WHOLE_MESSAGE
     locked = [link for link in chosen_links(view) if is_archive(fetched_name(link[0]))]
     if locked and find_passwords(f"{view.subject}\n{view.text}"):
@@ -146,6 +148,17 @@ def leads_home(view: View) -> Iterator[Noticed]:
         yield "home", {"host": own}
     else:
         yield "sending-house", {"host": sending_domain}
+
+
+def _is_only_a_link(view: View, parties: Parties) -> Iterator[Noticed]:
+    """Yield a finding if the message is next to nothing but a link to a third party."""
+    hosts = {link.host: link for link in view.links if link.host and not link.loose and not link.bare}
+    if len(hosts) != 1 or view.files or any(page.document.images for page in view.pages):
+        return
+    host = host_of(destination(next(iter(hosts.values())).url))
+    rest = _WRITTEN_ADDRESS.sub("", view.own_text).strip()
+    if len(rest) + _dense(rest) <= ONE_LINE and parties.is_third_party(host):
+        yield "link-only", {"host": host}
 
 
 def _look_at_schemes(links: tuple[Link, ...], data: tuple[str, ...], parties: Parties) -> Iterator[Noticed]:

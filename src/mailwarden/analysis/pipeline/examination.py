@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from mailwarden.analysis.pipeline.fair_queue import Weight
-from mailwarden.analysis.pipeline.registry import COVERAGE, LOCAL, MESSAGE, OBSERVABLES, STRUCTURE
+from mailwarden.analysis.pipeline.registry import COVERAGE, LOCAL, MESSAGE, OBSERVABLES, SIMILARITY, STRUCTURE
 from mailwarden.analysis.pipeline.worker_pool import WorkerFailed
 from mailwarden.analysis.pipeline.worker_steps import Frame
 from mailwarden.model.evidence import Failure, FailureKind, Report, Status
@@ -53,7 +53,8 @@ class Examination:
         if frame.group:
             self._again[frame.group - 1][frame.report.analyzer] = frame.report
             return
-        self._note(frame.report)
+        if frame.report.analyzer != SIMILARITY or frame.report.failure:
+            self._note(frame.report)
         self.summary = frame.summary or self.summary
         if frame.contents:
             self.contents = tuple(dict.fromkeys((*self.contents, *frame.contents)))

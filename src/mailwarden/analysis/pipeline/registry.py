@@ -29,6 +29,8 @@ STRUCTURE = "structure"
 MESSAGE = "message"
 # A step that runs only if a list in use can match the message.
 OBSERVABLES = "observables"
+# The keys by which history groups similar messages. Only its failure is a report, and no verdict depends on it.
+SIMILARITY = "similarity"
 # The last report: content that no reader inspected.
 COVERAGE = "coverage"
 

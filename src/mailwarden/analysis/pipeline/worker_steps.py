@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from mailwarden.analysis.observables import find_observables, summarize, with_links
 from mailwarden.analysis.pipeline.fair_queue import Weight, has_heavy_pictures, weigh
-from mailwarden.analysis.pipeline.registry import COVERAGE, LOCAL, MESSAGE, OBSERVABLES, STRUCTURE
+from mailwarden.analysis.pipeline.registry import COVERAGE, LOCAL, MESSAGE, OBSERVABLES, SIMILARITY, STRUCTURE
+from mailwarden.analysis.similarity import find_similarity
 from mailwarden.analysis.view import NOBODY, View
 from mailwarden.message.coverage import Coverage, Missed, MissedReason
 from mailwarden.message.limits import LIMITS, Limits
@@ -109,7 +110,9 @@ def _analyze(view: View, summary: MessageSummary, others: tuple[tuple[str, ...],
         if view.recipients_read:
             depending.append(analyzer)
     # Behind the analyzers, because readers open files, pages and pictures when the first analyzer asks for them.
-    yield _cover(summary, view, last=not others)
+    compared = _compare(summary, view)
+    yield compared
+    yield _cover(compared.summary or summary, view, last=not others)
     until = time.perf_counter() + SECOND_LOOKS
     for number, recipients in enumerate(others, start=1):
         again = view.for_recipients(recipients)
@@ -117,6 +120,16 @@ def _analyze(view: View, summary: MessageSummary, others: tuple[tuple[str, ...],
             look = partial(analyzer.examine, again) if time.perf_counter() < until else _out_of_time
             yield Frame(report_of(analyzer.name, look), group=number)
         yield Frame(_coverage_of(again), last=number == len(others), group=number)
+
+
+def _compare(summary: MessageSummary, view: View) -> Frame:
+    """Return the summary with the keys for campaigns; the verdict does not need them, so a failure is optional."""
+    started = time.perf_counter()
+    try:
+        summary = replace(summary, similarity=find_similarity(view))
+    except Exception as error:  # a bug here must not change the verdict
+        return Frame(replace(_broken(SIMILARITY, started, error), required=False))
+    return Frame(replace(_finished(SIMILARITY, started, ()), required=False), summary=summary)
 
 
 def _cover(summary: MessageSummary, view: View, *, last: bool) -> Frame:

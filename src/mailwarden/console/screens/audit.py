@@ -1,7 +1,5 @@
 """The Audit screen: searches audit events, shows each change, and exports them."""
 
-import csv
-import io
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
@@ -11,15 +9,17 @@ from aiohttp import web
 from msgspec import Struct
 
 from mailwarden.access.audit import AuditEvent, AuditFilter, AuditStore
+from mailwarden.console.audit_search import OPERATORS, AuditPage, AuditQuery, parse_audit_query, search_audit
 from mailwarden.console.auth import Page
+from mailwarden.console.exports import csv_block, csv_head, format_in, send_file
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest
-from mailwarden.errors import NotFound, SchemaViolation
+from mailwarden.errors import InvalidQuery, NotFound, SchemaViolation
 from mailwarden.model.scope import Scope
+from mailwarden.serving.errors import STATUS_OF
 
 PAGE = 50
 MAX_SHOWN = 300
-FORMATS: Mapping[str, str] = {"csv": "text/csv", "ndjson": "application/x-ndjson"}
 COLUMNS = ("number", "moment", "actor", "address", "tenant", "action", "subject", "requestId", "details")
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -43,31 +43,34 @@ class AuditScreen:
         ]
 
     async def show(self, request: UserRequest) -> web.StreamResponse:
-        question = read_question(request.query)
-        events = await self._audit.find(scope_of(request), question, PAGE + 1)
-        asked = {
-            name: request.query.get(name, "") for name in ("actor", "action", "subject", "since", "until", "tenant")
-        }
+        scope, found, status, mistake = scope_of(request), AuditPage(()), 200, ""
+        asked = {name: request.query.get(name, "") for name in ("since", "until", "tenant")}
+        filters, text = read_filters(request.query), read_text(request.query)
+        try:
+            found = await search_audit(self._audit, scope, parse_audit_query(text, filters), PAGE)
+        except InvalidQuery as error:
+            status, mistake = STATUS_OF[InvalidQuery], error.message
         return request.render(
             "audit/index.html",
-            events=[(event, list(changes_of(event.details))) for event in events[:PAGE]],
-            older=events[PAGE - 1].number if len(events) > PAGE else None,
-            asked=asked,
+            status=status,
+            events=[(event, list(changes_of(event.details))) for event in found.events],
+            found=found,
+            asked={"q": text, **asked},
+            mistake=mistake,
+            operators=OPERATORS,
         )
 
     async def export(self, request: UserRequest) -> web.StreamResponse:
         """Stream all matching events as a file."""
-        form = request.variables["format"]
-        if form not in FORMATS:
-            raise NotFound("The audit is exported as csv or ndjson.")
-        question, scope = read_question(request.query), scope_of(request)
+        form = format_in(request, "The audit is")
+        scope = scope_of(request)
+        query = parse_audit_query(read_text(request.query), read_filters(request.query))
         write = as_csv if form == "csv" else as_ndjson
-        name = f'attachment; filename="audit.{form}"'
-        response = await request.begin_stream(FORMATS[form], **{"Content-Disposition": name})
-        async for block in write(self._audit.pages(scope, question)):
-            await response.write(block)
-        await response.write_eof()
-        return response
+        return await send_file(request, "audit", form, write(self._matches(scope, query)))
+
+    async def _matches(self, scope: Scope, query: AuditQuery) -> AsyncIterator[Sequence[AuditEvent]]:
+        async for events in self._audit.pages(scope, query.filters):
+            yield [event for event in events if query.matches(event)]
 
 
 def scope_of(request: UserRequest) -> Scope:
@@ -81,16 +84,19 @@ def scope_of(request: UserRequest) -> Scope:
     raise NotFound("There is no such tenant.")
 
 
-def read_question(query: Mapping[str, str]) -> AuditFilter:
-    """Read the filters in the URL; `until` includes the whole day."""
+def read_text(query: Mapping[str, str]) -> str:
+    """Return the search in the URL; `actor`, `action` and `subject` are terms of it."""
+    named = [f'{name}:"{value}"' for name in ("actor", "action", "subject") if (value := query.get(name, "").strip())]
+    return " ".join([*named, query.get("q", "").strip()]).strip()
+
+
+def read_filters(query: Mapping[str, str]) -> AuditFilter:
+    """Read the period and the page in the URL; `until` includes the whole day."""
     until = _day(query, "until")
     before = query.get("before", "")
     if before and not (before.isascii() and before.isdigit() and len(before) < 19):
         raise SchemaViolation("`before` must be the number of an audit event.")
     return AuditFilter(
-        actor=_text(query, "actor"),
-        action=_text(query, "action"),
-        subject=_text(query, "subject"),
         since=_day(query, "since"),
         until=until + timedelta(days=1) if until else None,
         before=int(before) if before else None,
@@ -119,13 +125,9 @@ async def as_ndjson(pages: AsyncIterator[Sequence[AuditEvent]]) -> AsyncIterator
 
 
 async def as_csv(pages: AsyncIterator[Sequence[AuditEvent]]) -> AsyncIterator[bytes]:
-    yield (",".join(COLUMNS) + "\r\n").encode()
+    yield csv_head(COLUMNS)
     async for events in pages:
-        file = io.StringIO()
-        rows = csv.writer(file)
-        for event in events:
-            rows.writerow([_escape_formula(cell) for cell in _cells(event)])
-        yield file.getvalue().encode()
+        yield csv_block(map(_cell_text, _cells(event)) for event in events)
 
 
 def _cells(event: AuditEvent) -> tuple[object, ...]:
@@ -137,10 +139,8 @@ def _cells(event: AuditEvent) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _escape_formula(cell: object) -> str:
-    """Return a cell that a spreadsheet does not run as a formula."""
-    text = _encode(cell).decode() if isinstance(cell, Mapping) else str(cell)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+def _cell_text(cell: object) -> str:
+    return _encode(cell).decode() if isinstance(cell, Mapping) else str(cell)
 
 
 def _shown(value: object) -> str:
@@ -151,10 +151,6 @@ def _shown(value: object) -> str:
     else:
         text = value if isinstance(value, str) else _encode(value).decode()
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"
-
-
-def _text(query: Mapping[str, str], name: str) -> str | None:
-    return query.get(name, "").strip().replace("\x00", "") or None
 
 
 def _day(query: Mapping[str, str], name: str) -> datetime | None:

@@ -6,23 +6,27 @@ import msgspec
 from aiohttp import web
 
 from mailwarden.console.auth import Page
+from mailwarden.console.first_steps import FirstSteps
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest
 from mailwarden.console.services import Deployment
 from mailwarden.console.templating import HEADERS
 from mailwarden.errors import SchemaViolation
-from mailwarden.history.store import HistoryStore, Range
-from mailwarden.model.outcome import Decision
+from mailwarden.history.store import ATTACKS, HistoryStore, Range
+from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.policy.rules import Policy
 
 TITLES = {Range.HOUR: "Last hour", Range.DAY: "Last 24 hours", Range.WEEK: "Last 7 days"}
 TOP_REASONS = 10
 # The stack order in the chart, from the bottom.
 ORDER = (Decision.DELIVER, Decision.QUARANTINE, Decision.BOUNCE, Decision.DROP, Decision.UNDECIDED)
+# The end of a search that leaves the attacks.
+ATTACKS_ONLY = " ".join(f"-verdict:{each}" for each in Verdict if each not in ATTACKS)
 
 
 class DashboardScreen:
-    def __init__(self, history: HistoryStore, deployment: Deployment, policy: Policy) -> None:
+    def __init__(self, history: HistoryStore, deployment: Deployment, policy: Policy, first_steps: FirstSteps) -> None:
+        self._first_steps = first_steps
         self._history = history
         self._deployment = deployment
         self._policy = policy
@@ -37,7 +41,8 @@ class DashboardScreen:
         ]
 
     async def show(self, request: UserRequest) -> web.StreamResponse:
-        return request.render("dashboard/index.html", await self._values(request), titles=TITLES)
+        steps = await self._first_steps.of(request) if request.may(Permission.ANALYZE) else ()
+        return request.render("dashboard/index.html", await self._values(request), titles=TITLES, steps=steps)
 
     async def show_state(self, request: UserRequest) -> web.StreamResponse:
         """Return the fragment that an open page polls."""
@@ -72,6 +77,8 @@ class DashboardScreen:
             "colour": await self._deployment.colour(),
             "guards": guards,
             "meanings": self._policy.tags,
+            "attacked": await self._history.attacked(request.scope, range_),
+            "attacks_only": ATTACKS_ONLY,
             "reasons": [(tag, count) for tag, count in statistics.tags if tag in self._weighted_tags][:TOP_REASONS],
         }
 

@@ -1,5 +1,6 @@
 """The API keys screen: creates keys and shows each once, rotates and revokes them, and lists the static tokens."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
@@ -12,9 +13,10 @@ from mailwarden.access.sessions import Sessions
 from mailwarden.console.auth import Page, VisitorSessions
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import GLOBAL, UserRequest, see_other, with_error_status
+from mailwarden.console.samples import SampleName, recipient_of, sample_curl
 from mailwarden.console.services import Deployment
+from mailwarden.console.templating import HEADERS
 from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation, TenantNotFound
-from mailwarden.serving.http_app import Call
 
 KEYS = "/console/keys"
 MAX_TENANT_MENU = 100  # tenants in one menu; with more, a name is typed
@@ -26,7 +28,26 @@ OVERLAPS = (
     ("168", "7 days"),
     ("720", "30 days"),
 )
-SCOPES = ((KeyScope.READ, "Read lists and their entries"), (KeyScope.WRITE, "Add and delete entries"))
+# Every scope with its sentence, by the thing that it is about.
+SCOPES: Mapping[str, Sequence[tuple[KeyScope, str]]] = {
+    "Messages": (
+        (KeyScope.SUBMIT, "Submit messages and receive the decision."),
+        (KeyScope.MESSAGES, "Read why a message was judged as it was."),
+        (KeyScope.REPORTS, "Report messages, undo reports, and reset what a tenant has learned."),
+    ),
+    "Quarantine": (
+        (KeyScope.HELD, "See held messages and their recipients."),
+        (KeyScope.RELEASE, "Download, release and delete held messages."),
+    ),
+    "Lists": (
+        (KeyScope.READ, "Read lists and their entries."),
+        (KeyScope.WRITE, "Add and delete entries."),
+    ),
+    "Operation": (
+        (KeyScope.STATUS, "Read the status colour of the deployment."),
+        (KeyScope.EVENTS, "Read events. No call of this version needs it."),
+    ),
+}
 
 
 class KeysScreen:
@@ -41,6 +62,8 @@ class KeysScreen:
             Page("GET", "/keys/new", Permission.KEYS_WRITE, self.show_form),
             Page("POST", "/keys/new", Permission.KEYS_WRITE, self.create),
             Page("GET", "/keys/made", Permission.KEYS_WRITE, self.show_made),
+            Page("GET", "/keys/{key}", Permission.KEYS_READ, self.show_key),
+            Page("GET", "/keys/{key}/first", Permission.KEYS_READ, self.show_first_request, quiet=True),
             Page("GET", "/keys/{key}/rotate", Permission.KEYS_WRITE, self.show_rotation),
             Page("POST", "/keys/{key}/rotate", Permission.KEYS_WRITE, self.rotate),
             Page("GET", "/keys/{key}/revoke", Permission.KEYS_WRITE, self.show_revocation),
@@ -56,7 +79,7 @@ class KeysScreen:
         return request.render("keys/index.html", keys=rows, tokens=tokens, tenants_of=tenant_names(request))
 
     async def show_form(self, request: UserRequest) -> web.StreamResponse:
-        return self._render_form(request, {"scopes": [scope.value for scope, _ in SCOPES], "lifetime": "365"})
+        return self._render_form(request, {"lifetime": "365"})
 
     async def create(self, request: UserRequest) -> web.StreamResponse:
         form = request.form
@@ -84,11 +107,28 @@ class KeysScreen:
         """Show the new key once; a reload shows that it is gone."""
         shown = await self._visitors.registry.sessions.take_shown(request.session, "key")
         if not shown:
-            return request.render("keys/made.html", key=None, text="", curl="")
+            return request.render("keys/made.html", key=None, state="", text="", curl="")
         key = await self._keys.find(request.scope, shown["id"])
+        tenant = next((each for each in request.tenants if not key.is_global and each.uid == min(key.tenants)), None)
+        recipient = recipient_of(tenant, request.user)
+        curl = curl_of(self._visitors.origin(request.call).site, key, shown["key"], recipient)
+        state = state_of(key, datetime.now(UTC))
+        return request.render("keys/made.html", key=key, state=state, text=shown["key"], curl=curl)
+
+    async def show_key(self, request: UserRequest) -> web.StreamResponse:
+        key = await self._keys.find(request.scope, request.variables["key"])
+        state = state_of(key, datetime.now(UTC))
         return request.render(
-            "keys/made.html", key=key, text=shown["key"], curl=self._curl(request.call, key, shown["key"])
+            "keys/key.html", key=key, state=state, tenants_of=tenant_names(request), sentences=SENTENCES
         )
+
+    async def show_first_request(self, request: UserRequest) -> web.StreamResponse:
+        """Return the fragment that an open page polls; while a key waits for its first request, nothing changes."""
+        key = await self._keys.find(request.scope, request.variables["key"])
+        state = state_of(key, datetime.now(UTC))
+        if key.last_used is None and state in USABLE:
+            return web.Response(status=204, headers=HEADERS)
+        return request.render("keys/first.html", key=key, state=state)
 
     async def show_rotation(self, request: UserRequest) -> web.StreamResponse:
         return request.render("keys/rotate.html", key=await self._valid(request), overlaps=OVERLAPS)
@@ -116,7 +156,8 @@ class KeysScreen:
         return key
 
     def _render_form(self, request: UserRequest, given: Mapping[str, object], mistake: str = "") -> web.Response:
-        bounds = [(GLOBAL, "Every tenant and the global scope")] if request.scope.tenants is None else []
+        bounds = [("", "Choose …")]
+        bounds += [(GLOBAL, "Every tenant and the global scope")] if request.scope.tenants is None else []
         bounds += [(str(tenant.uid), tenant.name) for tenant in request.tenants]
         return request.render(
             "keys/new.html",
@@ -128,17 +169,28 @@ class KeysScreen:
             mistake=mistake,
         )
 
-    def _curl(self, call: Call, key: ApiKey, text: str) -> str:
-        """Return a curl command that works: it shows the lists, or adds no entries if the key may not read."""
-        bound = "" if key.is_global else f'"tenantUid": "{min(key.tenants)}"'
-        reads = key.may(KeyScope.READ)
-        fields = [bound] if reads else [bound, '"listName": "sender-block", "entries": []']
-        return (
-            f"curl {self._visitors.origin(call).site}/api/public/lists/v1/{'getLists' if reads else 'addEntries'} \\\n"
-            f"  -H 'Authorization: apikey {text}' \\\n"
-            "  -H 'Content-Type: application/json' \\\n"
-            f"  -d '{{{', '.join(filter(None, fields))}}}'"
-        )
+
+USABLE = ("valid", "ending")  # the states of a key that is accepted
+_NO_ENTRIES: Mapping[str, object] = {"listName": "sender-block", "entries": []}
+SENTENCES: Mapping[str, str] = {scope: sentence for group in SCOPES.values() for scope, sentence in group}
+
+
+def curl_of(site: str, key: ApiKey, text: str, recipient: str) -> str:
+    """Return a curl command for the first scope that has a call which changes nothing, or an empty string."""
+    head, tenant = f"curl -H 'Authorization: apikey {text}' \\\n  ", None if key.is_global else min(key.tenants)
+    if key.may(KeyScope.SUBMIT):
+        return sample_curl(site, text, SampleName.HARMLESS, recipient, tenant)
+    if key.may(KeyScope.READ) or key.may(KeyScope.WRITE):
+        call, rest = ("getLists", {}) if key.may(KeyScope.READ) else ("addEntries", _NO_ENTRIES)
+        body = json.dumps({**({"tenantUid": str(tenant)} if tenant else {}), **rest})
+        return f"{head}-H 'Content-Type: application/json' -d '{body}' \\\n  {site}/api/public/lists/v1/{call}"
+    if key.may(KeyScope.STATUS):
+        return f"{head}-X POST {site}/v1/admin/status"
+    if key.may(KeyScope.HELD):
+        return f"{head}'{site}/v1/quarantine?limit=1'"
+    if key.may(KeyScope.REPORTS) and tenant:
+        return f"{head}'{site}/v1/learning?tenantUid={tenant}'"
+    return ""
 
 
 async def show_secret(sessions: Sessions, request: UserRequest, key: ApiKey, text: str) -> web.StreamResponse:

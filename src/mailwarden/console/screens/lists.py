@@ -34,12 +34,14 @@ from mailwarden.console.request import UserRequest, see_other, with_error_status
 from mailwarden.errors import (
     EntryTooBroad,
     InvalidEntry,
+    InvalidQuery,
     ListFull,
     MailwardenError,
     NotFound,
     SchemaViolation,
     TooManyEntries,
 )
+from mailwarden.history.query import MAX_CHARACTERS, split_terms
 from mailwarden.lists.catalogue import CATALOGUE, Category, find_list
 from mailwarden.lists.change_log import PAGE, Change, Line
 from mailwarden.lists.checking import READINGS, Checked
@@ -50,6 +52,11 @@ from mailwarden.policy.impact import Impact
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.wire.lists import PublicListsEntry
 
+# The kind of value that an operator of the message search names.
+_OPERATORS: Mapping[str, str] = {
+    "from": "sender", "to": "recipient", "domain": "domain", "ip": "ip", "url": "url", "hash": "hash",
+    "subject": "subject",
+}  # fmt: skip
 READING_NAMES: Mapping[str, str] = {
     "": "By its form",
     "sender": "Address of a sender",
@@ -141,7 +148,8 @@ class ListsScreen:
         reading = request.query.get("reading", "")
         if reading and reading not in READINGS:
             raise SchemaViolation("Unknown kind of value. Choose one that the page offers.")
-        checked = await self._checker.check(scope, value, reading or None) if value.strip() else None
+        wanted, kind = read_value(value, reading)
+        checked = await self._checker.check(scope, wanted, kind or None) if wanted else None
         rows = [] if checked is None else _rows(request, checked)
         values = {
             "value": value,
@@ -151,6 +159,20 @@ class ListsScreen:
             "rows": rows,
         }
         return request.render("lists/check.html", list_values(request, scope, values))
+
+
+def read_value(text: str, reading: str) -> tuple[str, str]:
+    """Return the value to check and its kind; an operator of the message search names the kind, as in `from:`."""
+    text = text.strip()
+    try:
+        terms = list(split_terms(text[:MAX_CHARACTERS]))
+    except InvalidQuery:
+        return text, reading
+    if reading or len(terms) != 1 or terms[0].negated or terms[0].operator not in _OPERATORS:
+        return text, reading
+    value = terms[0].value.strip()
+    kind = _OPERATORS[terms[0].operator]
+    return value, "domain" if kind == "sender" and value and "@" not in value.lstrip("@") else kind
 
 
 def list_values(request: UserRequest, scope: ListScope, values: Mapping[str, object]) -> dict[str, object]:

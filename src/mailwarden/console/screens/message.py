@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from aiohttp import web
+from msgspec import Struct
 
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.auth import BodyType, Page
-from mailwarden.console.message_status import status_of
+from mailwarden.console.message_status import names_of, needs_confirmation, status_of
+from mailwarden.console.message_timeline import events_of
 from mailwarden.console.message_view import MessageView, view_of
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import GLOBAL, UserRequest, preview_response, see_other, with_error_status
@@ -33,6 +35,7 @@ from mailwarden.errors import (
     StorageUnavailable,
 )
 from mailwarden.history.store import HistoryStore, find_message
+from mailwarden.learning.reports import UserReport
 from mailwarden.learning.service import ReportService
 from mailwarden.message.preview import document_of, notice
 from mailwarden.model.outcome import Verdict
@@ -47,6 +50,15 @@ MAX_TICKS = 100  # recipients shown with a tick box each; with more, the action 
 ACTION_ERRORS = (EntryTooBroad, InvalidEntry, ListFull, NotReleasable, SchemaViolation)
 READ_ERRORS = (NotReleasable, StorageUnavailable)
 REPORT_ERRORS = (LearningFull, MessageMismatch, PayloadTooLarge, SchemaViolation)
+
+
+class Order(Struct, frozen=True):
+    """A release or deletion as the form states it; without recipients it applies to all that wait."""
+
+    action: str  # release or delete
+    recipients: Sequence[str] | None
+    listed: Listed | None  # the sender's address or domain, for sender-allow or sender-block
+    learn: bool = False
 
 
 class MessagePages:
@@ -94,20 +106,37 @@ class MessagePages:
         error: MailwardenError | None,
     ) -> web.Response:
         values: dict[str, object] = {"message": None, "stored": True, "others": (), "reports": (), "error": error}
+        reports: Sequence[UserReport] = ()
         if finished is not None:
             scope = request.scope.narrowed(finished.tenant)
+            reports = await self._reports.reports_of(scope, finished.ggrid)
             tenants = await self._history.tenants_of(request.scope, finished.ggrid)
             values |= {
                 **shown(request, view_of(finished, self._policy), stored=True),
-                "reports": await self._reports.reports_of(scope, finished.ggrid),
+                "reports": reports,
                 "others": [each for each in tenants if each != finished.tenant][:MAX_OTHERS],
                 "error": error,
             }
         readable = request.may(Permission.QUARANTINE_READ)
         values["status_lines"] = status_of(finished, held, self._policy, reads_quarantine=readable)
+        may_see_reports = request.may(Permission.LEARNING_READ)
+        values["events"] = events_of(finished, held, reports if may_see_reports else ())
         values |= held_values(request, held)
         page = request.render("message/page.html", values)
         return with_error_status(page, error) if error else page
+
+    def confirm(
+        self, request: UserRequest, held: HeldMessage, finished: FinishedRequest | None, order: Order
+    ) -> web.Response:
+        """Ask whether to release or delete the message, with its evidence on the same page."""
+        view = view_of(finished, self._policy) if finished else None
+        return request.render(
+            "message/confirm.html",
+            held=held,
+            message=view,
+            order=order,
+            whom=names_of(order.recipients or held.in_state(State.HELD)),
+        )
 
 
 def held_values(request: UserRequest, held: HeldMessage | None) -> dict[str, object]:
@@ -186,21 +215,31 @@ class HeldScreen:
         return web.Response(headers={**HEADERS, "HX-Redirect": f"{QUARANTINE}/{message.uid}"})
 
     async def release(self, request: UserRequest) -> web.StreamResponse:
-        """Release the message to the chosen recipients, or show the error on its page."""
+        """Release the message to the chosen recipients; a dangerous message first shows the confirmation page."""
         message = await self._found(request)
         try:
             chosen, allow = _recipients(request, message), _listed(request, "allow")
-            await self._quarantine.release(request.scope, message.uid, request.actor, recipients=chosen, allow=allow)
+            order = Order("release", chosen, allow, request.form.ticked("learn"))
+            # Malware needs no question: the service rejects its release.
+            if message.verdict is not Verdict.MALWARE and not request.form.ticked("confirmed"):
+                finished = await self._pages.finished_of(request, message)
+                if needs_confirmation(message, finished):
+                    return self._pages.confirm(request, message, finished, order)
+            await self._quarantine.release(
+                request.scope, message.uid, request.actor, recipients=chosen, allow=allow, learn=order.learn
+            )
         except ACTION_ERRORS as error:
             return await self._pages.of_held(request, await self._found(request), error)
         return see_other(f"{QUARANTINE}/{message.uid}", "release-allowed" if allow else "release-asked")
 
     async def delete(self, request: UserRequest) -> web.StreamResponse:
+        """Delete the message for the chosen recipients, after the confirmation page."""
         message = await self._found(request)
         try:
-            if not request.form.ticked("sure"):
-                raise SchemaViolation("Nothing was deleted. Confirm that this cannot be undone.")
             chosen, block = _recipients(request, message), _listed(request, "block")
+            if not request.form.ticked("sure"):
+                finished = await self._pages.finished_of(request, message)
+                return self._pages.confirm(request, message, finished, Order("delete", chosen, block))
             await self._quarantine.delete(request.scope, message.uid, request.actor, recipients=chosen, block=block)
         except ACTION_ERRORS as error:
             return await self._pages.of_held(request, await self._found(request), error)

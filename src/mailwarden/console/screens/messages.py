@@ -6,24 +6,29 @@ The URL contains the whole search, so that users can bookmark and share it.
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 from uuid import UUID
 
+import msgspec
 from aiohttp import web
 from msgspec import Struct
 
 from mailwarden.access.audit import AuditStore
+from mailwarden.access.saved_searches import SavedSearches
 from mailwarden.console.auth import Page
-from mailwarden.console.message_export import FORMATS, Stop, as_csv, as_ndjson
+from mailwarden.console.exports import format_in, send_file
+from mailwarden.console.message_export import Stop, as_csv, as_ndjson
+from mailwarden.console.near_matches import find_near_matches
 from mailwarden.console.permissions import Permission
-from mailwarden.console.request import UserRequest
+from mailwarden.console.request import UserRequest, read_uid, see_other
+from mailwarden.console.templating import HEADERS
 from mailwarden.errors import (
     InvalidQuery,
-    NotFound,
     SearchTooBroad,
 )
+from mailwarden.history.completions import completions
 from mailwarden.history.query import MAX_CHARACTERS, Query, parse_query
-from mailwarden.history.store import MAX_ROWS, Cursor, Facets, HistoryStore, Row
+from mailwarden.history.store import MAX_ROWS, Cursor, Facets, HistoryStore, Order, Row
 from mailwarden.history.store import Page as Found
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.serving.errors import STATUS_OF
@@ -43,6 +48,12 @@ RANGES: Mapping[str, tuple[str, timedelta | None]] = {
     "all": ("all history", None),
     "between": ("between two times", None),
 }
+# The orders by their value in the URL; the first is the default.
+ORDERS: Mapping[Order, str] = {
+    Order.NEWEST: "newest first",
+    Order.OLDEST: "oldest first",
+    Order.POINTS: "most points first",
+}
 # The search help: an example of each operator, and its meaning.
 HELP: Sequence[tuple[str, str]] = (
     ("from:alice@sender.example", "the address in From, or the envelope's sender"),
@@ -61,6 +72,7 @@ HELP: Sequence[tuple[str, str]] = (
     ('tenant:"Acme Ltd"', "a tenant, by name or uid"),
     ("url:evil.example/login", "the host of a link with its subdomains, or one page; defanged links are understood"),
     ("hash:9f86d0…", "the SHA-256 of a message or of a part"),
+    ("campaign:6f1d2c…", "messages that are similar to each other, by the id of their campaign"),
     ("ggrid:01a1dd…", "one message, by its id"),
     ("-verdict:clean", "a minus negates any operator"),
 )
@@ -71,10 +83,11 @@ class Search(Struct, frozen=True):
 
     text: str = ""
     range: str = "7d"
+    order: Order = Order.NEWEST
     since: str = ""
     until: str = ""
-    before: Cursor | None = None
-    newer: tuple[str, ...] = ()  # cursors of the previous pages, newest first
+    before: Cursor | None = None  # where the page begins
+    newer: tuple[str, ...] = ()  # cursors of the previous pages, the first page first
     seen: UUID | None = None  # the newest message when the user started to follow
     tail: bool = False
 
@@ -83,6 +96,7 @@ class Search(Struct, frozen=True):
         given = {
             "q": self.text,
             "range": "" if self.range == "7d" else self.range,
+            "order": "" if self.order is Order.NEWEST else self.order,
             "since": self.since if self.range == "between" else "",
             "until": self.until if self.range == "between" else "",
             "tail": "1" if self.tail else "",
@@ -94,42 +108,54 @@ class Search(Struct, frozen=True):
         asked = urlencode({name: str(value) for name, value in given.items() if value})
         return f"{path}?{asked}" if asked else path
 
+    def first_page(self, **changes: object) -> str:
+        """Return the URL of the first page of this search with changes."""
+        return self.address(before="", newer="", tail="", seen="", **changes)
+
     def narrowed(self, term: str) -> str:
         """Return the URL of the first page of this search with one more term."""
-        return self.address(q=f"{self.text} {term}".strip(), before="", newer="", tail="", seen="")
+        return self.first_page(q=f"{self.text} {term}".strip())
 
-    def to_older(self, place: Cursor) -> str:
+    def to_next(self, place: Cursor) -> str:
         """Return the URL of the page that begins at `place`, with the way back to this page."""
         here = str(self.before) if self.before else "first"
         return self.address(before=place, newer=".".join((*self.newer, here)[-MAX_NEWER:]))
 
-    def to_newer(self) -> str:
+    def to_previous(self) -> str:
         """Return the URL of the previous page, or of the first page if the way back is lost."""
         last = self.newer[-1] if self.newer else "first"
         return self.address(before="" if last == "first" else last, newer=".".join(self.newer[:-1]))
 
 
 class MessagesScreen:
-    def __init__(self, history: HistoryStore, audit: AuditStore) -> None:
+    def __init__(self, history: HistoryStore, audit: AuditStore, searches: SavedSearches) -> None:
         self._history = history
         self._audit = audit
+        self._searches = searches
 
     def pages(self) -> Sequence[Page]:
         return [
             Page("GET", "/messages", Permission.MESSAGES, self.show),
             Page("GET", "/messages/tail/rows", Permission.MESSAGES, self.show_rows, quiet=True),
             Page("GET", "/messages/search/facets", Permission.MESSAGES, self.show_facets, quiet=True),
+            Page("GET", "/messages/search/completions", Permission.MESSAGES, self.complete, quiet=True),
+            Page("POST", "/messages/search/saved", Permission.MESSAGES, self.save),
+            Page("POST", "/messages/search/saved/{saved}/delete", Permission.MESSAGES, self.delete_saved),
             Page("GET", "/messages/search/export/{format}", Permission.MESSAGES, self.export),
         ]
 
     async def show(self, request: UserRequest) -> web.StreamResponse:
         """Show the page; an invalid search shows its error and no rows."""
-        status, mistake, query, found = 200, "", Query(), Found(())
+        status, mistake, query, found, near = 200, "", Query(), Found(()), None
         search = Search(text=request.query.get("q", "")[: MAX_CHARACTERS + 1])
         try:
             search = read_search(request.query)
             query = query_of(request, search)
-            found = await self._history.search(request.scope, query, search.before, ROWS)
+            found = await self._history.search(request.scope, query, search.before, ROWS, search.order)
+            if request.query.get("near") == "1" and is_empty(search, query, found):
+                near = await find_near_matches(
+                    self._history, request.scope, search.text, query, tenants_by_name(request)
+                )
         except (InvalidQuery, SearchTooBroad) as error:
             status, mistake = STATUS_OF[type(error)], error.message
         newest = found.rows[0].ggrid if found.rows else new_ggrid()
@@ -139,9 +165,15 @@ class MessagesScreen:
             search=search,
             conditions=understood(request, query),
             found=found,
+            near=near,
+            is_empty=is_empty(search, query, found),
+            saved=await self._searches.list(request.user),
             mistake=mistake,
             newest=newest,
             ranges=RANGES,
+            orders=ORDERS,
+            export_order=export_order(search),
+            sorted_by=sorted_by(search.order, found),
             help=HELP,
         )
 
@@ -159,36 +191,71 @@ class MessagesScreen:
             "messages/facets.html", search=search, facets=facets, groups=facet_groups(request, facets)
         )
 
+    async def complete(self, request: UserRequest) -> web.StreamResponse:
+        """Return completions of the text up to the caret as JSON, from recent messages that the user may see."""
+        vocabulary = await self._history.vocabulary(request.scope)
+        text = request.query.get("q", "").replace("\x00", "")
+        found = completions(text, vocabulary, [tenant.name for tenant in request.tenants])
+        return web.Response(body=msgspec.json.encode(found), content_type="application/json", headers=HEADERS)
+
+    async def save(self, request: UserRequest) -> web.StreamResponse:
+        """Save the search of a page under a name, without the place in its pages."""
+        search = read_search(dict(parse_qsl(request.form.text("search"))))
+        query_of(request, search)  # an invalid search is not saved
+        query = search.first_page().partition("?")[2]
+        await self._searches.save(request.user, request.form.text("name"), query, request.actor)
+        return see_other(ADDRESS, "search-saved", **dict(parse_qsl(query)))
+
+    async def delete_saved(self, request: UserRequest) -> web.StreamResponse:
+        await self._searches.delete(request.user, read_uid(request.variables["saved"]), request.actor)
+        return see_other(ADDRESS, "search-deleted")
+
     async def export(self, request: UserRequest) -> web.StreamResponse:
         """Stream the newest matches as a file, up to MAX_EXPORTED, and record that in the audit log."""
-        form = request.variables["format"]
-        if form not in FORMATS:
-            raise NotFound("Messages are exported as csv or ndjson.")
+        form = format_in(request, "Messages are")
         search = read_search(request.query)
         query = query_of(request, search)
-        first = await self._history.search(request.scope, query, None, MAX_ROWS)
-        details = {"search": search.text, "range": search.range, "format": form}
+        order = export_order(search)
+        first = await self._history.search(request.scope, query, None, MAX_ROWS, order)
+        details = {"search": search.text, "range": search.range, "order": order, "format": form}
         await self._audit.record(request.scope, request.actor, "messages.export", "messages", details)
-        name = f'attachment; filename="messages.{form}"'
-        response = await request.begin_stream(FORMATS[form], **{"Content-Disposition": name})
         write = as_csv if form == "csv" else as_ndjson
-        async for block in write(self._matches(request, query, first), request.tenant_name):
-            await response.write(block)
-        await response.write_eof()
-        return response
+        matches = self._matches(request, query, first, order)
+        return await send_file(request, "messages", form, write(matches, request.tenant_name))
 
-    async def _matches(self, request: UserRequest, query: Query, page: Found) -> AsyncIterator[Sequence[Row] | Stop]:
+    async def _matches(
+        self, request: UserRequest, query: Query, page: Found, order: Order
+    ) -> AsyncIterator[Sequence[Row] | Stop]:
         """Yield the rows of one page after the other, and a Stop if matches are left out."""
         exported, end = 0, asyncio.get_running_loop().time() + EXPORT_SECONDS
         while True:
             yield page.rows
             exported += len(page.rows)
-            if page.older is None:
+            if page.next is None:
                 return
             if exported >= MAX_EXPORTED or asyncio.get_running_loop().time() > end:
-                yield Stop(page.older)
+                yield Stop(page.next, newer=order is Order.OLDEST)
                 return
-            page = await self._history.search(request.scope, query, page.older, MAX_ROWS)
+            page = await self._history.search(request.scope, query, page.next, MAX_ROWS, order)
+
+
+def is_empty(search: Search, query: Query, found: Found) -> bool:
+    """Return whether a search with terms or a time range has read everything and found nothing."""
+    has_more = found.rows or not found.complete or search.before or search.tail
+    return not has_more and bool(query.conditions or query.since or query.until)
+
+
+def export_order(search: Search) -> Order:
+    """Return the order of an export: by points only the newest matches can be compared, so that it is by time."""
+    return Order.NEWEST if search.order is Order.POINTS else search.order
+
+
+def sorted_by(order: Order, found: Found) -> str:
+    """Return what the messages of a page are sorted by, as one sentence."""
+    if order is Order.POINTS and not found.complete:
+        since = f" (since {found.searched_to:%Y-%m-%d %H:%M} UTC)" if found.searched_to else ""
+        return f"Most points first, of the newest matches only{since}. Older matches are not compared."
+    return f"{ORDERS[order].capitalize()}."
 
 
 def facet_groups(request: UserRequest, facets: Facets) -> list[tuple[str, list[tuple[str, str, int]]]]:
@@ -214,10 +281,14 @@ def read_search(query: Mapping[str, str]) -> Search:
     wanted = query.get("range", "") or "7d"
     if wanted not in RANGES:
         raise InvalidQuery(f"There is no time range of that name. There are {', '.join(RANGES)}.")
+    order = query.get("order", "") or Order.NEWEST
+    if order not in list(Order):
+        raise InvalidQuery(f"There is no order of that name. There are {', '.join(Order)}.")
     tail = query.get("tail") == "1"
     return Search(
         text=query.get("q", ""),
         range=wanted,
+        order=Order.NEWEST if tail else Order(order),
         since=query.get("since", ""),
         until=query.get("until", ""),
         before=None if tail else _place(query.get("before", "")),
@@ -234,8 +305,12 @@ def query_of(request: UserRequest, search: Search) -> Query:
     until = None
     if search.range == "between":
         since, until = _time(search.since, "beginning"), _time(search.until, "end")
-    tenants = {tenant.name: tenant.uid for tenant in request.tenants}
-    return parse_query(search.text, since=since, until=until, tenants=tenants)
+    return parse_query(search.text, since=since, until=until, tenants=tenants_by_name(request))
+
+
+def tenants_by_name(request: UserRequest) -> Mapping[str, UUID]:
+    """Return the tenants that `tenant:` accepts from this user."""
+    return {tenant.name: tenant.uid for tenant in request.tenants}
 
 
 def understood(request: UserRequest, query: Query) -> list[tuple[str, str]]:

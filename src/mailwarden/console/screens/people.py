@@ -15,6 +15,7 @@ from mailwarden.console.texts import ROLES
 from mailwarden.errors import Forbidden, LastAdministrator, NotFound, SchemaViolation, TenantNotFound
 
 PEOPLE = "/console/people"
+ALL, CHOSEN = "all", "chosen"  # the choice of tenants in the form
 _FORM_ERRORS = (SchemaViolation, Forbidden, TenantNotFound, LastAdministrator)
 ROLE_HINTS: Mapping[str, str] = {
     Role.DEPLOYMENT_ADMINISTRATOR: "Everything, in every tenant.",
@@ -53,12 +54,13 @@ class PeopleScreen:
         )
 
     async def show_form(self, request: UserRequest) -> web.StreamResponse:
-        return self._render_form(request, {"role": Role.ANALYST.value})
+        return self._render_form(request, {})
 
     async def invite(self, request: UserRequest) -> web.StreamResponse:
         form = request.form
         given = {
             "role": form.text("role"),
+            "reach": form.text("reach"),
             "tenants": form.many("tenants"),
             "tenant_names": form.raw("tenant_names"),
             "email": form.text("email"),
@@ -125,6 +127,7 @@ class PeopleScreen:
         tenants_of = tenant_names(request)
         given = {
             "role": person.role.value,
+            "reach": CHOSEN if person.tenants else ALL,
             "tenants": [str(uid) for uid in person.tenants],
             "tenant_names": "\n".join(tenants_of([uid]) for uid in person.tenants),
         }
@@ -147,13 +150,20 @@ def _roles(request: UserRequest) -> Sequence[tuple[str, str]]:
 
 
 def _position(request: UserRequest) -> Position:
-    """Return the role and tenants of the form."""
+    """Return the role and tenants of the form; both must be chosen, none is assumed."""
+    form = request.form
     try:
-        role = Role(request.form.text("role"))
-        tenants = frozenset(UUID(text) for text in request.form.many("tenants"))
+        role = Role(form.text("role"))
+        tenants = frozenset(UUID(text) for text in form.many("tenants"))
     except ValueError:
-        raise SchemaViolation("Choose a role and, where it needs them, tenants.") from None
-    tenants |= {tenant_uid_of(request, line) for line in request.form.raw("tenant_names").splitlines() if line.strip()}
+        raise SchemaViolation("Choose a role.") from None
+    tenants |= {tenant_uid_of(request, line) for line in form.raw("tenant_names").splitlines() if line.strip()}
+    if form.text("reach") == ALL:
+        if tenants:
+            raise SchemaViolation("Choose either all tenants or some of them.")
+        return Position(role, frozenset())
     if role is Role.DEPLOYMENT_ADMINISTRATOR:
-        tenants = frozenset()
+        raise SchemaViolation("A deployment administrator has all tenants. Choose all tenants, or another role.")
+    if not tenants:
+        raise SchemaViolation("Choose all tenants, or at least one.")
     return Position(role, tenants)

@@ -13,8 +13,10 @@ from msgspec import Struct
 
 from mailwarden.console.auth import Page
 from mailwarden.console.list_form import MAX_CHOICES
+from mailwarden.console.message_status import needs_confirmation
+from mailwarden.console.message_view import Fact, strongest_of
 from mailwarden.console.permissions import Permission
-from mailwarden.console.request import UserRequest
+from mailwarden.console.request import UserRequest, with_error_status
 from mailwarden.errors import (
     MailwardenError,
     MessageNotFound,
@@ -23,7 +25,9 @@ from mailwarden.errors import (
 )
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.outcome import Verdict
+from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.policy.rules import Policy
 from mailwarden.quarantine.model import HeldFilter, HeldMessage, PageCursor, State
 from mailwarden.quarantine.service import QuarantineService
 
@@ -130,7 +134,7 @@ MAX_CHOSEN = 50
 ACTIONS: Mapping[str, tuple[str, str]] = {
     "release": (
         "Release",
-        "Each message goes to all recipients that wait for it, without another scan. The tenant learns it as fine.",
+        "Each message goes to all recipients that wait for it, without another scan.",
     ),
     "delete": ("Delete", "Each message is deleted for all recipients that wait for it. This cannot be undone."),
 }
@@ -144,10 +148,20 @@ class Result(Struct, frozen=True):
     failure: str = ""
 
 
+class ChosenMessage(Struct, frozen=True):
+    """A chosen message with its evidence, as the confirmation page shows it."""
+
+    held: HeldMessage
+    summary: str  # empty if the reason is no longer in history
+    strongest: tuple[Fact, ...]
+    is_dangerous: bool
+
+
 class QuarantineScreen:
-    def __init__(self, quarantine: QuarantineService, history: HistoryStore) -> None:
+    def __init__(self, quarantine: QuarantineService, history: HistoryStore, policy: Policy) -> None:
         self._quarantine = quarantine
         self._history = history
+        self._policy = policy
 
     def pages(self) -> Sequence[Page]:
         return [
@@ -161,13 +175,14 @@ class QuarantineScreen:
         tenant = _tenant_in(request, search)
         found = await self._quarantine.page(request.scope, search.question(tenant), ROWS + 1)
         shown = found[:ROWS]
+        finished = await finished_for(self._history, request.scope, shown)
         counts = await self._quarantine.counts(request.scope, tenant)
         return request.render(
             "quarantine/index.html",
             search=search,
             tenants=request.tenants if len(request.tenants) <= MAX_CHOICES else None,
             messages=shown,
-            reasons=await reasons_for(self._history, request.scope, shown),
+            reasons={uid: each.judgement.summary for uid, each in finished.items()},
             older=search.to_older(shown[-1]) if len(found) > ROWS else "",
             counts=sorted(counts.items(), key=lambda each: -each[1]),
             total=sum(counts.values()),
@@ -178,21 +193,20 @@ class QuarantineScreen:
 
     async def ask(self, request: UserRequest) -> web.StreamResponse:
         """Show the chosen messages and the action, for confirmation; unknown messages are left out."""
-        action = _action_in(request)
-        messages = [each for uid in _chosen(request) if (each := await self._known(request, uid)) is not None]
-        if not messages:
-            raise MessageNotFound("There is no such message in quarantine.")
-        malware = [each for each in messages if each.verdict is Verdict.MALWARE] if action == "release" else []
-        rest = [each for each in messages if each not in malware]
-        word, meaning = ACTIONS[action]
-        return request.render(
-            "quarantine/chosen.html", action=action, word=word, meaning=meaning, messages=rest, malware=malware
-        )
+        return self._ask(request, _action_in(request), await self._chosen_messages(request))
 
     async def do(self, request: UserRequest) -> web.StreamResponse:
-        """Apply the action to one message after the other and show the results."""
-        action = _action_in(request)
-        results = [await self._do_one(request, action, uid) for uid in _chosen(request)]
+        """Apply the action to one message after the other and show the results.
+
+        A release of dangerous messages without the confirmation changes nothing and shows the question again.
+        """
+        action, uids = _action_in(request), _chosen(request)
+        if action == "release" and not request.form.ticked("confirmed"):
+            messages = await self._chosen_messages(request, required=False)
+            if any(each.is_dangerous and each.held.verdict is not Verdict.MALWARE for each in messages):
+                error = SchemaViolation("Nothing was released. Confirm that you have read the evidence.")
+                return with_error_status(self._ask(request, action, messages, error), error)
+        results = [await self._do_one(request, action, uid) for uid in uids]
         return request.render(
             "quarantine/done.html",
             action=action,
@@ -200,12 +214,52 @@ class QuarantineScreen:
             done=sum(not each.failure for each in results),
         )
 
+    async def _chosen_messages(self, request: UserRequest, *, required: bool = True) -> Sequence[ChosenMessage]:
+        """Return the chosen messages of the user's scope, the dangerous ones first."""
+        found = [each for uid in _chosen(request) if (each := await self._known(request, uid)) is not None]
+        if required and not found:
+            raise MessageNotFound("There is no such message in quarantine.")
+        finished = await finished_for(self._history, request.scope, found)
+        messages = [self._evidence_of(each, finished.get(each.uid)) for each in found]
+        return sorted(messages, key=lambda each: not each.is_dangerous)
+
+    def _evidence_of(self, held: HeldMessage, finished: FinishedRequest | None) -> ChosenMessage:
+        return ChosenMessage(
+            held=held,
+            summary=finished.judgement.summary if finished else "",
+            strongest=strongest_of(finished.judgement, self._policy) if finished else (),
+            is_dangerous=needs_confirmation(held, finished),
+        )
+
+    def _ask(
+        self,
+        request: UserRequest,
+        action: str,
+        messages: Sequence[ChosenMessage],
+        error: MailwardenError | None = None,
+    ) -> web.Response:
+        malware = [each for each in messages if each.held.verdict is Verdict.MALWARE] if action == "release" else []
+        rest = [each for each in messages if each not in malware]
+        word, meaning = ACTIONS[action]
+        return request.render(
+            "quarantine/chosen.html",
+            action=action,
+            word=word,
+            meaning=meaning,
+            messages=rest,
+            malware=malware,
+            dangerous=sum(each.is_dangerous for each in rest) if action == "release" else 0,
+            learn=request.form.ticked("learn"),
+            error=error,
+        )
+
     async def _do_one(self, request: UserRequest, action: str, uid: UUID) -> Result:
         subject = ""
         try:
             subject = (await self._quarantine.find(request.scope, uid)).subject
             if action == "release":
-                await self._quarantine.release(request.scope, uid, request.actor)
+                learn = request.form.ticked("learn")
+                await self._quarantine.release(request.scope, uid, request.actor, learn=learn)
             else:
                 await self._quarantine.delete(request.scope, uid, request.actor)
         except MailwardenError as error:
@@ -254,11 +308,9 @@ def uid_in(text: str) -> UUID:
         raise MessageNotFound("There is no such message in quarantine.") from None
 
 
-async def reasons_for(history: HistoryStore, scope: Scope, messages: Sequence[HeldMessage]) -> Mapping[UUID, str]:
-    """Return why each message was held, as far as history still has it."""
+async def finished_for(
+    history: HistoryStore, scope: Scope, messages: Sequence[HeldMessage]
+) -> Mapping[UUID, FinishedRequest]:
+    """Return the row in history of each held message, as far as history still has it."""
     found = await asyncio.gather(*(history.find(scope.narrowed(message.tenant), message.ggrid) for message in messages))
-    return {
-        message.uid: finished.judgement.summary
-        for message, finished in zip(messages, found, strict=True)
-        if finished is not None
-    }
+    return {message.uid: finished for message, finished in zip(messages, found, strict=True) if finished is not None}

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from mailwarden.access.tenants import MAX_WEIGHTS, TenantDirectory, TenantSettings, TenantStore
 from mailwarden.console.auth import Page
+from mailwarden.console.first_steps import START
 from mailwarden.console.forms import Form
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, see_other
@@ -48,7 +49,7 @@ class TenantsScreen:
         wishes = None
         try:
             wishes = _read(request.form)
-            await self._tenants.create(
+            created = await self._tenants.create(
                 request.scope,
                 wishes.name,
                 wishes.domains,
@@ -60,6 +61,8 @@ class TenantsScreen:
         except (SchemaViolation, NameTaken, DomainTaken) as error:
             return self._form(request, wishes or _as_typed(request.form), None, error)
         await self._directory.refresh()
+        if request.form.ticked("start"):
+            return see_other(START, "tenant-made", tenant=str(created.uid))
         return see_other("/console/tenants", "tenant-made")
 
     async def show_one(self, request: UserRequest) -> web.StreamResponse:
@@ -83,6 +86,7 @@ class TenantsScreen:
             "tenants/one.html",
             wishes=wishes,
             tenant=tenant,
+            start=request.form.ticked("start") or "start" in request.query,
             profiles=PROFILES,
             weights=own_weights(self._policy, tenant.weights) if tenant else (),
             rules=self._policy.rules,

@@ -1,6 +1,6 @@
-"""Searches history in PostgreSQL: newest first, reading as little as the page needs, within a time limit.
+"""Searches history in PostgreSQL: in the order of time, reading as little as the page needs, within a time limit.
 
-Frequent terms are found by scanning the newest rows; rare terms by the index of terms, in windows of time that grow.
+Frequent terms are found by scanning the first rows; rare terms by the index of terms, in windows of time that grow.
 The time is checked between windows: a slow search returns what it found and how far it read. Settings choose the
 plan, as PostgreSQL has no statistics about combinations of terms.
 """
@@ -31,7 +31,7 @@ from mailwarden.history.query import (
     subject_may_match,
 )
 from mailwarden.history.records import decode
-from mailwarden.history.store import Count, Cursor
+from mailwarden.history.store import Count, Cursor, Order
 from mailwarden.history.terms import term_hash
 from mailwarden.history.words import PREFIX, tenant_lexeme
 from mailwarden.model.ggrid import day_of, first_ggrid, moment_of
@@ -40,10 +40,10 @@ from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 
 STATEMENT_TIMEOUT = 2.0
-NEWEST = 4_000  # rows that are scanned before the index is used
+NEWEST = 4_000  # rows that are scanned before the index is used; with the order `oldest`, the oldest
 _DECODED = 200  # records between two yields to the event loop
 _COMPARED = 2_000  # subjects that one statement fetches for a phrase
-_RESERVED = 6
+RESERVED = 7
 _START = Cursor(UUID(int=0))
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -56,13 +56,12 @@ _HAS_ONE = "terms && {}::bigint[]"
 _HAS_WORDS = "words @@ {}::text::tsquery"
 # The state of a message is in the tables of quarantine and reports. A scalar query is not turned into a join, which
 # would read every held message; LIMIT keeps it a lookup for each row.
+_OF_RECIPIENT = """(SELECT true FROM quarantine JOIN quarantine_recipients ON message = uid
+        WHERE quarantine.tenant = history.tenant AND quarantine.ggrid = history.ggrid
+          AND state IN ({}) LIMIT 1)"""
 _IN_STATE = {
-    HELD: """(SELECT true FROM quarantine JOIN quarantine_recipients ON message = uid
-        WHERE quarantine.tenant = history.tenant AND quarantine.ggrid = history.ggrid
-          AND state IN ('held', 'releasing') LIMIT 1)""",
-    RELEASED: """(SELECT true FROM quarantine JOIN quarantine_recipients ON message = uid
-        WHERE quarantine.tenant = history.tenant AND quarantine.ggrid = history.ggrid
-          AND state = 'released' LIMIT 1)""",
+    HELD: _OF_RECIPIENT.format("'held', 'releasing'"),
+    RELEASED: _OF_RECIPIENT.format("'released'"),
     REPORTED: """(SELECT true FROM lessons
         WHERE lessons.tenant = history.tenant AND lessons.ggrid = history.ggrid LIMIT 1)""",
 }
@@ -77,24 +76,28 @@ SELECT ggrid, tenant, {held} AS held, {released} AS released, {reported} AS repo
 FROM unnest($1::uuid[], $2::uuid[]) AS history (ggrid, tenant)
 """.format(**_IN_STATE)
 
+_BY_TIME = {
+    Order.NEWEST: "ORDER BY day DESC, ggrid DESC, tenant DESC",
+    Order.OLDEST: "ORDER BY day, ggrid, tenant",
+}
+# Each statement reads the rows of a Span, see Span.values.
 _SELECT = """
-SELECT tenant, ggrid, {columns} FROM history
-WHERE day BETWEEN $1 AND $2 AND ggrid >= $3
+SELECT tenant, ggrid, {columns} FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND (ggrid, tenant) >= ($3, $6)
   AND ggrid <= $4 AND (ggrid, tenant) < ($4, $5) AND {conditions}
-ORDER BY day DESC, ggrid DESC, tenant DESC LIMIT $6
+{order} LIMIT $7
 """
-_SELECT_NEWEST = """
+_SELECT_FIRST = """
 SELECT tenant, ggrid, {columns} FROM (
-    SELECT * FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3
+    SELECT * FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND (ggrid, tenant) >= ($3, $6)
   AND ggrid <= $4 AND (ggrid, tenant) < ($4, $5)
-    ORDER BY day DESC, ggrid DESC, tenant DESC LIMIT {newest}
-) AS history WHERE {conditions} LIMIT $6
+    {order} LIMIT {first}
+) AS history WHERE {conditions} LIMIT $7
 """
 # The last of the scanned rows; without one, the scan read every row.
-_SELECT_LAST_OF_NEWEST = """
-SELECT ggrid, tenant FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3
+_SELECT_LAST_SCANNED = """
+SELECT ggrid, tenant FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND (ggrid, tenant) >= ($3, $6)
   AND ggrid <= $4 AND (ggrid, tenant) < ($4, $5)
-ORDER BY day DESC, ggrid DESC, tenant DESC OFFSET $6 LIMIT 1
+{order} OFFSET $7 LIMIT 1
 """
 _SELECT_RECORDS = """
 SELECT tenant, ggrid, record FROM history
@@ -102,66 +105,81 @@ WHERE day = ANY($1::date[]) AND ggrid = ANY($2::uuid[])
   AND (ggrid, tenant) IN (SELECT * FROM unnest($2::uuid[], $3::uuid[]))
 """
 _COUNT = """
-SELECT count(*) FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3
-  AND ggrid <= $4 AND (ggrid, tenant) < ($4, $5) AND {conditions} LIMIT $6
+SELECT count(*) FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND (ggrid, tenant) >= ($3, $6)
+  AND ggrid <= $4 AND (ggrid, tenant) < ($4, $5) AND {conditions} LIMIT $7
 """
 _BEGIN = "SET LOCAL statement_timeout = {milliseconds}; SET LOCAL plan_cache_mode = force_custom_plan; {plan}"
 _SCAN = "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = on"
-_INDEX = "SET LOCAL enable_bitmapscan = on; SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = off"
+INDEX = "SET LOCAL enable_bitmapscan = on; SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = off"
 
 
 class Span(Struct, frozen=True):
-    """The rows from the ggrid `low` to before the cursor `high`; as ggrids carry their time, also a period."""
+    """The rows from the cursor `low` to before the cursor `high`; as ggrids carry their time, also a period."""
 
-    low: UUID
+    low: Cursor
     high: Cursor
 
     @property
-    def values(self) -> tuple[date, date, UUID, UUID, UUID]:
-        """Return the parameters of a statement: first day, last day, lowest ggrid, and the cursor to end before."""
+    def values(self) -> tuple[date, date, UUID, UUID, UUID, UUID]:
+        """Return the parameters of a statement: first and last day, lowest ggrid, end, lowest tenant."""
         last = _time_of(self.high.ggrid)
         if self.high == Cursor(first_ggrid(last)):
             last -= _MILLISECOND
-        return _time_of(self.low).date(), last.date(), self.low, self.high.ggrid, self.high.tenant
+        first = _time_of(self.low.ggrid).date()
+        return first, last.date(), self.low.ggrid, self.high.ggrid, self.high.tenant, self.low.tenant
 
     @property
     def is_empty(self) -> bool:
-        return Cursor(self.low) >= self.high
+        return self.low >= self.high
 
     @property
     def seconds(self) -> float:
         """Return its length up to now: partitions of future days exist and are empty."""
-        return max(0.0, (min(_time_of(self.high.ggrid), datetime.now(UTC)) - _time_of(self.low)).total_seconds())
+        return max(0.0, (min(_time_of(self.high.ggrid), datetime.now(UTC)) - _time_of(self.low.ggrid)).total_seconds())
 
 
-def query_span(query: Query, before: Cursor | None, days: set[date]) -> Span:
-    """Return the part of the existing days that a query covers."""
-    if before is not None and moment_of(before.ggrid) is None:
+def query_span(query: Query, place: Cursor | None, days: set[date], order: Order = Order.NEWEST) -> Span:
+    """Return the part of the existing days that a query covers, from `place` on."""
+    if place is not None and moment_of(place.ggrid) is None:
         raise InvalidQuery("The cursor to continue from is not a ggrid.")
     if not days:
-        empty = first_ggrid(datetime.now(UTC))
-        return Span(empty, Cursor(empty))
-    low, high = first_ggrid(_start(min(days))), Cursor(first_ggrid(_start(max(days)) + _DAY))
+        empty = Cursor(first_ggrid(datetime.now(UTC)))
+        return Span(empty, empty)
+    low, high = Cursor(first_ggrid(_start(min(days)))), Cursor(first_ggrid(_start(max(days)) + _DAY))
     if query.since is not None:
-        low = max(low, first_ggrid(query.since))
+        low = max(low, Cursor(first_ggrid(query.since)))
     if query.until is not None:
         high = min(high, Cursor(first_ggrid(query.until)))
-    if before is not None:
-        high = min(high, before)
+    if place is not None:
+        low, high = (max(low, place), high) if order is Order.OLDEST else (low, min(high, place))
     for condition in query.conditions:
         if condition.ggrid is not None and not condition.negated:
-            low, high = max(low, condition.ggrid), min(high, Cursor(UUID(int=condition.ggrid.int + 1)))
-    return Span(low, max(Cursor(low), high))
+            low, high = max(low, Cursor(condition.ggrid)), min(high, Cursor(UUID(int=condition.ggrid.int + 1)))
+    return Span(low, max(low, high))
 
 
-def windows(span: Span) -> Iterator[Span]:
-    """Yield the span in windows from its end to its start, each GROWTH times as long as the one before."""
-    step, high = FIRST_WINDOW, span.high
+def windows(span: Span, order: Order = Order.NEWEST) -> Iterator[Span]:
+    """Yield the span in windows, in this order, each GROWTH times as long as the one before."""
+    step, low, high = FIRST_WINDOW, span.low, span.high
     now = datetime.now(UTC)
-    while high > Cursor(span.low):
-        low = max(first_ggrid(min(_time_of(high.ggrid), now) - step), span.low)
-        yield Span(low, high)
-        high, step = Cursor(low), GROWTH * step
+    while high > low:
+        if order is Order.OLDEST:
+            end = min(Cursor(first_ggrid(_time_of(low.ggrid) + step)), high)
+            yield Span(low, end)
+            low = end
+        else:
+            start = max(Cursor(first_ggrid(min(_time_of(high.ggrid), now) - step)), low)
+            yield Span(start, high)
+            high = start
+        step *= GROWTH
+
+
+def behind(row: Cursor, order: Order) -> Cursor:
+    """Return the place where the rows after this row begin: a span includes its lowest cursor, not its highest."""
+    if order is Order.NEWEST:
+        return row
+    following = (row.ggrid.int << 128) + row.tenant.int + 1
+    return Cursor(UUID(int=following >> 128), UUID(int=following % 2**128))
 
 
 def _start(day: date) -> datetime:
@@ -281,16 +299,40 @@ def _expand_negation(condition: Condition) -> Condition:
 
 
 class SearchProgress(Struct):
-    """The requests found so far, newest first; the search has read everything down to `reached`."""
+    """The requests found so far, in order; the search has read every row of the span up to `reached`."""
 
     requests: list[FinishedRequest]
     reached: Cursor
-    end: Cursor
+    span: Span
+    order: Order = Order.NEWEST
     unindexed: date | None = None  # words do not find rows of this day and earlier days yet
+
+    @classmethod
+    def start(cls, span: Span, order: Order = Order.NEWEST) -> "SearchProgress":
+        return cls([], span.low if order is Order.OLDEST else span.high, span, order)
 
     @property
     def complete(self) -> bool:
-        return self.reached <= self.end
+        return self.rest.is_empty
+
+    @property
+    def rest(self) -> Span:
+        """The rows that are not read yet."""
+        if self.order is Order.NEWEST:
+            return Span(self.span.low, self.reached)
+        return Span(self.reached, self.span.high)
+
+    def finish(self, window: Span) -> None:
+        """Note that a window was read to its end."""
+        self.reached = window.high if self.order is Order.OLDEST else window.low
+
+
+@asynccontextmanager
+async def reading(database: Database, seconds: float, plan: str = _SCAN) -> AsyncIterator[Connection]:
+    """Begin a read-only snapshot whose statements take at most `seconds` each."""
+    first = _BEGIN.format(milliseconds=max(1, int(seconds * 1000)), plan=plan)
+    async with database.connection() as connection, scoped(connection, EVERYTHING, snapshot=True, first=first):
+        yield connection
 
 
 class Searcher:
@@ -300,40 +342,47 @@ class Searcher:
         self._database = database
 
     async def search(
-        self, scope: Scope, query: Query, before: Cursor | None, limit: int, seconds: float
+        self,
+        scope: Scope,
+        query: Query,
+        place: Cursor | None,
+        limit: int,
+        seconds: float,
+        *,
+        order: Order = Order.NEWEST,
     ) -> SearchProgress:
-        """Return the newest requests older than `before`, in about `seconds`."""
+        """Return the first requests from `place` on, in the order of time, in about `seconds`."""
         scope = narrow_scope(scope, query.conditions)
         if scope.tenants is not None and not scope.tenants:
-            return SearchProgress([], _START, _START)
-        clauses = Clauses(scope, query.conditions, _RESERVED)
+            return SearchProgress.start(Span(_START, _START))
+        clauses = Clauses(scope, query.conditions, RESERVED)
         clock = _Clock(seconds)
-        async with self._reading(STATEMENT_TIMEOUT) as connection:
-            span = query_span(query, before, await existing_days(connection))
-            progress = SearchProgress([], span.high, Cursor(span.low))
+        async with reading(self._database, STATEMENT_TIMEOUT) as connection:
+            span = query_span(query, place, await existing_days(connection), order)
+            progress = SearchProgress.start(span, order)
             if any(condition.words for condition in query.conditions):
                 progress.unindexed = await newest_unindexed_day(connection, *span.values[:2])
             reader = _Reader(connection, scope, query, clauses, progress, limit=limit)
             try:
-                await reader.read_newest(span)
+                await reader.read_first(span)
                 if clauses.indexed and not reader.is_full:
-                    await connection.execute(_INDEX)
-                for window in windows(Span(span.low, progress.reached)):
+                    await connection.execute(INDEX)
+                for window in windows(progress.rest, order):
                     if reader.is_full or not clock.has_time_for_more():
                         return progress
                     await reader.read(window, clock)
             except asyncpg.QueryCanceledError:
-                if progress.reached == span.high:
+                if progress.rest == span:
                     raise SearchTooBroad("This search takes too long: narrow the time range, or add a term.") from None
         return progress
 
     async def count(self, scope: Scope, query: Query, seconds: float) -> Count:
         """Count from the newest row on; if time runs out, estimate the rest from the part counted."""
         began = time.monotonic()
-        clauses = Clauses(scope, query.conditions, _RESERVED)
+        clauses = Clauses(scope, query.conditions, RESERVED)
         counted = 0
         sql = _COUNT.format(conditions=clauses.sql)
-        async with self._reading(seconds, _INDEX if clauses.indexed else _SCAN) as connection:
+        async with reading(self._database, seconds, INDEX if clauses.indexed else _SCAN) as connection:
             span = query_span(query, None, await existing_days(connection))
             reached = span.high
             try:
@@ -341,29 +390,20 @@ class Searcher:
                     if time.monotonic() - began > seconds / 2:
                         break
                     counted += cast("int", await connection.fetchval(sql, *window.values, 1, *clauses.values))
-                    reached = Cursor(window.low)
+                    reached = window.low
             except asyncpg.QueryCanceledError:
                 pass
-        exact = reached <= Cursor(span.low)
-        seen = Span(reached.ggrid, span.high).seconds
+        exact = reached <= span.low
+        seen = Span(reached, span.high).seconds
         return Count(counted, exact, counted if exact or not seen else round(counted * span.seconds / seen))
 
     async def states(self, requests: Sequence[FinishedRequest]) -> Mapping[Cursor, Set[str]]:
         """Return the states of each request that has one, in quarantine and in reports."""
         ggrids, tenants = [each.ggrid for each in requests], [each.tenant for each in requests]
-        async with self._reading(STATEMENT_TIMEOUT) as connection:
+        async with reading(self._database, STATEMENT_TIMEOUT) as connection:
             rows = await connection.fetch(_STATES, ggrids, tenants)
         found = {_cursor(row): {state for state in _IN_STATE if row[state]} for row in rows}
         return {cursor: states for cursor, states in found.items() if states}
-
-    @asynccontextmanager
-    async def _reading(self, seconds: float, plan: str = _SCAN) -> AsyncIterator[Connection]:
-        first = _BEGIN.format(milliseconds=max(1, int(seconds * 1000)), plan=plan)
-        async with (
-            self._database.connection() as connection,
-            scoped(connection, EVERYTHING, snapshot=True, first=first),
-        ):
-            yield connection
 
 
 class _Clock:
@@ -400,39 +440,45 @@ class _Reader:
         self._by_subject = any(each.operator == "subject" and not each.negated for each in self._phrases)
         self._columns = "subject" if self._by_subject else "record"
         self._progress = progress
+        self._order = _BY_TIME[progress.order]
         self._limit = limit
 
     @property
     def is_full(self) -> bool:
         return len(self._progress.requests) >= self._limit
 
-    async def read_newest(self, span: Span) -> None:
-        """Scan the newest rows, which is enough for frequent terms and for a short history."""
+    async def read_first(self, span: Span) -> None:
+        """Scan the first rows, which is enough for frequent terms and for a short history."""
         if span.is_empty:
             return
-        newest, size = max(NEWEST, 2 * self._limit), self._batch_size
-        sql = _SELECT_NEWEST.format(columns=self._columns, conditions=self._clauses.sql, newest=newest)
+        first, size = max(NEWEST, 2 * self._limit), self._batch_size
+        sql = _SELECT_FIRST.format(columns=self._columns, conditions=self._clauses.sql, first=first, order=self._order)
         rows = await self._fetch(sql, span, size)
         await self._take(rows)
         if len(rows) < size and not self.is_full:
-            last = await self._connection.fetchrow(_SELECT_LAST_OF_NEWEST, *span.values, newest - 1)
-            self._progress.reached = Cursor(span.low) if last is None else _cursor(last)
+            sql = _SELECT_LAST_SCANNED.format(order=self._order)
+            last = await self._connection.fetchrow(sql, *span.values, first - 1)
+            if last is None:
+                self._progress.finish(span)
+            else:
+                self._progress.reached = behind(_cursor(last), self._progress.order)
 
     async def read(self, window: Span, clock: _Clock) -> None:
-        """Read a window to its start, until the limit is reached or the time is up."""
-        sql = _SELECT.format(columns=self._columns, conditions=self._clauses.sql)
+        """Read a window to its end, until the limit is reached or the time is up."""
+        sql = _SELECT.format(columns=self._columns, conditions=self._clauses.sql, order=self._order)
+        part = SearchProgress.start(window, self._progress.order)
         while True:
             size = self._batch_size
-            rows = await self._fetch(sql, window, size)
+            rows = await self._fetch(sql, part.rest, size)
             await self._take(rows)
             if self.is_full:
                 return
             if len(rows) < size:
-                self._progress.reached = Cursor(window.low)
+                self._progress.finish(window)
                 return
             if not clock.has_time_for_more():
                 return
-            window = Span(window.low, self._progress.reached)
+            part.reached = self._progress.reached
 
     @property
     def _batch_size(self) -> int:
@@ -453,11 +499,10 @@ class _Reader:
             for row in some:
                 if self.is_full:
                     return
-                self._progress.reached = _cursor(row)
+                cursor = _cursor(row)
+                self._progress.reached = behind(cursor, self._progress.order)
                 # The statement filters by tenant; this is the second check.
-                record = (
-                    records.get(self._progress.reached) if self._scope.allows(self._progress.reached.tenant) else None
-                )
+                record = records.get(cursor) if self._scope.allows(cursor.tenant) else None
                 if record is not None:
                     self._add(decode(record))
 

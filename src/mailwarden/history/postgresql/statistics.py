@@ -5,8 +5,6 @@ is written when its scan is finished. The store marks rows that arrive even late
 is counted again. The reader adds the rows that are not rolled up yet.
 """
 
-import asyncio
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -19,6 +17,7 @@ import msgspec
 
 from mailwarden.database.pool import EVERYTHING, Connection, Database, scoped
 from mailwarden.errors import SearchTooBroad
+from mailwarden.history.postgresql.recent import Recent
 from mailwarden.history.store import Bucket, Range, Statistics
 from mailwarden.model.ggrid import first_ggrid
 from mailwarden.model.outcome import Decision, Verdict
@@ -30,7 +29,6 @@ HOURLY_RETENTION = timedelta(days=8)
 BUCKET_RETENTION = timedelta(hours=3)
 LATE = timedelta(minutes=5)  # longer than an analysis takes
 FRESH_SECONDS = 5.0
-MAX_CACHED = 256
 TOP_TAGS = 60  # the dashboard selects from them: many tags only say that a check passed
 RATE_WINDOW = timedelta(seconds=60)
 CLASSES_PER_DOUBLING = 8  # of durations, so that a class is accurate to nine percent
@@ -92,7 +90,7 @@ SELECT count(*) FROM history WHERE day BETWEEN $1::date AND $2::date AND ggrid >
 Counted = tuple[datetime, str, int]  # the bucket, the measure, how many messages
 
 # The length of each range, and the buckets of its chart.
-_LENGTHS = {
+LENGTHS = {
     Range.HOUR: (timedelta(hours=1), BUCKET),
     Range.DAY: (timedelta(hours=24), HOUR),
     Range.WEEK: (timedelta(days=7), 4 * HOUR),
@@ -104,23 +102,14 @@ class StatisticsReader:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._cached: dict[tuple[Scope, Range], tuple[float, Statistics]] = {}
-        self._lock = asyncio.Lock()
+        self._recent = Recent(FRESH_SECONDS, self._read)
 
     async def read(self, scope: Scope, range_: Range) -> Statistics:
-        async with self._lock:  # so that concurrent readers share one query
-            cached = self._cached.get((scope, range_))
-            if cached is not None and time.monotonic() - cached[0] < FRESH_SECONDS:
-                return cached[1]
-            statistics = await self._read(scope, range_)
-            while len(self._cached) >= MAX_CACHED:
-                del self._cached[next(iter(self._cached))]
-            self._cached[scope, range_] = (time.monotonic(), statistics)
-            return statistics
+        return await self._recent.get(scope, range_)
 
     async def _read(self, scope: Scope, range_: Range) -> Statistics:
         now = datetime.now(UTC)
-        length, width = _LENGTHS[range_]
+        length, width = LENGTHS[range_]
         since = _bucket_start(now - length + width, width)
         tenants = None if scope.tenants is None else sorted(scope.tenants)
         first = "SET LOCAL statement_timeout = '2s'; SET LOCAL plan_cache_mode = force_custom_plan"
@@ -130,7 +119,7 @@ class StatisticsReader:
         ):
             try:
                 counts = await _counts(connection, tenants, since, now, hourly=range_ is not Range.HOUR)
-                recent = await connection.fetchval(_RATE, *_range_values(now - RATE_WINDOW, now), tenants)
+                recent = await connection.fetchval(_RATE, *range_values(now - RATE_WINDOW, now), tenants)
             except asyncpg.QueryCanceledError:
                 raise SearchTooBroad("Counting these messages takes too long.") from None
         return _statistics(range_, since, now, counts, cast("int", recent) / RATE_WINDOW.total_seconds())
@@ -167,7 +156,7 @@ async def _roll_to(connection: Connection, end: datetime) -> None:
     begin = max(begin, _bucket_start(end - HOURLY_RETENTION, HOUR))
     while begin < end:
         until = min(_bucket_start(begin, HOUR) + HOUR, end)
-        await connection.execute(_ROLL, *_range_values(begin, until))
+        await connection.execute(_ROLL, *range_values(begin, until))
         await connection.execute(_ROLL_HOURS, _bucket_start(begin, HOUR), until)
         if known is None or until > known:
             await connection.execute(_WRITE_ROLLED_TO, until)
@@ -183,7 +172,7 @@ async def _counts(
     begin = max(known, since) if known is not None else since
     owners = [ALL_TENANTS] if tenants is None else [tenant for tenant in tenants if tenant != ALL_TENANTS]
     counted = await connection.fetch(_COUNTED, owners, hourly, since, begin)
-    uncounted = await connection.fetch(_UNCOUNTED, *_range_values(begin, now), tenants)
+    uncounted = await connection.fetch(_UNCOUNTED, *range_values(begin, now), tenants)
     return chain(
         (
             (cast("datetime", row["bucket"]), measure, messages)
@@ -195,7 +184,7 @@ async def _counts(
 
 
 def _statistics(range_: Range, since: datetime, now: datetime, counts: Iterable[Counted], rate: float) -> Statistics:
-    width = _LENGTHS[range_][1]
+    width = LENGTHS[range_][1]
     totals: Counter[str] = Counter()
     starts = [since + number * width for number in range(int((now - since) / width) + 1)]
     decisions: dict[datetime, Counter[Decision]] = {start: Counter() for start in starts}
@@ -245,6 +234,6 @@ async def _rolled_to(connection: Connection) -> datetime | None:
     return cast("datetime | None", await connection.fetchval(_READ_ROLLED_TO))
 
 
-def _range_values(begin: datetime, end: datetime) -> tuple[object, ...]:
+def range_values(begin: datetime, end: datetime) -> tuple[object, ...]:
     """Return the parameters of _MEASURED."""
     return begin.date(), end.date(), first_ggrid(begin), first_ggrid(end)

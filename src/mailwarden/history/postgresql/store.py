@@ -13,27 +13,35 @@ import asyncpg
 
 from mailwarden.database.pool import Connection, Database
 from mailwarden.errors import GlobalScopeForbidden, StorageUnavailable
+from mailwarden.history.postgresql.attacked import AttackedReader
+from mailwarden.history.postgresql.campaigns import PostgresqlCampaignStore
 from mailwarden.history.postgresql.partitions import create_days, drop_days, existing_days
-from mailwarden.history.postgresql.search import Searcher
+from mailwarden.history.postgresql.search import Searcher, behind
 from mailwarden.history.postgresql.senders import PostgresqlSenderStore
 from mailwarden.history.postgresql.statistics import StatisticsReader, mark_late, update_rollups
+from mailwarden.history.postgresql.vocabulary import VocabularyReader
 from mailwarden.history.postgresql.word_backfill import add_words, check_recent_days
 from mailwarden.history.query import UNDECIDED, Query, any_of
 from mailwarden.history.records import decode, encode, replace_unstorable
 from mailwarden.history.store import (
+    MAX_COMPARED,
     MAX_COUNTED,
     MAX_ROWS,
+    Attacked,
+    CampaignStore,
     Count,
     Cursor,
     Facets,
+    Order,
     Page,
     Range,
     Row,
     SenderStore,
     Statistics,
 )
+from mailwarden.history.suggestions import Vocabulary
 from mailwarden.history.terms import plain_address, term_hash, term_hashes
-from mailwarden.history.words import lexemes_of
+from mailwarden.history.words import stored_words
 from mailwarden.model.ggrid import day_of, moment_of
 from mailwarden.model.outcome import SEVERITY, Decision, Verdict
 from mailwarden.model.record import FinishedRequest
@@ -88,9 +96,12 @@ class PostgresqlHistoryStore:
 
     def __init__(self, database: Database) -> None:
         self.senders: SenderStore = PostgresqlSenderStore(database)
+        self.campaigns: CampaignStore = PostgresqlCampaignStore(database)
         self._database = database
         self._searcher = Searcher(database)
         self._statistics = StatisticsReader(database)
+        self._attacked = AttackedReader(database)
+        self._vocabulary = VocabularyReader(database)
         self._days: set[date] = set()
         self._checked_for_words = False
 
@@ -122,33 +133,69 @@ class PostgresqlHistoryStore:
         async with self._database.connection() as connection:
             return [cast("UUID", row["tenant"]) for row in await connection.fetch(_TENANTS_OF, *values)]
 
-    async def search(self, scope: Scope, query: Query, before: Cursor | None = None, limit: int = 50) -> Page:
+    async def search(
+        self,
+        scope: Scope,
+        query: Query,
+        place: Cursor | None = None,
+        limit: int = 50,
+        order: Order = Order.NEWEST,
+    ) -> Page:
         limit = max(1, min(limit, MAX_ROWS))
-        found = await self._searcher.search(scope, query, before, limit + 1, SEARCH_SECONDS)
+        if order is Order.POINTS:
+            return await self._by_points(scope, query, place, limit)
+        found = await self._searcher.search(scope, query, place, limit + 1, SEARCH_SECONDS, order=order)
         if len(found.requests) > limit:
-            rows = tuple(map(Row.of, found.requests[:limit]))
-            return Page(rows, older=Cursor.of(rows[-1]), unindexed=found.unindexed)
-        rows = tuple(map(Row.of, found.requests))
+            rows = tuple(Row.of(each, scope) for each in found.requests[:limit])
+            return Page(rows, next=behind(Cursor.of(rows[-1]), order), unindexed=found.unindexed)
+        rows = tuple(Row.of(each, scope) for each in found.requests)
         if found.complete:
             return Page(rows, unindexed=found.unindexed)
         reached = moment_of(found.reached.ggrid)
         return Page(rows, found.reached, complete=False, searched_to=reached, unindexed=found.unindexed)
 
+    async def _by_points(self, scope: Scope, query: Query, place: Cursor | None, limit: int) -> Page:
+        """Compare the newest matches; `place` is the last row of the previous page."""
+        found = await self._searcher.search(scope, query, None, MAX_COMPARED + 1, SEARCH_SECONDS)
+        rows = sorted(
+            (Row.of(each, scope) for each in found.requests[:MAX_COMPARED]),
+            key=lambda row: (row.points, row.ggrid, row.tenant),
+        )
+        rows.reverse()
+        cursors = [Cursor.of(row) for row in rows]
+        start = cursors.index(place) + 1 if place in cursors else 0
+        shown = tuple(rows[start : start + limit])
+        return Page(
+            shown,
+            next=Cursor.of(shown[-1]) if start + limit < len(rows) else None,
+            complete=found.complete and len(found.requests) <= MAX_COMPARED,
+            searched_to=moment_of(min(cursors).ggrid if cursors else found.reached.ggrid),
+            unindexed=found.unindexed,
+        )
+
     async def facets(self, scope: Scope, query: Query) -> Facets:
         found = await self._searcher.search(scope, query, None, MAX_COUNTED + 1, SEARCH_SECONDS)
         counted = found.requests[:MAX_COUNTED]
+        total, exact = len(counted), found.complete and len(found.requests) <= MAX_COUNTED
+        if not exact and not any(condition.phrase for condition in query.conditions):
+            count = await self._searcher.count(scope, query, SEARCH_SECONDS)
+            total, exact = max(total, count.counted), count.exact
         states = await self._searcher.states(counted)
         decisions = Counter(each.ruling.decision for each in counted)
         by_state = Counter(state for each in states.values() for state in each)
         by_state[UNDECIDED] = decisions[Decision.UNDECIDED]
         return Facets(
-            total=len(counted),
-            exact=found.complete and len(found.requests) <= MAX_COUNTED,
+            total=total,
+            exact=exact,
+            counted=len(counted),
             tenants=Counter(each.tenant for each in counted),
             verdicts=Counter(each.judgement.verdict for each in counted),
             decisions=decisions,
             states=by_state,
         )
+
+    async def vocabulary(self, scope: Scope) -> Vocabulary:
+        return await self._vocabulary.read(scope)
 
     async def candidates(
         self, scope: Scope, terms: Sequence[str], since: datetime, limit: int
@@ -161,6 +208,9 @@ class PostgresqlHistoryStore:
 
     async def statistics(self, scope: Scope, range_: Range) -> Statistics:
         return await self._statistics.read(scope, range_)
+
+    async def attacked(self, scope: Scope, range_: Range) -> Attacked:
+        return await self._attacked.read(scope, range_)
 
     async def update_rollups(self, scope: Scope) -> datetime | None:
         _require_deployment(scope)
@@ -280,7 +330,7 @@ def _columns(request: FinishedRequest) -> Columns | None:
         encode(request),
         _address(request.envelope.remote_address),
         f"{{{','.join(map(str, term_hashes(request)))}}}",
-        _SEPARATOR.join(lexemes_of(request)),
+        stored_words(request),
     )
 
 

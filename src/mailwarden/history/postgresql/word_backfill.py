@@ -10,10 +10,9 @@ from uuid import UUID
 from mailwarden.database.pool import Connection, Row
 from mailwarden.errors import UnknownRecordVersion
 from mailwarden.history.records import decode
-from mailwarden.history.words import lexemes_of, tenant_lexeme
+from mailwarden.history.words import stored_words, tenant_lexeme
 
 BATCH = 200
-SEPARATOR = "\x1f"
 _LOCK = 0x6D77776F726473  # one guard at a time
 
 _CHECK = """
@@ -69,6 +68,6 @@ async def newest_unindexed_day(connection: Connection, first: date, last: date) 
 def _words(row: Row) -> str:
     """Return the lexemes of a stored record; a record that cannot be read has its tenant only."""
     try:
-        return SEPARATOR.join(lexemes_of(decode(cast("bytes", row["record"]))))
+        return stored_words(decode(cast("bytes", row["record"])))
     except UnknownRecordVersion:
         return tenant_lexeme(cast("UUID", row["tenant"]))

@@ -40,6 +40,11 @@ def read_domain_entry(text: str) -> str:
     return read_domain(refang(text))
 
 
+def with_subdomains(domain: str) -> tuple[str, str]:
+    """Return the entries for a domain and everything below it."""
+    return domain, f"*.{domain}"
+
+
 def wildcards_above(domain: str) -> list[str]:
     """Return the `*.domain` keys that cover a domain, the closest first; one label alone is never stored."""
     keys: list[str] = []

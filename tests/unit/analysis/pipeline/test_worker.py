@@ -8,12 +8,13 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from mailwarden.analysis.pipeline import worker
-from mailwarden.analysis.pipeline.registry import COVERAGE, LOCAL, MESSAGE, STRUCTURE
+from mailwarden.analysis.pipeline import worker, worker_steps
+from mailwarden.analysis.pipeline.examination import Examination
+from mailwarden.analysis.pipeline.registry import COVERAGE, LOCAL, MESSAGE, SIMILARITY, STRUCTURE
 from mailwarden.analysis.pipeline.worker_steps import HANDED_OVER, Frame, Job, examine
 
 PLAIN = b"From: ann@sender.example\r\nTo: bob@corp.example\r\nSubject: lunch\r\n\r\nAt noon?\r\n"
-STEPS = [STRUCTURE, MESSAGE, *(analyzer.name for analyzer in LOCAL), COVERAGE]
+STEPS = [STRUCTURE, MESSAGE, *(analyzer.name for analyzer in LOCAL), SIMILARITY, COVERAGE]
 
 
 def batches_of(job: Job) -> list[list[Frame]]:
@@ -72,3 +73,33 @@ def test_a_message_without_time_left_is_handed_over(monkeypatch, at: int) -> Non
     sent = [frame for batch in batches_of(Job(PLAIN)) for frame in batch]
     assert names(sent[:-1]) == STEPS[:at]
     assert sent[-1] == HANDED_OVER
+
+
+def examined(raw: bytes) -> Examination:
+    examination = Examination()
+    for frame in examine(Job(raw)):
+        examination.take(frame)
+    examination.finish(None)
+    return examination
+
+
+def test_the_keys_for_campaigns_are_in_the_summary_and_not_in_the_evidence() -> None:
+    text = b" ".join(b"word%c%c" % (97 + number, 97 + number) for number in range(20))
+    examination = examined(PLAIN + text)
+    assert examination.summary
+    assert examination.summary.similarity.sketch
+    assert SIMILARITY not in examination.reports
+
+
+def test_a_failure_of_the_keys_is_reported_and_optional(monkeypatch) -> None:
+    def broken(_: object) -> object:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(worker_steps, "find_similarity", broken)
+    examination = examined(PLAIN)
+    report = examination.reports[SIMILARITY]
+    assert report.failure
+    assert not report.required, "the verdict does not depend on it"
+    assert examination.summary
+    assert not examination.summary.similarity.keys
+    assert COVERAGE in examination.reports

@@ -1,13 +1,14 @@
 """The address of a search holds all of it, and the way back over the pages."""
 
+from datetime import UTC, datetime
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from mailwarden.console.screens.messages import HELP, MAX_NEWER, Search, read_search
+from mailwarden.console.screens.messages import HELP, MAX_NEWER, Search, export_order, read_search, sorted_by
 from mailwarden.errors import InvalidQuery
 from mailwarden.history.query import parse_query
-from mailwarden.history.store import Cursor
+from mailwarden.history.store import Cursor, Order, Page
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.policy.rules import load_policy
 
@@ -25,6 +26,8 @@ def test_an_address_is_read_as_the_search_it_was_made_from() -> None:
         Search(text="x", range="between", since="2026-11-15T08:30", until="2026-11-15T09:30"),
         Search(text="x", before=Cursor(place), newer=("first", str(new_ggrid()))),
         Search(text="x", before=between, newer=("first", str(Cursor(new_ggrid(), new_ggrid())))),
+        Search(text="x", order=Order.OLDEST, before=Cursor(place)),
+        Search(order=Order.POINTS),
         Search(text="x", tail=True, seen=place),
     ):
         assert read(search.address()) == search
@@ -32,27 +35,47 @@ def test_an_address_is_read_as_the_search_it_was_made_from() -> None:
 
 def test_older_and_newer_lead_there_and_back() -> None:
     first = Search(text="hello")
-    second = read(first.to_older(Cursor(new_ggrid())))
-    third = read(second.to_older(Cursor(new_ggrid())))
-    assert read(third.to_newer()) == second
-    assert read(second.to_newer()) == first
+    second = read(first.to_next(Cursor(new_ggrid())))
+    third = read(second.to_next(Cursor(new_ggrid())))
+    assert read(third.to_previous()) == second
+    assert read(second.to_previous()) == first
 
 
 def test_the_way_back_is_bounded() -> None:
     search = Search()
     for _ in range(MAX_NEWER + 30):
-        search = read(search.to_older(Cursor(new_ggrid())))
+        search = read(search.to_next(Cursor(new_ggrid())))
     assert len(search.newer) == MAX_NEWER
     for _ in range(MAX_NEWER):
-        search = read(search.to_newer())
+        search = read(search.to_previous())
     assert search.before is not None
-    assert read(search.to_newer()) == Search()
+    assert read(search.to_previous()) == Search()
 
 
-@pytest.mark.parametrize("query", [{"before": "x"}, {"newer": "first.x"}, {"range": "x"}, {"tail": "1", "seen": "x"}])
+@pytest.mark.parametrize(
+    "query", [{"before": "x"}, {"newer": "first.x"}, {"range": "x"}, {"order": "x"}, {"tail": "1", "seen": "x"}]
+)
 def test_a_forged_page_parameter_is_an_error(query: dict[str, str]) -> None:
     with pytest.raises(InvalidQuery):
         read_search(query)
+
+
+def test_a_page_says_what_it_is_sorted_by() -> None:
+    assert sorted_by(Order.OLDEST, Page(())) == "Oldest first."
+    assert sorted_by(Order.POINTS, Page(())) == "Most points first."
+    moment = datetime(2026, 11, 15, 8, 30, tzinfo=UTC)
+    part = sorted_by(Order.POINTS, Page((), complete=False, searched_to=moment))
+    assert part == (
+        "Most points first, of the newest matches only (since 2026-11-15 08:30 UTC). Older matches are not compared."
+    )
+
+
+def test_an_export_is_in_the_order_of_time() -> None:
+    assert [export_order(Search(order=order)) for order in Order] == [Order.NEWEST, Order.OLDEST, Order.NEWEST]
+
+
+def test_a_page_that_follows_is_newest_first() -> None:
+    assert read_search({"tail": "1", "order": "oldest"}).order is Order.NEWEST
 
 
 def test_the_help_shows_searches_that_can_be_made_and_tags_that_there_are() -> None:

@@ -64,7 +64,7 @@ async def test_a_rejected_user_sees_the_current_message(deed: str) -> None:
 
     visit = SimpleNamespace(
         variables={"uid": str(message.uid)},
-        form=Form({"sure": ["1"]}),
+        form=Form({"sure": ["1"], "confirmed": ["1"]}),
         scope=Scope.deployment(),
         actor=Actor("tests"),
         render=render,

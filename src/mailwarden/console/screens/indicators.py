@@ -1,0 +1,252 @@
+"""The indicators of a message: how often each occurred in 30 days, and one change that blocks several of them.
+
+A preview stores nothing: the form that confirms it sends the choice again, and it is checked again.
+
+Security: shows and searches values that a hostile sender chose; every search has a time limit.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlencode
+
+from aiohttp import web
+from msgspec import Struct
+
+from mailwarden.console.auth import Page
+from mailwarden.console.list_form import ListServices, ScopedList, read_comment, read_expiry, scope_name
+from mailwarden.console.message_view import ListCandidate, candidates_of_request
+from mailwarden.console.permissions import Permission
+from mailwarden.console.request import UserRequest, see_other, with_error_status
+from mailwarden.console.screens.message import scopes_for, tenant_in
+from mailwarden.errors import InvalidQuery, ListFull, MailwardenError, SchemaViolation, SearchTooBroad
+from mailwarden.history.query import MAX_CHARACTERS, parse_query
+from mailwarden.history.store import MAX_ROWS, HistoryStore, campaign_for, find_message
+from mailwarden.lists.catalogue import find_list
+from mailwarden.lists.service import Preview
+from mailwarden.lists.store import ListScope
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+from mailwarden.policy.impact import Impact
+
+MONTH = timedelta(days=30)
+COUNT_SECONDS = 4.0  # for all indicators of a message together
+AT_ONCE = 3  # searches of one page at a time
+MAX_SUBJECT_WORDS = 12
+
+
+class Indicator(Struct, frozen=True):
+    """A value of the message and the search that finds it."""
+
+    label: str
+    value: str
+    search: str
+    total: int | None = None  # None if it could not be counted in time
+    exact: bool = True
+    tenants: int = 0  # of the counted messages
+
+    @property
+    def address(self) -> str:
+        return f"/console/messages?{urlencode({'q': self.search, 'range': '30d'})}"
+
+
+class ListBlock(Struct, frozen=True):
+    """The chosen values of one list, the effect of adding them, and the impact on the last 30 days."""
+
+    target: ScopedList
+    preview: Preview
+    impact: Impact | None = None
+
+
+class Choice(Struct, frozen=True):
+    """The values to block, their scope, comment and expiry, as the form states them."""
+
+    scope: ListScope
+    chosen: tuple[ListCandidate, ...]
+    comment: str
+    expires: str
+
+    @property
+    def end(self) -> datetime | None:
+        return read_expiry(self.expires)
+
+    def entries(self) -> Iterator[tuple[str, str]]:
+        """Yield each list with its chosen entries, one a line."""
+        for name in dict.fromkeys(each.block for each in self.chosen):
+            yield name, "\n".join(each.entry for each in self.chosen if each.block == name)
+
+
+def indicators_of(request: FinishedRequest, scope: Scope) -> Iterator[Indicator]:
+    """Yield the values of the message that a search can find: campaign, sender, domain, IP, links, files, subject."""
+    if campaign := campaign_for(scope, request):
+        yield Indicator("Similar messages", f"campaign {campaign}", f"campaign:{campaign}")
+    sender = request.summary.from_address or request.envelope.sender
+    if "@" in sender:
+        domain = sender.rpartition("@")[2]
+        yield Indicator("Sender", sender, f"from:{_quoted(sender)}")
+        yield Indicator("Domain and its subdomains", domain, f"from:{_quoted(domain)}")
+    for candidate in candidates_of_request(request):
+        if candidate.block == "ip-block":
+            yield Indicator("Sending address", candidate.entry, f"ip:{candidate.entry}")
+        elif candidate.block == "url-block":
+            yield Indicator("Links to", candidate.entry, f"url:{_quoted(candidate.entry)}")
+        elif candidate.block == "file-hash-block":
+            yield Indicator(candidate.label, candidate.entry, f"hash:{candidate.entry}")
+    words = request.summary.subject.replace('"', " ").split()[:MAX_SUBJECT_WORDS]
+    if words:
+        yield Indicator("Subject", request.summary.subject, f'subject:"{" ".join(words)}"')
+
+
+def _quoted(value: str) -> str:
+    """Return the value for a search; a value with spaces or quotes is put in quotes without its own."""
+    plain = value.replace('"', "")
+    return f'"{plain}"' if plain != value or any(map(str.isspace, plain)) else plain
+
+
+async def counted(history: HistoryStore, scope: Scope, indicators: Sequence[Indicator]) -> list[Indicator]:
+    """Count the messages of 30 days with each indicator, up to MAX_ROWS, in COUNT_SECONDS for all together."""
+    places, end = asyncio.Semaphore(AT_ONCE), asyncio.get_running_loop().time() + COUNT_SECONDS
+
+    async def count(each: Indicator) -> Indicator:
+        async with places:
+            try:
+                query = parse_query(each.search[:MAX_CHARACTERS], since=datetime.now(UTC) - MONTH)
+                async with asyncio.timeout_at(end):
+                    page = await history.search(scope, query, None, MAX_ROWS)
+            except (InvalidQuery, SearchTooBroad, TimeoutError):
+                return each
+        exact = page.complete and page.next is None
+        tenants = len({row.tenant for row in page.rows})
+        return Indicator(each.label, each.value, each.search, len(page.rows), exact, tenants)
+
+    return [*await asyncio.gather(*map(count, indicators))]
+
+
+class IndicatorScreen:
+    def __init__(self, history: HistoryStore, lists: ListServices) -> None:
+        self._history = history
+        self._list_service = lists.list_service
+        self._impact_estimator = lists.impact_estimator
+
+    def pages(self) -> Sequence[Page]:
+        return [
+            Page("GET", "/messages/{ggrid}/indicators", Permission.MESSAGES, self.show, quiet=True),
+            Page("GET", "/messages/{ggrid}/block", Permission.LISTS_WRITE, self.preview),
+            Page("POST", "/messages/{ggrid}/block", Permission.LISTS_WRITE, self.block),
+        ]
+
+    async def show(self, request: UserRequest) -> web.StreamResponse:
+        """Return the indicators with their counts, as a part of the message's page or as a page."""
+        finished = await self._found(request)
+        indicators = await counted(self._history, request.scope, [*indicators_of(finished, request.scope)])
+        template = "message/indicators.html" if request.is_htmx else "message/indicators_page.html"
+        return request.render(template, finished=finished, indicators=indicators)
+
+    async def preview(self, request: UserRequest) -> web.StreamResponse:
+        """Show the values to choose from, and the impact of those that are chosen."""
+        finished = await self._found(request)
+        query = request.call.request.query
+        given = _Given(query.getall("pick", []), query.get("scope", ""), query.get("comment"), query.get("expires", ""))
+        try:
+            choice = _choice(request, finished, given)
+        except SchemaViolation as error:
+            return await self._page(request, finished, _choice(request, finished, _Given()), error)
+        return await self._page(request, finished, choice)
+
+    async def block(self, request: UserRequest) -> web.StreamResponse:
+        """Add the chosen values to their lists and return to the message.
+
+        Everything is checked first. Each list is one change; if one fails after another was made, the page says so.
+        """
+        finished, form = await self._found(request), request.form
+        given = _Given(form.many("pick"), form.text("scope"), form.text("comment"), form.text("expires"))
+        choice = _choice(request, finished, given)
+        blocks = [each async for each in self._blocks(choice)]
+        added: list[str] = []
+        try:
+            _check(blocks)
+            for each in blocks:
+                name, rows = each.target.definition.name, each.preview.rows
+                if rows:
+                    await self._list_service.import_rows(choice.scope, name, rows, request.actor, action="add")
+                    added.append(name)
+        except (SchemaViolation, ListFull) as error:
+            done = f" Added before: {', '.join(added)}. Undo it in the history of that list." if added else ""
+            return await self._page(request, finished, choice, type(error)(f"{error.message}{done}"))
+        address = f"/console/messages/{finished.ggrid}"
+        return see_other(address, "blocked-several" if added else "nothing-new", tenant=str(finished.tenant))
+
+    async def _blocks(self, choice: Choice) -> AsyncIterator[ListBlock]:
+        for name, text in choice.entries():
+            target = ScopedList(choice.scope, find_list(name))
+            preview = await self._list_service.preview(
+                choice.scope, name, text, "txt", comment=choice.comment or None, expires=choice.end
+            )
+            yield ListBlock(target, preview)
+
+    async def _page(
+        self, request: UserRequest, finished: FinishedRequest, choice: Choice, error: MailwardenError | None = None
+    ) -> web.Response:
+        blocks = [
+            ListBlock(each.target, each.preview, await self._estimate_impact(each))
+            async for each in self._blocks(choice)
+        ]
+        page = request.render(
+            "message/block.html",
+            finished=finished,
+            candidates=candidates_of_request(finished),
+            choice=choice,
+            scopes=scopes_for(request, finished),
+            scope="global" if choice.scope.tenant is None else str(choice.scope.tenant),
+            scope_name=scope_name(request, choice.scope),
+            blocks=blocks,
+            new=sum(len(each.preview.rows) for each in blocks),
+            error=error,
+        )
+        return with_error_status(page, error) if error else page
+
+    async def _estimate_impact(self, block: ListBlock) -> Impact | None:
+        if not block.preview.fresh:
+            return None
+        name = block.target.definition.name
+        return await self._impact_estimator.estimate(block.target.scope, name, sorted(block.preview.fresh))
+
+    async def _found(self, request: UserRequest) -> FinishedRequest:
+        """Return the message of the URL in the user's scope, or raise MessageNotFound."""
+        named = tenant_in(request.form.text("tenant") or request.query.get("tenant", ""))
+        return await find_message(self._history, request.scope.narrowed(named), request.variables["ggrid"])
+
+
+class _Given(Struct, frozen=True):
+    """The fields of the form as they came."""
+
+    picks: Sequence[str] = ()
+    scope: str = ""
+    comment: str | None = None
+    expires: str = ""
+
+
+def _choice(request: UserRequest, finished: FinishedRequest, given: _Given) -> Choice:
+    """Return the choice; values and scopes that the page does not offer raise SchemaViolation."""
+    offered = {each.key: each for each in candidates_of_request(finished)}
+    if any(pick not in offered for pick in given.picks):
+        raise SchemaViolation("Choose values of this message.")
+    wanted = given.scope or str(finished.tenant)
+    if wanted not in [value for value, _ in scopes_for(request, finished)]:
+        raise SchemaViolation("Choose the tenant of this message, or global if your role allows it.")
+    read_expiry(given.expires)
+    text = f"From message {finished.ggrid}" if given.comment is None else given.comment
+    chosen = tuple(offered[pick] for pick in dict.fromkeys(given.picks))
+    return Choice(request.list_scope(wanted), chosen, read_comment(text), given.expires)
+
+
+def _check(blocks: Sequence[ListBlock]) -> None:
+    """Raise before anything is added: nothing is chosen, a value cannot be an entry, or a list is full."""
+    if not blocks:
+        raise SchemaViolation("Nothing was blocked. Choose at least one value.")
+    for each in blocks:
+        name = each.target.definition.name
+        if each.preview.seen.mistakes:
+            raise SchemaViolation(f"Nothing was blocked. {name}: {each.preview.seen.mistakes[0].reason}")
+        if not each.preview.fits:
+            raise ListFull(f"Nothing was blocked. {name} has room for {each.preview.room:,} more entries.")

@@ -1,0 +1,9 @@
+-- Searches that users save under a name; the query is that of the page's URL.
+CREATE TABLE saved_searches (
+    uid uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    person uuid NOT NULL REFERENCES people (uid) ON DELETE CASCADE,
+    name text NOT NULL,
+    query text NOT NULL,
+    created timestamptz NOT NULL DEFAULT now(),
+    UNIQUE (person, name)
+);
