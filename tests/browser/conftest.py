@@ -45,8 +45,16 @@ def scanned(engines: Engines, deployment: Deployment) -> dict[str, str]:
 
 
 def long_message() -> bytes:
-    """Make a message whose sender and subject have no place where a line could end."""
-    return plain_message(f"{'a' * 64}@{'b' * 60}.{'c' * 60}.{'d' * 40}.example", "w" * 800)
+    """Make a message whose sender, subject, text, link and file have no place where a line could end."""
+    whole = plain_message(f"{'a' * 64}@{'b' * 60}.{'c' * 60}.{'d' * 40}.example", "w" * 800)
+    head, _, _ = whole.partition(b"Content-Type:")
+    link = f"https://{'e' * 60}.{'f' * 60}.example/{'g' * 300}"
+    return head + (
+        "Content-Type: multipart/mixed; boundary=long\r\n\r\n--long\r\nContent-Type: text/html\r\n\r\n"
+        f'<a href="{link}">{"h" * 300}</a> <a href="{link}2">www.{"i" * 60}.example</a>\r\n--long\r\n'
+        f'Content-Type: application/pdf; name="{"j" * 180}.pdf"\r\n'
+        f'Content-Disposition: attachment; filename="{"j" * 180}.pdf"\r\n\r\n%PDF-1.4\r\n--long--\r\n'
+    ).encode("ascii")
 
 
 @pytest.fixture(scope="session")

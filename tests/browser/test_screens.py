@@ -29,6 +29,27 @@ def test_every_screen_fits_and_is_accessible(
     assert barriers == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 320])
+def test_no_part_of_a_message_page_is_wider_than_a_phone(
+    deployment: Deployment,
+    scanned: dict[str, str],
+    held: dict[str, str],
+    open_window: Callable[..., Window],
+    width: int,
+) -> None:
+    window = open_window(width=width)
+    window.carry(COOKIE, sign_in(deployment, "deployment-administrator").cookie)
+    known = {**deployment.tenants, **scanned, **held}
+    wide: dict[str, list[str]] = {}
+    for name in ("message-long", "held", "held-refused", "held-released", "held-malware", "held-deleted"):
+        page = window.open(SCREENS[name].format(**known))
+        page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+        if window.overflows():
+            wide[name] = window.widest()
+    assert wide == {}
+
+
 def look_at(window: Window, screens: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
     """Open each, keep its picture, and return what stands in somebody's way."""
     barriers: list[str] = []

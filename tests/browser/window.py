@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Dialog, Page
+from playwright.sync_api import Browser, Dialog, Page, expect
 
 HEIGHT = 900
+PATIENCE = 60_000  # milliseconds, as long as a busy machine may take
 # Counts what the policy stopped in this page, and every script that a message managed to run.
 WATCH = """
 window.stopped = [];
@@ -32,14 +33,15 @@ class Window:
             permissions=["clipboard-read", "clipboard-write"],
         )
         self._context.add_init_script(WATCH)
-        self._context.set_default_timeout(60_000)  # as long as a busy machine may take
+        self._context.set_default_timeout(PATIENCE)
         self.page: Page = self._context.new_page()
         self.page.on("dialog", self._refuse)
         self.page.on("pageerror", lambda error: self.problems.append(f"{self.page.url}: {error}"))
 
     def open(self, path: str) -> Page:
-        """Go to a path of the console, and note what went against the policy there."""
+        """Go to a path of the console, wait for the parts it loads, and note what went against the policy there."""
         self.page.goto(self.url + path)
+        expect(self.page.locator(".htmx-request")).to_have_count(0, timeout=PATIENCE)
         self.look()
         return self.page
 
@@ -71,6 +73,19 @@ class Window:
     def overflows(self) -> bool:
         """Tell whether the page is wider than the window."""
         return bool(self.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
+
+    def widest(self) -> list[str]:
+        """Return the elements that reach beyond the window, the innermost ones only."""
+        found = self.page.evaluate(
+            """() => {
+              const reach = (each) => each.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
+              const scrolls = (each) => each.closest(".table-responsive, pre");
+              return [...document.querySelectorAll("main *")]
+                .filter((each) => reach(each) && !scrolls(each) && ![...each.children].some(reach))
+                .map((each) => each.outerHTML.slice(0, 160));
+            }"""
+        )
+        return [str(each) for each in found]
 
     def close(self) -> None:
         self.look()
