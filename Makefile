@@ -104,6 +104,9 @@ bench-budget: ## Measure the CPU of each step of a worker against its budget
 bench-profile: ## Print where a worker spends its CPU, function by function (MORE="--messages folder --size 50k")
 	@$(BIN)/python -m bench.worker_profile $(MORE)
 
+bench-versions: ## CPU of a worker's steps beside that of another commit (BASE=commit, MESSAGES=folder of .eml files)
+	@$(BIN)/python -m bench.versions $(if $(BASE),--base $(BASE)) $(if $(MESSAGES),--messages $(MESSAGES)) $(MORE)
+
 bench-smtp: ## Measure Postfix with guard against Postfix with Rspamd's own milter (MESSAGES=folder of .eml files)
 	@$(BIN)/python -m bench.smtp $(if $(MESSAGES),--messages $(MESSAGES))
 
