@@ -60,6 +60,35 @@ async def test_a_tenant_has_weights_of_its_own_until_they_are_forgotten(store: T
         await store.weigh(ALL, acme.uid, {f"html.a{number}": 1 for number in range(51)}, Actor("cli:root"))
 
 
+async def test_one_weight_changes_and_the_others_stay(store: TenantStore, database: Database) -> None:
+    acme, other = await store.create(ALL, "acme"), await store.create(ALL, "other")
+    own, actor = Scope.of(acme.uid), Actor("user:ada")
+    await asyncio.gather(*(store.weigh_rules(own, acme.uid, {f"html.r{n}": n}, actor) for n in range(8)))
+    await store.weigh_rules(own, acme.uid, {"html.r0": None}, actor, why={"message": "m"})
+    found = {tenant.name: tenant.weights for tenant in await store.list(ALL)}
+    assert found["acme"] == {f"html.r{n}": n for n in range(1, 8)}
+    assert found["other"] == {}
+    events = await AuditStore(database).find(own, AuditFilter(action="tenants.weigh"))
+    assert (len(events), events[0].details["message"], events[0].actor.name) == (9, "m", "user:ada")
+    with pytest.raises(TenantNotFound):
+        await store.weigh_rules(own, other.uid, {"html.a": 1}, actor)
+    with pytest.raises(SchemaViolation, match="at most 50"):
+        await store.weigh_rules(own, acme.uid, {f"html.a{n}": 1 for n in range(44)}, actor)
+
+
+async def test_weights_that_are_not_as_expected_stay(store: TenantStore, database: Database) -> None:
+    acme = await store.create(ALL, "acme")
+    await store.weigh_rules(ALL, acme.uid, {"html.a": 5}, Actor("user:ada"))
+    expected = {"html.a": 4}
+    assert await store.weigh_rules(ALL, acme.uid, {"html.a": None}, Actor("user:eve"), expected=expected) is None
+    assert (await store.weigh_rules(ALL, acme.uid, {"html.a": 5}, Actor("user:eve"))) is not None
+    events = await AuditStore(database).find(Scope.of(acme.uid), AuditFilter(action="tenants.weigh"))
+    assert [event.actor.name for event in events] == ["user:ada"]
+    undone = await store.weigh_rules(ALL, acme.uid, {"html.a": None}, Actor("user:eve"), expected={"html.a": 5})
+    assert undone is not None
+    assert undone.weights == {}
+
+
 async def test_a_scope_lists_its_own_tenants_alone(store: TenantStore) -> None:
     acme, _ = await store.create(ALL, "acme"), await store.create(ALL, "other")
     assert await store.list(Scope.of(acme.uid)) == [acme]

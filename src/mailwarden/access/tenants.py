@@ -220,6 +220,36 @@ class TenantStore:
             await record_event(connection, actor, "tenants.weigh", before.name, details, tenant=uid)
         return replace(before, weights=wanted)
 
+    async def weigh_rules(
+        self,
+        scope: Scope,
+        uid: UUID,
+        wanted: Mapping[str, int | None],
+        actor: Actor,
+        *,
+        expected: Mapping[str, int | None] | None = None,
+        why: Mapping[str, object] | None = None,
+    ) -> Tenant | None:
+        """Set or remove the weights of some rules; the caller has checked their bounds. All others stay.
+
+        If a weight is not as expected, change nothing and return None. `why` is added to the audit event.
+        """
+        if not scope.allows(uid):
+            raise TenantNotFound(f"There is no tenant {uid}.")
+        async with self._database.connection() as connection, connection.transaction():
+            before = await _locked(connection, uid)
+            if any(before.weights.get(rule) != weight for rule, weight in (expected or {}).items()):
+                return None
+            merged: dict[str, int | None] = {**before.weights, **wanted}
+            weights = {rule: weight for rule, weight in sorted(merged.items()) if weight is not None}
+            if len(weights) > max(MAX_WEIGHTS, len(before.weights)):
+                raise SchemaViolation(f"A tenant has at most {MAX_WEIGHTS} overridden weights. Remove one first.")
+            if weights != before.weights:
+                await connection.execute(_WEIGH, uid, msgspec.json.encode(weights).decode())
+                details = {"before": {"weights": before.weights}, "after": {"weights": weights}, **(why or {})}
+                await record_event(connection, actor, "tenants.weigh", before.name, details, tenant=uid)
+        return replace(before, weights=weights)
+
     async def hold(self, scope: Scope, uid: UUID, days: Mapping[str, int], actor: Actor) -> Tenant:
         """Replace a tenant's quarantine days, by verdict or `default`; the deployment's apply otherwise."""
         if scope.tenants is not None:

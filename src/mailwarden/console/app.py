@@ -34,7 +34,8 @@ from mailwarden.console.screens.people import PeopleScreen
 from mailwarden.console.screens.quarantine import QuarantineScreen
 from mailwarden.console.screens.rescan import RescanScreen
 from mailwarden.console.screens.start import StartScreen
-from mailwarden.console.screens.tenants import TenantsScreen, TenantWeightsScreen
+from mailwarden.console.screens.tenants import TenantsScreen
+from mailwarden.console.screens.weights import WeightsScreen
 from mailwarden.console.self_service import SelfServicePage
 from mailwarden.console.services import Analyses, Deployment
 from mailwarden.console.templating import Assets, CspReports, Templates
@@ -98,8 +99,8 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *ListChangesScreen(services.lists).pages(),
         *ListExportScreen(services.lists).pages(),
         *LearningScreen(services.reports).pages(),
-        *TenantsScreen(services.tenants, services.directory, services.policy).pages(),
-        *TenantWeightsScreen(services.tenants, services.directory, services.policy).pages(),
+        *TenantsScreen(services.tenants, services.directory, services.policy, services.audit).pages(),
+        *WeightsScreen(services.tenants, services.directory, services.policy, services.history, services.audit).pages(),
         *AuditScreen(services.audit).pages(),
         *HealthScreen(services.deployment).pages(),
     ]

@@ -28,6 +28,7 @@ class Permission(StrEnum):
     PEOPLE_WRITE = "people.write"
     TENANTS_READ = "tenants.read"
     TENANTS_WRITE = "tenants.write"
+    WEIGHTS_WRITE = "weights.write"
     AUDIT = "audit"
     HEALTH = "health"
 
@@ -64,6 +65,7 @@ PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
         Permission.KEYS_WRITE,
         Permission.PEOPLE_READ,
         Permission.PEOPLE_WRITE,
+        Permission.WEIGHTS_WRITE,
         Permission.AUDIT,
     },
     Role.ANALYST: _ANALYST,
@@ -95,6 +97,7 @@ MEANINGS: Mapping[Permission, str] = {
     Permission.PEOPLE_WRITE: "invite users, change their role, disable them",
     Permission.TENANTS_READ: "see tenants",
     Permission.TENANTS_WRITE: "create and change tenants",
+    Permission.WEIGHTS_WRITE: "tune the weights of rules for a tenant",
     Permission.AUDIT: "read and export the audit log",
     Permission.HEALTH: "see guards, engines and the active configuration",
 }

@@ -136,6 +136,8 @@ NOTICES: Mapping[str, str] = {
     "held-deleted-blocked": "The message was deleted and the sender blocked.",
     "rescanned": "The held message was scanned again. This is the new result; the held message stays as it is.",
     "weights-changed": "The weights were changed. Guards use them within a second.",
+    "weights-undone": "The change was undone. Guards use the weights within a second.",
+    "weights-not-undone": "Nothing was undone: a weight of this change has changed since.",
     "session-ended": "The session has ended.",
     "sessions-ended": "Your other sessions have ended.",
 }

@@ -3,7 +3,8 @@
 The weights of rules can be changed. A tenant may set a rule to any weight between zero and twice its own, with these
 exceptions. Rules for malware never count less, and rules that force quarantine keep their weight. Learned rules never
 count more: alone they neither convict nor clear. Content that was not inspected stays at least suspicious; if a tenant
-gives such a rule the weight of a conviction, the message is quarantined.
+gives such a rule the weight of a conviction, the message is quarantined. An administrator of the tenant itself cannot
+change rules that define a verdict; one of the deployment can, within these bounds.
 """
 
 import difflib
@@ -338,6 +339,24 @@ def bounds_of(rule: Rule) -> tuple[int, int]:
     double = max(-CONVICTION, min(CONVICTION, 2 * rule.weight))
     least = rule.weight if rule.verdict is Verdict.MALWARE else min(0, double)
     return least, max(0, double)
+
+
+def defines_verdict(rule: Rule) -> bool:
+    """Return whether the rule alone decides: it convicts or holds a message, or stands for malware or `blocked`."""
+    return (
+        rule.forces_quarantine
+        or rule.at_least_suspicious
+        or rule.weight >= CONVICTION
+        or rule.verdict in (Verdict.MALWARE, Verdict.BLOCKED)
+    )
+
+
+def own_bounds_of(rule: Rule) -> tuple[int, int]:
+    """Return the lowest and the highest weight that an administrator of the tenant itself may set.
+
+    Rules that define a verdict are fixed for them, so that the deployment's decisions about malware and files hold.
+    """
+    return (rule.weight, rule.weight) if defines_verdict(rule) else bounds_of(rule)
 
 
 def tenant_problems(policy: Policy, weights: Mapping[str, int]) -> Iterator[str]:

@@ -29,6 +29,13 @@ def test_only_a_deployment_administrator_changes_tenants() -> None:
     assert [role for role in Role if Permission.TENANTS_WRITE in PERMISSIONS[role]] == [Role.DEPLOYMENT_ADMINISTRATOR]
 
 
+def test_administrators_tune_weights_analysts_and_auditors_do_not() -> None:
+    assert [role for role in Role if Permission.WEIGHTS_WRITE in PERMISSIONS[role]] == [
+        Role.DEPLOYMENT_ADMINISTRATOR,
+        Role.TENANT_ADMINISTRATOR,
+    ]
+
+
 @pytest.mark.parametrize("right", sorted(DEPLOYMENT_ONLY))
 @pytest.mark.parametrize("role", list(Role))
 def test_deployment_pages_are_closed_to_tenant_users(role: Role, right: Permission) -> None:
