@@ -14,6 +14,7 @@ SCREENS: Mapping[str, str] = {
     "start-tenant": "/console/start?tenant={acme}",
     "messages": "/console/messages",
     "messages-found": "/console/messages?q=verdict:malware+tenant:acme",
+    "messages-open": "/console/messages?q=to:company.example&open={malware}",
     "messages-none": "/console/messages?q=subject:nothing&range=between&since=2026-01-01T00:00",
     "messages-mistake": "/console/messages?q=form:alice",
     "messages-tail": "/console/messages?tail=1&q=-verdict:clean",

@@ -103,6 +103,6 @@ def find_blocked(inputs: PageInput, page: Page) -> None:
     inputs.press("Messages", "link")
     inputs.type("Search", "verdict:blocked")
     inputs.page.keyboard.press("Enter")
-    page.get_by_role("cell", name="blocked").or_(page.get_by_text("blocked", exact=True)).first.wait_for()
+    page.locator(".mw-line").get_by_text("blocked", exact=True).first.wait_for()
     inputs.press("Minutes of the meeting", "link")
     page.get_by_text("sender-block").first.wait_for()

@@ -17,6 +17,7 @@ from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.auth import PREFIX, ConsoleAuth, Page, PublicPage, SessionFinder, VisitorSessions
 from mailwarden.console.first_steps import FirstSteps
+from mailwarden.console.held_actions import HeldActions
 from mailwarden.console.list_form import ListServices
 from mailwarden.console.request import see_other
 from mailwarden.console.screens.account import AccountScreen
@@ -33,6 +34,7 @@ from mailwarden.console.screens.messages import MessagesScreen
 from mailwarden.console.screens.people import PeopleScreen
 from mailwarden.console.screens.quarantine import QuarantineScreen
 from mailwarden.console.screens.rescan import RescanScreen
+from mailwarden.console.screens.selection import SelectionScreen
 from mailwarden.console.screens.start import StartScreen
 from mailwarden.console.screens.tenants import TenantsScreen
 from mailwarden.console.screens.weights import WeightsScreen
@@ -76,6 +78,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
     """Return every page of every screen, in the order of the menu."""
     previews = services.previews
     message_pages = MessagePages(services.history, services.policy, services.reports, services.quarantine)
+    actions = HeldActions(services.quarantine, services.history, services.policy)
     registry = services.visitors.registry
     steps = FirstSteps(registry.users, services.keys, services.history, services.lists.list_service)
     return [
@@ -87,9 +90,10 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *DashboardScreen(services.history, services.deployment, services.policy, steps).pages(),
         *StartScreen(steps, services.analyses, services.visitors).pages(),
         *MessagesScreen(services.history, services.audit, services.searches).pages(),
+        *SelectionScreen(services.history, actions, services.reports).pages(),
         *MessageScreen(message_pages, services.reports).pages(),
-        *IndicatorScreen(services.history, services.lists).pages(),
-        *QuarantineScreen(services.quarantine, services.history, services.policy).pages(),
+        *IndicatorScreen(services.history, services.lists, actions).pages(),
+        *QuarantineScreen(services.quarantine, services.history, actions).pages(),
         *HeldScreen(message_pages, services.quarantine, previews).pages(),
         *RescanScreen(services.quarantine, services.history, services.analyses).pages(),
         *AnalyzeScreen(services.analyses, services.policy).pages(),

@@ -25,6 +25,7 @@ from mailwarden.serving.errors import STATUS_OF
 from mailwarden.serving.http_app import Call, finish_headers
 
 GLOBAL = "global"
+PANE = "pane"  # the id of the pane in messages/index.html
 NOTHING: Mapping[str, object] = {}
 
 
@@ -132,6 +133,12 @@ class UserRequest:
         return headers.get("HX-Request") == "true" and headers.get("HX-History-Restore-Request") != "true"
 
     @property
+    def layout(self) -> str:
+        """The template around a page: the whole window, or the pane beside the list of messages."""
+        in_pane = self.is_htmx and self.call.request.headers.get("HX-Target") == PANE
+        return "pane.html" if in_pane else "layout.html"
+
+    @property
     def navigation(self) -> Sequence[Entry]:
         return entries_for(self.may, self.call.request.path)
 
@@ -202,7 +209,7 @@ def see_other(path: str, done: str = "", **query: str) -> web.Response:
     given = {name: value for name, value in query.items() if value}
     if done:
         given[DONE] = done
-    address = f"{path}?{urlencode(given)}" if given else path
+    address = f"{path}{'&' if '?' in path else '?'}{urlencode(given)}" if given else path
     return web.Response(status=303, headers={**HEADERS, "Location": address})
 
 

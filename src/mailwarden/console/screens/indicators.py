@@ -1,6 +1,7 @@
 """The indicators of a message: how often each occurred in 30 days, and one change that blocks several of them.
 
-A preview stores nothing: the form that confirms it sends the choice again, and it is checked again.
+The same page deletes the held messages of the campaign. A preview stores nothing: the form that confirms it sends the
+choice again, and it is checked again.
 
 Security: shows and searches values that a hostile sender chose; every search has a time limit.
 """
@@ -14,20 +15,23 @@ from aiohttp import web
 from msgspec import Struct
 
 from mailwarden.console.auth import Page
+from mailwarden.console.held_actions import HeldActions, Result
 from mailwarden.console.list_form import ListServices, ScopedList, read_comment, read_expiry, scope_name
+from mailwarden.console.message_search import read_back
 from mailwarden.console.message_view import ListCandidate, candidates_of_request
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, see_other, with_error_status
 from mailwarden.console.screens.message import scopes_for, tenant_in
-from mailwarden.errors import InvalidQuery, ListFull, MailwardenError, SchemaViolation, SearchTooBroad
+from mailwarden.errors import Forbidden, InvalidQuery, ListFull, MailwardenError, SchemaViolation, SearchTooBroad
 from mailwarden.history.query import MAX_CHARACTERS, parse_query
-from mailwarden.history.store import MAX_ROWS, HistoryStore, campaign_for, find_message
+from mailwarden.history.store import MAX_ROWS, Cursor, HistoryStore, campaign_for, find_message
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.service import Preview
 from mailwarden.lists.store import ListScope
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.policy.impact import Impact
+from mailwarden.quarantine.model import HeldMessage
 
 MONTH = timedelta(days=30)
 COUNT_SECONDS = 4.0  # for all indicators of a message together
@@ -56,6 +60,13 @@ class ListBlock(Struct, frozen=True):
     target: ScopedList
     preview: Preview
     impact: Impact | None = None
+
+
+class HeldCampaign(Struct, frozen=True):
+    """The held messages of a campaign that the page offers to delete; there may be more if not `complete`."""
+
+    messages: tuple[HeldMessage, ...] = ()
+    complete: bool = True
 
 
 class Choice(Struct, frozen=True):
@@ -123,8 +134,9 @@ async def counted(history: HistoryStore, scope: Scope, indicators: Sequence[Indi
 
 
 class IndicatorScreen:
-    def __init__(self, history: HistoryStore, lists: ListServices) -> None:
+    def __init__(self, history: HistoryStore, lists: ListServices, actions: HeldActions) -> None:
         self._history = history
+        self._actions = actions
         self._list_service = lists.list_service
         self._impact_estimator = lists.impact_estimator
 
@@ -154,17 +166,21 @@ class IndicatorScreen:
         return await self._page(request, finished, choice)
 
     async def block(self, request: UserRequest) -> web.StreamResponse:
-        """Add the chosen values to their lists and return to the message.
+        """Add the chosen values to their lists, delete the held messages of the campaign if asked, and return.
 
         Everything is checked first. Each list is one change; if one fails after another was made, the page says so.
         """
         finished, form = await self._found(request), request.form
+        deletes = form.ticked("delete")
+        if deletes and not request.may(Permission.QUARANTINE_WRITE):
+            raise Forbidden("Your role does not delete held messages. An administrator can change it.")
         given = _Given(form.many("pick"), form.text("scope"), form.text("comment"), form.text("expires"))
         choice = _choice(request, finished, given)
         blocks = [each async for each in self._blocks(choice)]
         added: list[str] = []
         try:
-            _check(blocks)
+            if blocks or not deletes:
+                _check(blocks)
             for each in blocks:
                 name, rows = each.target.definition.name, each.preview.rows
                 if rows:
@@ -173,8 +189,31 @@ class IndicatorScreen:
         except (SchemaViolation, ListFull) as error:
             done = f" Added before: {', '.join(added)}. Undo it in the history of that list." if added else ""
             return await self._page(request, finished, choice, type(error)(f"{error.message}{done}"))
-        address = f"/console/messages/{finished.ggrid}"
-        return see_other(address, "blocked-several" if added else "nothing-new", tenant=str(finished.tenant))
+        results = await self._delete(request, finished, choice) if deletes else ()
+        if any(each.failure for each in results):
+            return self._actions.show_results(request, "delete", results, blocked=bool(added))
+        return _returned(request, finished, added=bool(added), deletes=deletes)
+
+    async def _delete(self, request: UserRequest, finished: FinishedRequest, choice: Choice) -> Sequence[Result]:
+        """Delete those held messages of the campaign that the page showed."""
+        shown = set(request.form.many("uid"))
+        held = await self._held_of(request, finished, choice.scope)
+        return [
+            await self._actions.act(request, "delete", each.uid) for each in held.messages if str(each.uid) in shown
+        ]
+
+    async def _held_of(self, request: UserRequest, finished: FinishedRequest, scope: ListScope) -> HeldCampaign:
+        """Return the held messages of 30 days of the message's campaign, in the tenants of the list scope."""
+        campaign = campaign_for(request.scope, finished)
+        if campaign is None or not request.may(Permission.QUARANTINE_WRITE):
+            return HeldCampaign()
+        query = parse_query(f"campaign:{campaign} is:held", since=datetime.now(UTC) - MONTH)
+        try:
+            page = await self._history.search(request.scope.narrowed(scope.tenant), query, None, MAX_ROWS)
+        except SearchTooBroad:
+            return HeldCampaign(complete=False)
+        messages = await self._actions.waiting(request, [Cursor.of(row) for row in page.rows])
+        return HeldCampaign(tuple(messages), page.complete and page.next is None)
 
     async def _blocks(self, choice: Choice) -> AsyncIterator[ListBlock]:
         for name, text in choice.entries():
@@ -201,6 +240,8 @@ class IndicatorScreen:
             scope_name=scope_name(request, choice.scope),
             blocks=blocks,
             new=sum(len(each.preview.rows) for each in blocks),
+            campaign=await self._held_of(request, finished, choice.scope),
+            list_address=read_back(request.form.text("back") or request.query.get("back", "")),
             error=error,
         )
         return with_error_status(page, error) if error else page
@@ -215,6 +256,17 @@ class IndicatorScreen:
         """Return the message of the URL in the user's scope, or raise MessageNotFound."""
         named = tenant_in(request.form.text("tenant") or request.query.get("tenant", ""))
         return await find_message(self._history, request.scope.narrowed(named), request.variables["ggrid"])
+
+
+def _returned(request: UserRequest, finished: FinishedRequest, *, added: bool, deletes: bool) -> web.Response:
+    """Return to the list that the user came from, or to the message."""
+    if deletes:
+        done = "blocked-deleted" if added else "campaign-deleted"
+    else:
+        done = "blocked-several" if added else "nothing-new"
+    if back := read_back(request.form.text("back")):
+        return see_other(back, done)
+    return see_other(f"/console/messages/{finished.ggrid}", done, tenant=str(finished.tenant))
 
 
 class _Given(Struct, frozen=True):

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.auth import BodyType, Page
+from mailwarden.console.message_search import ADDRESS
 from mailwarden.console.message_status import names_of, needs_confirmation, status_of
 from mailwarden.console.message_timeline import events_of
 from mailwarden.console.message_view import MessageView, view_of
@@ -212,7 +213,10 @@ class HeldScreen:
         message = await self._found(request)
         if message.in_state(State.RELEASING):
             return web.Response(status=204, headers=HEADERS)
-        return web.Response(headers={**HEADERS, "HX-Redirect": f"{QUARANTINE}/{message.uid}"})
+        current = request.call.request.headers.get("HX-Current-URL", "").partition("?")[0]
+        beside_list = current.endswith(ADDRESS)
+        moved = {"HX-Refresh": "true"} if beside_list else {"HX-Redirect": f"{QUARANTINE}/{message.uid}"}
+        return web.Response(headers={**HEADERS, **moved})
 
     async def release(self, request: UserRequest) -> web.StreamResponse:
         """Release the message to the chosen recipients; a dangerous message first shows the confirmation page."""

@@ -1,23 +1,24 @@
-"""The Messages screens: search in history, follow new messages, and the page of one message.
+"""The Messages screen: search in history, follow new messages, save and export searches.
 
 The URL contains the whole search, so that users can bookmark and share it.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from urllib.parse import parse_qsl, urlencode
+from datetime import UTC, datetime
+from urllib.parse import parse_qsl
 from uuid import UUID
 
 import msgspec
 from aiohttp import web
-from msgspec import Struct
 
 from mailwarden.access.audit import AuditStore
 from mailwarden.access.saved_searches import SavedSearches
 from mailwarden.console.auth import Page
 from mailwarden.console.exports import format_in, send_file
 from mailwarden.console.message_export import Stop, as_csv, as_ndjson
+from mailwarden.console.message_rows import Entry, entries_of
+from mailwarden.console.message_search import ADDRESS, ORDERS, RANGES, Search, read_search
 from mailwarden.console.near_matches import find_near_matches
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, read_uid, see_other
@@ -28,7 +29,7 @@ from mailwarden.errors import (
 )
 from mailwarden.history.completions import completions
 from mailwarden.history.query import MAX_CHARACTERS, Query, parse_query
-from mailwarden.history.store import MAX_ROWS, Cursor, Facets, HistoryStore, Order, Row
+from mailwarden.history.store import MAX_ROWS, Facets, HistoryStore, Order, Row
 from mailwarden.history.store import Page as Found
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.serving.errors import STATUS_OF
@@ -37,23 +38,6 @@ ROWS = 50
 MAX_FACETS = 12  # values of one kind that narrow a search
 MAX_EXPORTED = 20_000
 EXPORT_SECONDS = 120.0
-ADDRESS = "/console/messages"
-MAX_NEWER = 20  # previous pages that a URL remembers
-# Time ranges by their value in the URL; the first is the default.
-RANGES: Mapping[str, tuple[str, timedelta | None]] = {
-    "7d": ("the last 7 days", timedelta(days=7)),
-    "1h": ("the last hour", timedelta(hours=1)),
-    "24h": ("the last 24 hours", timedelta(hours=24)),
-    "30d": ("the last 30 days", timedelta(days=30)),
-    "all": ("all history", None),
-    "between": ("between two times", None),
-}
-# The orders by their value in the URL; the first is the default.
-ORDERS: Mapping[Order, str] = {
-    Order.NEWEST: "newest first",
-    Order.OLDEST: "oldest first",
-    Order.POINTS: "most points first",
-}
 # The search help: an example of each operator, and its meaning.
 HELP: Sequence[tuple[str, str]] = (
     ("from:alice@sender.example", "the address in From, or the envelope's sender"),
@@ -76,55 +60,6 @@ HELP: Sequence[tuple[str, str]] = (
     ("ggrid:01a1dd…", "one message, by its id"),
     ("-verdict:clean", "a minus negates any operator"),
 )
-
-
-class Search(Struct, frozen=True):
-    """A search as the URL states it."""
-
-    text: str = ""
-    range: str = "7d"
-    order: Order = Order.NEWEST
-    since: str = ""
-    until: str = ""
-    before: Cursor | None = None  # where the page begins
-    newer: tuple[str, ...] = ()  # cursors of the previous pages, the first page first
-    seen: UUID | None = None  # the newest message when the user started to follow
-    tail: bool = False
-
-    def address(self, path: str = ADDRESS, /, **changes: object) -> str:
-        """Return the URL of this search with changes; empty values are left out."""
-        given = {
-            "q": self.text,
-            "range": "" if self.range == "7d" else self.range,
-            "order": "" if self.order is Order.NEWEST else self.order,
-            "since": self.since if self.range == "between" else "",
-            "until": self.until if self.range == "between" else "",
-            "tail": "1" if self.tail else "",
-            "seen": self.seen or "",
-            "before": self.before or "",
-            "newer": ".".join(self.newer) if self.before else "",
-            **changes,
-        }
-        asked = urlencode({name: str(value) for name, value in given.items() if value})
-        return f"{path}?{asked}" if asked else path
-
-    def first_page(self, **changes: object) -> str:
-        """Return the URL of the first page of this search with changes."""
-        return self.address(before="", newer="", tail="", seen="", **changes)
-
-    def narrowed(self, term: str) -> str:
-        """Return the URL of the first page of this search with one more term."""
-        return self.first_page(q=f"{self.text} {term}".strip())
-
-    def to_next(self, place: Cursor) -> str:
-        """Return the URL of the page that begins at `place`, with the way back to this page."""
-        here = str(self.before) if self.before else "first"
-        return self.address(before=place, newer=".".join((*self.newer, here)[-MAX_NEWER:]))
-
-    def to_previous(self) -> str:
-        """Return the URL of the previous page, or of the first page if the way back is lost."""
-        last = self.newer[-1] if self.newer else "first"
-        return self.address(before="" if last == "first" else last, newer=".".join(self.newer[:-1]))
 
 
 class MessagesScreen:
@@ -165,6 +100,8 @@ class MessagesScreen:
             search=search,
             conditions=understood(request, query),
             found=found,
+            entries=shown_entries(search, query, found),
+            chooses=may_choose(request, search),
             near=near,
             is_empty=is_empty(search, query, found),
             saved=await self._searches.list(request.user),
@@ -181,7 +118,9 @@ class MessagesScreen:
         """Return the newest rows for a page that follows; late messages are sorted in."""
         search = read_search(request.query)
         found = await self._history.search(request.scope, query_of(request, search), None, ROWS)
-        return request.render("messages/rows.html", search=search, found=found)
+        return request.render(
+            "messages/rows.html", search=search, entries=entries_of(found.rows, grouped=False), chooses=False
+        )
 
     async def show_facets(self, request: UserRequest) -> web.StreamResponse:
         """Return the number of matches and what narrows the search, for a page that is shown already."""
@@ -239,6 +178,17 @@ class MessagesScreen:
             page = await self._history.search(request.scope, query, page.next, MAX_ROWS, order)
 
 
+def shown_entries(search: Search, query: Query, found: Found) -> Sequence[Entry]:
+    """Return the rows of the list; a page that follows and the search for a campaign show each message."""
+    grouped = not search.tail and all(each.operator != "campaign" for each in query.conditions)
+    return entries_of(found.rows, grouped=grouped)
+
+
+def may_choose(request: UserRequest, search: Search) -> bool:
+    """Return whether messages can be ticked: a page that follows replaces its rows all the time."""
+    return not search.tail and (request.may(Permission.QUARANTINE_WRITE) or request.may(Permission.LEARNING_WRITE))
+
+
 def is_empty(search: Search, query: Query, found: Found) -> bool:
     """Return whether a search with terms or a time range has read everything and found nothing."""
     has_more = found.rows or not found.complete or search.before or search.tail
@@ -276,28 +226,6 @@ def facet_groups(request: UserRequest, facets: Facets) -> list[tuple[str, list[t
     ]
 
 
-def read_search(query: Mapping[str, str]) -> Search:
-    """Return the search in the URL, or raise InvalidQuery."""
-    wanted = query.get("range", "") or "7d"
-    if wanted not in RANGES:
-        raise InvalidQuery(f"There is no time range of that name. There are {', '.join(RANGES)}.")
-    order = query.get("order", "") or Order.NEWEST
-    if order not in list(Order):
-        raise InvalidQuery(f"There is no order of that name. There are {', '.join(Order)}.")
-    tail = query.get("tail") == "1"
-    return Search(
-        text=query.get("q", ""),
-        range=wanted,
-        order=Order.NEWEST if tail else Order(order),
-        since=query.get("since", ""),
-        until=query.get("until", ""),
-        before=None if tail else _place(query.get("before", "")),
-        newer=tuple(_checked(each) for each in query.get("newer", "").split(".")[-MAX_NEWER:] if each),
-        seen=seen.ggrid if tail and (seen := _place(query.get("seen", ""))) else None,
-        tail=tail,
-    )
-
-
 def query_of(request: UserRequest, search: Search) -> Query:
     """Return the query for history; it knows the names of the tenants that this user may see."""
     _, length = RANGES[search.range]
@@ -322,17 +250,6 @@ def understood(request: UserRequest, query: Query) -> list[tuple[str, str]]:
         )
         for each in query.conditions
     ]
-
-
-def _checked(text: str) -> str:
-    return text if text == "first" else str(_place(text))
-
-
-def _place(text: str) -> Cursor | None:
-    try:
-        return Cursor.parse(text) if text else None
-    except ValueError:
-        raise InvalidQuery("The cursor to continue from is not a ggrid.") from None
 
 
 def _time(text: str, name: str) -> datetime | None:

@@ -2,7 +2,6 @@
 
 Security: shows hostile messages as text in a sandboxed frame, and exports them to users with that permission."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from urllib.parse import urlencode
@@ -12,22 +11,17 @@ from aiohttp import web
 from msgspec import Struct
 
 from mailwarden.console.auth import Page
+from mailwarden.console.held_actions import ACTIONS, MAX_CHOSEN, HeldActions, action_in, finished_for
 from mailwarden.console.list_form import MAX_CHOICES
-from mailwarden.console.message_status import needs_confirmation
-from mailwarden.console.message_view import Fact, strongest_of
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, with_error_status
 from mailwarden.errors import (
-    MailwardenError,
     MessageNotFound,
     NotFound,
     SchemaViolation,
 )
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.outcome import Verdict
-from mailwarden.model.record import FinishedRequest
-from mailwarden.model.scope import Scope
-from mailwarden.policy.rules import Policy
 from mailwarden.quarantine.model import HeldFilter, HeldMessage, PageCursor, State
 from mailwarden.quarantine.service import QuarantineService
 
@@ -129,39 +123,13 @@ def _place(text: str) -> PageCursor | None:
 
 
 ROWS = 25
-MAX_CHOSEN = 50
-# Actions on several messages: the button's label and the explanation.
-ACTIONS: Mapping[str, tuple[str, str]] = {
-    "release": (
-        "Release",
-        "Each message goes to all recipients that wait for it, without another scan.",
-    ),
-    "delete": ("Delete", "Each message is deleted for all recipients that wait for it. This cannot be undone."),
-}
-
-
-class Result(Struct, frozen=True):
-    """The result for one of several messages."""
-
-    uid: UUID
-    subject: str
-    failure: str = ""
-
-
-class ChosenMessage(Struct, frozen=True):
-    """A chosen message with its evidence, as the confirmation page shows it."""
-
-    held: HeldMessage
-    summary: str  # empty if the reason is no longer in history
-    strongest: tuple[Fact, ...]
-    is_dangerous: bool
 
 
 class QuarantineScreen:
-    def __init__(self, quarantine: QuarantineService, history: HistoryStore, policy: Policy) -> None:
+    def __init__(self, quarantine: QuarantineService, history: HistoryStore, actions: HeldActions) -> None:
         self._quarantine = quarantine
         self._history = history
-        self._policy = policy
+        self._actions = actions
 
     def pages(self) -> Sequence[Page]:
         return [
@@ -193,84 +161,25 @@ class QuarantineScreen:
 
     async def ask(self, request: UserRequest) -> web.StreamResponse:
         """Show the chosen messages and the action, for confirmation; unknown messages are left out."""
-        return self._ask(request, _action_in(request), await self._chosen_messages(request))
+        action, found = action_in(request), await self._actions.known(request, _chosen(request))
+        if not found:
+            raise MessageNotFound("There is no such message in quarantine.")
+        return await self._actions.ask(request, action, found)
 
     async def do(self, request: UserRequest) -> web.StreamResponse:
         """Apply the action to one message after the other and show the results.
 
         A release of dangerous messages without the confirmation changes nothing and shows the question again.
         """
-        action, uids = _action_in(request), _chosen(request)
+        action, uids = action_in(request), _chosen(request)
         if action == "release" and not request.form.ticked("confirmed"):
-            messages = await self._chosen_messages(request, required=False)
-            if any(each.is_dangerous and each.held.verdict is not Verdict.MALWARE for each in messages):
+            found = await self._actions.known(request, uids)
+            if await self._actions.needs_confirmation(request, found):
                 error = SchemaViolation("Nothing was released. Confirm that you have read the evidence.")
-                return with_error_status(self._ask(request, action, messages, error), error)
-        results = [await self._do_one(request, action, uid) for uid in uids]
-        return request.render(
-            "quarantine/done.html",
-            action=action,
-            results=results,
-            done=sum(not each.failure for each in results),
+                return with_error_status(await self._actions.ask(request, action, found, error=error), error)
+        return self._actions.show_results(
+            request, action, [await self._actions.act(request, action, uid) for uid in uids]
         )
-
-    async def _chosen_messages(self, request: UserRequest, *, required: bool = True) -> Sequence[ChosenMessage]:
-        """Return the chosen messages of the user's scope, the dangerous ones first."""
-        found = [each for uid in _chosen(request) if (each := await self._known(request, uid)) is not None]
-        if required and not found:
-            raise MessageNotFound("There is no such message in quarantine.")
-        finished = await finished_for(self._history, request.scope, found)
-        messages = [self._evidence_of(each, finished.get(each.uid)) for each in found]
-        return sorted(messages, key=lambda each: not each.is_dangerous)
-
-    def _evidence_of(self, held: HeldMessage, finished: FinishedRequest | None) -> ChosenMessage:
-        return ChosenMessage(
-            held=held,
-            summary=finished.judgement.summary if finished else "",
-            strongest=strongest_of(finished.judgement, self._policy) if finished else (),
-            is_dangerous=needs_confirmation(held, finished),
-        )
-
-    def _ask(
-        self,
-        request: UserRequest,
-        action: str,
-        messages: Sequence[ChosenMessage],
-        error: MailwardenError | None = None,
-    ) -> web.Response:
-        malware = [each for each in messages if each.held.verdict is Verdict.MALWARE] if action == "release" else []
-        rest = [each for each in messages if each not in malware]
-        word, meaning = ACTIONS[action]
-        return request.render(
-            "quarantine/chosen.html",
-            action=action,
-            word=word,
-            meaning=meaning,
-            messages=rest,
-            malware=malware,
-            dangerous=sum(each.is_dangerous for each in rest) if action == "release" else 0,
-            learn=request.form.ticked("learn"),
-            error=error,
-        )
-
-    async def _do_one(self, request: UserRequest, action: str, uid: UUID) -> Result:
-        subject = ""
-        try:
-            subject = (await self._quarantine.find(request.scope, uid)).subject
-            if action == "release":
-                learn = request.form.ticked("learn")
-                await self._quarantine.release(request.scope, uid, request.actor, learn=learn)
-            else:
-                await self._quarantine.delete(request.scope, uid, request.actor)
-        except MailwardenError as error:
-            return Result(uid, subject, error.message)
-        return Result(uid, subject)
-
-    async def _known(self, request: UserRequest, uid: UUID) -> HeldMessage | None:
-        try:
-            return await self._quarantine.find(request.scope, uid)
-        except MessageNotFound:
-            return None
 
 
 def _tenant_in(request: UserRequest, search: QuarantineSearch) -> UUID | None:
@@ -281,13 +190,6 @@ def _tenant_in(request: UserRequest, search: QuarantineSearch) -> UUID | None:
         if search.tenant.casefold() in (str(tenant.uid), tenant.name.casefold()):
             return tenant.uid
     raise NotFound("There is no such tenant.")
-
-
-def _action_in(request: UserRequest) -> str:
-    action = request.form.text("action")
-    if action not in ACTIONS:
-        raise SchemaViolation("Choose an action: release or delete.")
-    return action
 
 
 def _chosen(request: UserRequest) -> Sequence[UUID]:
@@ -306,11 +208,3 @@ def uid_in(text: str) -> UUID:
         return UUID(text)
     except ValueError:
         raise MessageNotFound("There is no such message in quarantine.") from None
-
-
-async def finished_for(
-    history: HistoryStore, scope: Scope, messages: Sequence[HeldMessage]
-) -> Mapping[UUID, FinishedRequest]:
-    """Return the row in history of each held message, as far as history still has it."""
-    found = await asyncio.gather(*(history.find(scope.narrowed(message.tenant), message.ggrid) for message in messages))
-    return {message.uid: finished for message, finished in zip(messages, found, strict=True) if finished is not None}

@@ -5,7 +5,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from mailwarden.console.screens.messages import HELP, MAX_NEWER, Search, export_order, read_search, sorted_by
+from mailwarden.console.message_search import ADDRESS, MAX_NEWER, Search, read_back, read_search
+from mailwarden.console.screens.messages import HELP, export_order, sorted_by
 from mailwarden.errors import InvalidQuery
 from mailwarden.history.query import parse_query
 from mailwarden.history.store import Cursor, Order, Page
@@ -53,11 +54,28 @@ def test_the_way_back_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    "query", [{"before": "x"}, {"newer": "first.x"}, {"range": "x"}, {"order": "x"}, {"tail": "1", "seen": "x"}]
+    "query",
+    [{"before": "x"}, {"newer": "first.x"}, {"range": "x"}, {"order": "x"}, {"tail": "1", "seen": "x"}, {"open": "x"}],
 )
 def test_a_forged_page_parameter_is_an_error(query: dict[str, str]) -> None:
     with pytest.raises(InvalidQuery):
         read_search(query)
+
+
+def test_the_open_message_is_read_and_left_out_of_links() -> None:
+    place = Cursor(new_ggrid(), new_ggrid())
+    search = read_search({"q": "x", "open": str(place)})
+    assert search.open == place
+    assert str(place.ggrid) not in search.address() + search.to_next(Cursor(new_ggrid()))
+
+
+def test_a_form_returns_to_a_list_of_messages_only() -> None:
+    address = Search(text="a b", before=Cursor(new_ggrid())).address()
+    assert read_back(address) == address
+    assert read_back(ADDRESS) == ADDRESS
+    assert read_back(f"{ADDRESS}?range=nonsense&next=//evil.example") == ADDRESS
+    for foreign in ("", "//evil.example", "https://evil.example/console/messages", "/console/messages/../keys"):
+        assert read_back(foreign) == ""
 
 
 def test_a_page_says_what_it_is_sorted_by() -> None:

@@ -1,0 +1,182 @@
+// The list of messages: keys, selection, and the message beside the list in wide windows.
+// Without this script the list is a form with links to the page of each message.
+"use strict";
+(() => {
+  const PAUSE = 150; // milliseconds before a message is loaded while the user moves through the list
+  const TYPING = "input:not([type=checkbox]), textarea, select";
+  const MESSAGE = "^/console/(messages|quarantine)/[0-9a-f-]{36}";
+  const PAGE = new RegExp(MESSAGE + "(/block)?$");
+  const ACTION = new RegExp(MESSAGE + "/(block|release|delete|rescan)$|^/console/learning/reports/");
+
+  const start = (panes) => {
+    const wide = window.matchMedia("(min-width: 75rem)");
+    const form = panes.querySelector("[data-list]");
+    const section = panes.querySelector(".mw-pane");
+    const pane = document.getElementById("pane");
+    const page = section.querySelector("[data-pane-page]");
+    let last = panes.dataset.open || "", timer;
+
+    const linkOf = (line) => line.querySelector(".mw-line-open");
+    const lines = () => [...panes.querySelectorAll(".mw-line")].filter((line) => !line.closest("details:not([open])"));
+    const lineOf = (place) => lines().find((line) => line.dataset.row === place);
+    const isOpen = () => wide.matches && !section.hidden;
+
+    const mark = () => {
+      for (const line of panes.querySelectorAll(".mw-line")) {
+        if (!section.hidden && line.dataset.row === panes.dataset.open) linkOf(line).setAttribute("aria-current", "true");
+        else linkOf(line).removeAttribute("aria-current");
+      }
+    };
+
+    const remember = (place) => {
+      const address = new URL(window.location.href);
+      if (place) address.searchParams.set("open", place);
+      else address.searchParams.delete("open");
+      window.history.replaceState(window.history.state, "", address);
+    };
+
+    const load = (verb, path, values) => window.htmx.ajax(verb, path, { target: "#pane", swap: "innerHTML", values });
+
+    const open = (line) => {
+      clearTimeout(timer);
+      last = panes.dataset.open = line.dataset.row;
+      section.hidden = false;
+      page.href = linkOf(line).href;
+      mark();
+      remember(last);
+      load("GET", linkOf(line).getAttribute("href"));
+      line.scrollIntoView({ block: "nearest" });
+    };
+
+    const close = () => {
+      section.hidden = true;
+      pane.replaceChildren();
+      remember("");
+      mark();
+      const line = lineOf(last);
+      if (line) linkOf(line).focus();
+    };
+
+    const current = () => document.activeElement.closest?.(".mw-line") || lineOf(last);
+
+    const move = (step) => {
+      const all = lines(), here = all.indexOf(current());
+      const line = all[here < 0 ? 0 : here + step];
+      if (!line) return;
+      linkOf(line).focus();
+      line.scrollIntoView({ block: "nearest" });
+      last = line.dataset.row;
+      clearTimeout(timer);
+      if (isOpen()) timer = setTimeout(open, PAUSE, line);
+    };
+
+    const search = () => {
+      document.getElementById("q").focus();
+      document.getElementById("q").select();
+    };
+
+    const count = () => {
+      if (!form) return;
+      for (const entry of form.querySelectorAll(".mw-entry-group")) {
+        const all = entry.querySelector(":scope > .mw-line input[name=row]");
+        if (!all) continue;
+        const ticked = [...entry.querySelectorAll(".mw-group input[name=row]")].map((each) => each.checked);
+        all.checked = ticked.every(Boolean);
+        all.indeterminate = !all.checked && ticked.some(Boolean);
+      }
+      const chosen = new Set();
+      for (const each of form.querySelectorAll("input[name=row]:checked")) each.value.split(".").forEach((place) => chosen.add(place));
+      form.classList.toggle("mw-some", chosen.size > 0);
+      const status = form.querySelector("[data-count]");
+      if (status) status.textContent = chosen.size ? chosen.size + " selected" : "";
+    };
+
+    const toggle = (box) => {
+      const group = box.closest(".mw-group") ? null : box.closest(".mw-entry-group");
+      for (const each of group ? group.querySelectorAll(".mw-group input[name=row]") : []) each.checked = box.checked;
+      count();
+    };
+
+    document.addEventListener("change", (event) => {
+      if (event.target.name === "row") toggle(event.target);
+      else if (event.target.dataset.choose === "row") count();
+    });
+
+    panes.addEventListener("focusin", (event) => {
+      const line = event.target.closest(".mw-line");
+      if (line) last = line.dataset.row;
+    });
+
+    // A click anywhere in the row opens the message; with a modifier key the browser opens the link as usual.
+    panes.addEventListener("click", (event) => {
+      const line = event.target.closest(".mw-line");
+      if (!line || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+      const link = event.target.closest("a");
+      if (event.target.closest("label, input, summary") || (!link && String(window.getSelection()))) return;
+      if (!wide.matches) {
+        if (!link) linkOf(line).click();
+        return;
+      }
+      event.preventDefault();
+      linkOf(line).focus();
+      open(line);
+    });
+
+    // Pages about the message and its actions stay in the pane.
+    pane.addEventListener("click", (event) => {
+      const link = event.target.closest("a");
+      if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+      if (link.origin !== window.location.origin || link.hash || !PAGE.test(link.pathname)) return;
+      event.preventDefault();
+      load("GET", link.pathname + link.search);
+    });
+    pane.addEventListener("submit", (event) => {
+      const sent = event.target, button = event.submitter;
+      const from = button?.hasAttribute("formaction") ? button : sent;
+      const path = from.getAttribute(from === sent ? "action" : "formaction");
+      if (sent.target || sent.enctype === "multipart/form-data" || !ACTION.test(path)) return;
+      event.preventDefault();
+      load(sent.method.toUpperCase(), path, new FormData(sent, button));
+    });
+    document.addEventListener("htmx:afterSwap", (event) => {
+      if (event.target.id === "pane") pane.scrollTop = 0;
+      if (event.target.id !== "rows") return;
+      mark();
+      if (document.activeElement === document.body && lineOf(last)) linkOf(lineOf(last)).focus({ preventScroll: true });
+    });
+    section.querySelector("[data-pane-close]").addEventListener("click", close);
+
+    document.addEventListener("keydown", (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return;
+      if (event.target.closest?.(TYPING)) return;
+      const fold = document.querySelector(".mw-fold[open]");
+      if (event.key === "j") move(1);
+      else if (event.key === "k") move(-1);
+      else if (event.key === "x") current()?.querySelector("input[name=row]")?.click();
+      else if (event.key === "/") search();
+      else if (event.key === "Escape" && fold) fold.open = false;
+      else if (event.key === "Escape" && isOpen()) close();
+      else return;
+      event.preventDefault();
+    });
+    document.addEventListener("click", (event) => {
+      for (const fold of document.querySelectorAll(".mw-fold[open]")) if (!fold.contains(event.target)) fold.open = false;
+    });
+
+    form?.classList.add("mw-scripted");
+    window.addEventListener("pageshow", count);
+    if (!panes.dataset.open) return;
+    if (!wide.matches) {
+      window.location.replace(page.href);
+      return;
+    }
+    mark();
+    load("GET", page.getAttribute("href"));
+    lineOf(last)?.scrollIntoView({ block: "center" });
+  };
+
+  document.addEventListener("DOMContentLoaded", () => {
+    const panes = document.querySelector("[data-panes]");
+    if (panes) start(panes);
+  });
+})();
