@@ -33,7 +33,7 @@ def test_scope_is_the_first_argument_of_every_store_method() -> None:
 
 
 def test_sql_stands_in_stores_and_migrations_alone() -> None:
-    homes = {"access", "postgresql", "learning", "lists", "replica", "quarantine", "database"}
+    homes = {"access", "postgresql", "learning", "lists", "replica", "quarantine", "weekly_report", "database"}
     words = ("SELECT ", "INSERT INTO", "DELETE FROM", "UPDATE ")
     strange = [
         name_of(file)

@@ -92,6 +92,8 @@ from mailwarden.telemetry.memory import tune_gc
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
 from mailwarden.telemetry.self_tests import BASIC, PASSWORDS, require_known_answers
 from mailwarden.telemetry.tracing import open_tracing
+from mailwarden.weekly_report.service import open_weekly_reports
+from mailwarden.weekly_report.store import SubscriptionStore
 from mailwarden.wire import frames
 
 PROGRAM = "abby"
@@ -310,6 +312,8 @@ async def _console_services(context: AbbyContext, stack: AsyncExitStack) -> Serv
         previews=Previews(sandbox=config.console.preview_sandbox),
         spool=context.spool,
         metrics=context.metrics,
+        weekly_reports=open_weekly_reports(database, history),
+        subscriptions=SubscriptionStore(database),
     )
 
 

@@ -85,7 +85,7 @@ def checked_name(text: str) -> str:
 
 
 def checked_email(text: str) -> str:
-    """Return the normalised address; it is a label only, no mail is sent to it."""
+    """Return the normalised address; only weekly reports are sent to it, if an administrator chooses that."""
     email = unicodedata.normalize("NFC", text.strip())
     if email and (len(email) > MAX_EMAIL or not email.isprintable() or "@" not in email or " " in email):
         raise SchemaViolation("This is no e-mail address.")

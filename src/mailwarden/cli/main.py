@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, str] = {
     "policy": "Compare policies over stored evidence, and test a policy with sample messages.",
     "reports": "Report messages as phishing, spam or fine to train a tenant's statistics, and undo it.",
     "quarantine": "Show, release, delete and export held messages.",
+    "weekly-report": "Print the weekly report of a tenant, or write it as a PDF file.",
     "lists": "Show and change lists over the List API; import and export files.",
     "secrets": "Show, rotate and drop the keys of stored messages and of the pepper.",
     "engines": "Install the settings that the engines and Postfix need; overwrite none.",

@@ -33,9 +33,11 @@ from mailwarden.console.screens.message import HeldScreen, MessagePages, Message
 from mailwarden.console.screens.messages import MessagesScreen
 from mailwarden.console.screens.people import PeopleScreen
 from mailwarden.console.screens.quarantine import QuarantineScreen
+from mailwarden.console.screens.reports import ReportsScreen
 from mailwarden.console.screens.rescan import RescanScreen
 from mailwarden.console.screens.selection import SelectionScreen
 from mailwarden.console.screens.start import StartScreen
+from mailwarden.console.screens.tenant_switch import TenantSwitchScreen
 from mailwarden.console.screens.tenants import TenantsScreen
 from mailwarden.console.screens.weights import WeightsScreen
 from mailwarden.console.self_service import SelfServicePage
@@ -48,6 +50,8 @@ from mailwarden.quarantine.digest import DigestLinkService
 from mailwarden.quarantine.service import QuarantineService
 from mailwarden.serving.http_app import Call, Route
 from mailwarden.telemetry.metrics import Metrics
+from mailwarden.weekly_report.service import WeeklyReports
+from mailwarden.weekly_report.store import SubscriptionStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,8 @@ class Services:
     previews: Previews
     spool: Path
     metrics: Metrics
+    weekly_reports: WeeklyReports
+    subscriptions: SubscriptionStore
 
 
 def build_pages(services: Services) -> Sequence[Page | PublicPage]:
@@ -85,6 +91,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *LoginScreen(services.visitors).pages(),
         *SetupScreen(services.visitors).pages(),
         *AccountScreen(services.visitors).pages(),
+        *TenantSwitchScreen().pages(),
         *KeysScreen(services.keys, services.visitors, services.deployment).pages(),
         *PeopleScreen(UserAdministration(services.visitors.registry), services.visitors).pages(),
         *DashboardScreen(services.history, services.deployment, services.policy, steps).pages(),
@@ -105,6 +112,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *LearningScreen(services.reports).pages(),
         *TenantsScreen(services.tenants, services.directory, services.policy, services.audit).pages(),
         *WeightsScreen(services.tenants, services.directory, services.policy, services.history, services.audit).pages(),
+        *ReportsScreen(services.weekly_reports, services.subscriptions).pages(),
         *AuditScreen(services.audit).pages(),
         *HealthScreen(services.deployment).pages(),
     ]

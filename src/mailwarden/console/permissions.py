@@ -29,6 +29,8 @@ class Permission(StrEnum):
     TENANTS_READ = "tenants.read"
     TENANTS_WRITE = "tenants.write"
     WEIGHTS_WRITE = "weights.write"
+    REPORTS_READ = "reports.read"
+    REPORTS_WRITE = "reports.write"
     AUDIT = "audit"
     HEALTH = "health"
 
@@ -45,6 +47,7 @@ _READING = frozenset(
         Permission.LISTS_READ,
         Permission.LEARNING_READ,
         Permission.TENANTS_READ,
+        Permission.REPORTS_READ,
     }
 )
 _ANALYST = _READING | {
@@ -66,6 +69,7 @@ PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
         Permission.PEOPLE_READ,
         Permission.PEOPLE_WRITE,
         Permission.WEIGHTS_WRITE,
+        Permission.REPORTS_WRITE,
         Permission.AUDIT,
     },
     Role.ANALYST: _ANALYST,
@@ -98,6 +102,8 @@ MEANINGS: Mapping[Permission, str] = {
     Permission.TENANTS_READ: "see tenants",
     Permission.TENANTS_WRITE: "create and change tenants",
     Permission.WEIGHTS_WRITE: "tune the weights of rules for a tenant",
+    Permission.REPORTS_READ: "read weekly reports and download them as PDF",
+    Permission.REPORTS_WRITE: "switch the weekly email of a tenant on and off, choose its recipients",
     Permission.AUDIT: "read and export the audit log",
     Permission.HEALTH: "see guards, engines and the active configuration",
 }

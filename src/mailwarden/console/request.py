@@ -26,6 +26,7 @@ from mailwarden.serving.http_app import Call, finish_headers
 
 GLOBAL = "global"
 PANE = "pane"  # the id of the pane in messages/index.html
+TENANT_COOKIE = "__Host-mailwarden-tenant"  # the tenant that a user has switched to
 NOTHING: Mapping[str, object] = {}
 
 
@@ -44,6 +45,7 @@ MENU: tuple[Entry, ...] = (
     Entry("Analyze", "/console/analyze", Permission.ANALYZE, "analyze"),
     Entry("Lists", "/console/lists", Permission.LISTS_READ, "lists"),
     Entry("Learning", "/console/learning", Permission.LEARNING_READ, "learning"),
+    Entry("Reports", "/console/reports", Permission.REPORTS_READ, "reports"),
     Entry("API keys", "/console/keys", Permission.KEYS_READ, "keys"),
     Entry("People", "/console/people", Permission.PEOPLE_READ, "people"),
     Entry("Tenants", "/console/tenants", Permission.TENANTS_READ, "tenants"),
@@ -147,6 +149,32 @@ class UserRequest:
         """The tenants that this user may see, sorted by name."""
         return self.directory.known(self.scope)
 
+    @property
+    def active_tenant(self) -> Tenant | None:
+        """The tenant that the user has switched to; None means all tenants.
+
+        The cookie is a choice and no right: a tenant that the user may not see is no choice.
+        """
+        wanted = self.call.request.cookies.get(TENANT_COOKIE, "")
+        if not wanted:
+            return None
+        tenants = self.tenants
+        return next((each for each in tenants if str(each.uid) == wanted), None) if len(tenants) > 1 else None
+
+    @property
+    def view(self) -> Scope:
+        """The scope of lists and figures: the active tenant, or all tenants of the user.
+
+        Pages of one object use `scope`: a link to an object of another tenant works.
+        """
+        active = self.active_tenant
+        return self.scope if active is None else self.scope.narrowed(active.uid)
+
+    @property
+    def current_menu_path(self) -> str:
+        """The path of the menu entry that this page belongs to, or the dashboard."""
+        return next((each.path for each in self.navigation if each.is_current), MENU[0].path)
+
     def may(self, permission: Permission | str) -> bool:
         return may(self.user.role, Permission(permission), whole_deployment=self.scope.tenants is None)
 
@@ -157,11 +185,13 @@ class UserRequest:
         return next((tenant.name for tenant in self.tenants if tenant.uid == uid), str(uid))
 
     def list_scope(self, text: str | None = None) -> ListScope:
-        """Return the list scope that the URL names, or the user's first one.
+        """Return the list scope that the URL names, or that of the active tenant, or the user's first one.
 
         A scope that the user may not see raises NotFound.
         """
         given = self.query.get("scope", "") if text is None else text
+        if not given and (active := self.active_tenant):
+            return ListScope(active.uid)
         if not given:
             return ListScope() if self.scope.tenants is None else ListScope(_first(self.tenants))
         if given == GLOBAL:

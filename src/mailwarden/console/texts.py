@@ -111,6 +111,7 @@ NOTICES: Mapping[str, str] = {
     "passkey-added": "The passkey was added. It replaces password and code at login.",
     "passkey-removed": "The passkey was removed.",
     "key-revoked": "The key was revoked. It stops working within five seconds.",
+    "report-email-changed": "The weekly email was changed.",
     "search-saved": "The search was saved.",
     "search-deleted": "The saved search was deleted.",
     "person-moved": "The role was changed. It applies at once.",

@@ -222,6 +222,23 @@ class DigestSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields=
             yield "link", f"`{self.link}` is not https://host or https://host:port"
 
 
+class WeeklyReportSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The email of weekly reports; only tenants that switched it on get one."""
+
+    sender: Annotated[str, Meta(max_length=320, description="Sender address of weekly reports.")]
+    link: Annotated[
+        str,
+        Meta(max_length=500, description="abby's address for users of the console, for the link: `https://…`."),
+    ]
+    hour: Annotated[int, Meta(ge=0, le=23, description="Hour on Mondays at which reports are sent, UTC.")] = 6
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if not _SENDER.fullmatch(self.sender):
+            yield "sender", f"`{self.sender}` is not a plain address"
+        if not _LINK.fullmatch(self.link) or not _has_host(self.link):
+            yield "link", f"`{self.link}` is not https://host or https://host:port"
+
+
 class GuardQuarantine(Quarantine, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The quarantine of the scan source `smtp`; see docs/quarantine.md."""
 
@@ -462,6 +479,10 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     learning: Learning = Learning()
     contents: Contents = Contents()
     quarantine: GuardQuarantine = GuardQuarantine()
+    weekly_report: Annotated[
+        WeeklyReportSettings | None,
+        Meta(description="The weekly report by email, through `nextHop` of the scan source `smtp`; unset: no email."),
+    ] = None
     database: Database = Database()
     spool: Annotated[str, Meta(description="Folder for messages over 1 MiB while they are analyzed.")] = "spool"
     log: Log = Log()
@@ -483,6 +504,8 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
             threshold, maximum = self.throttle_threshold, self.max_in_processing
             problem = f"is {threshold}, above maxGuardRequestsInProcessing ({maximum}): throttling could never start"
             yield "guardRequestThrottleThreshold", problem
+        if self.weekly_report is not None and self.scan_sources.smtp is None:
+            yield "weeklyReport", "needs the scan source `smtp`: its nextHop receives the emails"
         for problem in table.mistakes(self.engines):
             yield "engines", problem
 

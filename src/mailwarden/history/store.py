@@ -201,8 +201,18 @@ class Statistics(Struct, frozen=True):
 ATTACKS = (Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF)
 
 
+class CampaignFigure(Struct, frozen=True):
+    """A campaign within one tenant: its id, the subject of its newest attack, and the number of attacks."""
+
+    campaign: UUID
+    subject: str
+    messages: int
+
+
 class Attacked(Struct, frozen=True):
     """The recipients with most attacks and the domains that sent most of them, each with a number of messages.
+
+    A campaign has at least two attacks.
 
     If not `complete`, only the newest attacks are counted, or none because the time was up.
     """
@@ -210,6 +220,19 @@ class Attacked(Struct, frozen=True):
     recipients: tuple[tuple[str, int], ...] = ()
     senders: tuple[tuple[str, int], ...] = ()
     complete: bool = True
+    campaigns: tuple[CampaignFigure, ...] = ()
+
+
+class DayFigures(Struct, frozen=True):
+    """The messages of whole days, by `decision:…`, `verdict:…` and the tag `policy.monitor`; `counted` has all days
+    that were counted, also those without messages.
+    """
+
+    days: Mapping[date, Mapping[str, int]] = {}
+    counted: frozenset[date] = frozenset()
+
+    def total(self, measure: str) -> int:
+        return sum(counts.get(measure, 0) for counts in self.days.values())
 
 
 class ContactStats(Struct, frozen=True, order=True):
@@ -387,6 +410,15 @@ class HistoryStore(Protocol):
 
     async def attacked(self, scope: Scope, range_: Range) -> Attacked:
         """Return who was attacked most in the range up to now and by whom, at most a minute old."""
+
+    async def attacked_between(self, scope: Scope, since: datetime, until: datetime) -> Attacked:
+        """Return who was attacked most between two times, by whom and in which campaigns; limited in time."""
+
+    async def days(self, scope: Scope, since: date, until: date) -> DayFigures:
+        """Return the figures of the days from `since` up to the day before `until`, as far as they were counted.
+
+        `update_rollups` counts a day when it has ended.
+        """
 
     async def update_rollups(self, scope: Scope) -> datetime | None:
         """Count new rows for `statistics` and return the time counted up to; None if another process is counting."""

@@ -74,10 +74,10 @@ class AuditScreen:
 
 
 def scope_of(request: UserRequest) -> Scope:
-    """Return the scope of the requested tenant, or the user's whole scope."""
+    """Return the scope of the requested tenant, or of the active one, or the user's whole scope."""
     text = request.query.get("tenant", "")
     if not text:
-        return request.scope
+        return request.view
     for tenant in request.tenants:
         if str(tenant.uid) == text:
             return Scope.of(tenant.uid)

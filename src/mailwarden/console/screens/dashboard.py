@@ -1,6 +1,9 @@
 """The Dashboard screen (rates, durations, decisions, reasons) and the Health screen (guards, engines, settings)."""
 
 from collections.abc import Sequence
+from datetime import UTC, timedelta
+from functools import partial
+from urllib.parse import urlencode
 
 import msgspec
 from aiohttp import web
@@ -12,7 +15,7 @@ from mailwarden.console.request import UserRequest
 from mailwarden.console.services import Deployment
 from mailwarden.console.templating import HEADERS
 from mailwarden.errors import SchemaViolation
-from mailwarden.history.store import ATTACKS, HistoryStore, Range
+from mailwarden.history.store import ATTACKS, Bucket, HistoryStore, Range
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.policy.rules import Policy
 
@@ -50,7 +53,7 @@ class DashboardScreen:
 
     async def show_decisions(self, request: UserRequest) -> web.StreamResponse:
         """Return the data of the chart as JSON."""
-        statistics = await self._history.statistics(request.scope, range_of(request))
+        statistics = await self._history.statistics(request.view, range_of(request))
         answer = {
             "width": int(statistics.width.total_seconds()),
             "times": [int(bucket.start.timestamp()) for bucket in statistics.buckets],
@@ -64,11 +67,12 @@ class DashboardScreen:
     async def _values(self, request: UserRequest) -> dict[str, object]:
         range_ = range_of(request)
         # The load of the guards comes from all tenants, so only deployment-wide users see it.
-        guards = self._deployment.guards() if request.scope.tenants is None else None
-        statistics = await self._history.statistics(request.scope, range_)
+        guards = self._deployment.guards() if request.view.tenants is None else None
+        statistics = await self._history.statistics(request.view, range_)
         return {
             "range": range_,
             "statistics": statistics,
+            "bucket_search": partial(search_in_bucket, statistics.width),
             "counted": [
                 ("decision", [(each, statistics.decisions[each]) for each in ORDER]),
                 ("verdict", list(statistics.verdicts.items())),
@@ -77,10 +81,22 @@ class DashboardScreen:
             "colour": await self._deployment.colour(),
             "guards": guards,
             "meanings": self._policy.tags,
-            "attacked": await self._history.attacked(request.scope, range_),
+            "attacked": await self._history.attacked(request.view, range_),
             "attacks_only": ATTACKS_ONLY,
             "reasons": [(tag, count) for tag, count in statistics.tags if tag in self._weighted_tags][:TOP_REASONS],
         }
+
+
+def search_in_bucket(width: timedelta, bucket: Bucket, decision: Decision) -> str:
+    """Return the address of the search that lists the messages of one interval with this decision."""
+    end = bucket.start + width
+    asked = {
+        "q": f"decision:{decision}",
+        "range": "between",
+        "since": f"{bucket.start.astimezone(UTC):%Y-%m-%dT%H:%M}",
+        "until": f"{end.astimezone(UTC):%Y-%m-%dT%H:%M}",
+    }
+    return f"/console/messages?{urlencode(asked)}"
 
 
 def range_of(request: UserRequest) -> Range:

@@ -163,11 +163,13 @@ def sides_of(standing: TrainingStatus) -> tuple[Side, Side]:
 
 
 def tenant_of(request: UserRequest) -> Tenant:
-    """Return the tenant named in the form or the URL, by name or UUID; otherwise the default or first one.
+    """Return the tenant named in the form or the URL, by name or UUID; otherwise the active, default or first one.
 
     A tenant that the user may not see raises NotFound.
     """
     named = request.form.text("tenant") or request.query.get("tenant", "").strip()
+    if not named and (active := request.active_tenant):
+        return active
     for tenant in request.tenants:
         if named.casefold() in (str(tenant.uid), tenant.name.casefold()) or (not named and tenant.is_default):
             return tenant

@@ -132,7 +132,7 @@ class MessagesScreen:
 
     async def complete(self, request: UserRequest) -> web.StreamResponse:
         """Return completions of the text up to the caret as JSON, from recent messages that the user may see."""
-        vocabulary = await self._history.vocabulary(request.scope)
+        vocabulary = await self._history.vocabulary(request.view)
         text = request.query.get("q", "").replace("\x00", "")
         found = completions(text, vocabulary, [tenant.name for tenant in request.tenants])
         return web.Response(body=msgspec.json.encode(found), content_type="application/json", headers=HEADERS)
@@ -227,13 +227,24 @@ def facet_groups(request: UserRequest, facets: Facets) -> list[tuple[str, list[t
 
 
 def query_of(request: UserRequest, search: Search) -> Query:
-    """Return the query for history; it knows the names of the tenants that this user may see."""
+    """Return the query for history, in the active tenant; it knows the names of the tenants that this user may see."""
     _, length = RANGES[search.range]
     since = datetime.now(UTC) - length if length else None
     until = None
     if search.range == "between":
         since, until = _time(search.since, "beginning"), _time(search.until, "end")
-    return parse_query(search.text, since=since, until=until, tenants=tenants_by_name(request))
+    return in_active_tenant(
+        request, parse_query(search.text, since=since, until=until, tenants=tenants_by_name(request))
+    )
+
+
+def in_active_tenant(request: UserRequest, query: Query) -> Query:
+    """Return the query with the tenant that the user has switched to, unless it names tenants itself."""
+    active = request.active_tenant
+    if active is None or any(each.operator == "tenant" for each in query.conditions):
+        return query
+    own = parse_query(f"tenant:{active.uid}", tenants={active.name: active.uid})
+    return msgspec.structs.replace(query, conditions=(*query.conditions, *own.conditions))
 
 
 def tenants_by_name(request: UserRequest) -> Mapping[str, UUID]:

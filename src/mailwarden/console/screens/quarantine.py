@@ -183,9 +183,9 @@ class QuarantineScreen:
 
 
 def _tenant_in(request: UserRequest, search: QuarantineSearch) -> UUID | None:
-    """Return the tenant by name or UUID, or raise NotFound."""
+    """Return the tenant by name or UUID, or the active one, or None; raise NotFound for an unknown one."""
     if not search.tenant:
-        return None
+        return request.active_tenant.uid if request.active_tenant else None
     for tenant in request.tenants:
         if search.tenant.casefold() in (str(tenant.uid), tenant.name.casefold()):
             return tenant.uid

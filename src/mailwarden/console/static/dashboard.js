@@ -1,10 +1,14 @@
-// Draws the decisions over time. The same numbers stand in a table below, for whoever sees no drawing.
+// Draws the decisions over time. Each interval is a link to its messages, and shows its numbers on hover and focus;
+// the arrow keys move between them. The table below has the same numbers and links, and works without this script.
 "use strict";
 (() => {
   const place = document.querySelector("[data-decisions]");
   if (!place || typeof uPlot === "undefined") return;
   const EVERY = 15000;
+  const points = document.querySelector("[data-points]");
+  const tip = document.querySelector("[data-tip]");
   let drawn = null;
+  let current = -1; // the interval that the arrow keys are at
 
   const colour = (name) => {
     const probe = document.querySelector(".mw-chart-" + name);
@@ -60,7 +64,75 @@
     };
     if (drawn) drawn.destroy();
     drawn = new uPlot(options, [answer.times, ...layers.map((layer) => layer.tops)], place);
+    link(answer);
   };
+
+  const minute = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 16);
+
+  // The search that lists the messages of one interval.
+  const search = (from, width) =>
+    "/console/messages?" + new URLSearchParams({ range: "between", since: minute(from), until: minute(from + width) });
+
+  const sentence = (answer, at) => {
+    const counts = answer.decisions.filter((each) => each.counts[at]);
+    const total = counts.reduce((sum, each) => sum + each.counts[at], 0);
+    const from = minute(answer.times[at]).replace("T", " ");
+    const parts = counts.map((each) => each.counts[at].toLocaleString("en") + " " + each.name);
+    const messages = total.toLocaleString("en") + (total === 1 ? " message" : " messages");
+    return from + " UTC: " + messages + (parts.length ? " (" + parts.join(", ") + ")" : "");
+  };
+
+  const show = (column) => {
+    for (const each of points.children) each.tabIndex = each === column ? 0 : -1;
+    current = [...points.children].indexOf(column);
+    tip.textContent = column.getAttribute("aria-label");
+    tip.hidden = false;
+    const middle = column.offsetLeft + column.offsetWidth / 2;
+    const room = points.parentElement.clientWidth - tip.offsetWidth;
+    tip.style.left = Math.max(0, Math.min(room, middle - tip.offsetWidth / 2)) + "px";
+  };
+
+  const hide = () => {
+    if (!points.contains(document.activeElement)) tip.hidden = true;
+  };
+
+  // Lays one link over each interval, as high as the drawing.
+  const link = (answer) => {
+    const focused = points.contains(document.activeElement);
+    const box = drawn.over.getBoundingClientRect();
+    const frame = points.parentElement.getBoundingClientRect();
+    const columns = answer.times.map((from, at) => {
+      const column = document.createElement("a");
+      const left = drawn.valToPos(from, "x");
+      column.href = search(from, answer.width);
+      column.setAttribute("aria-label", sentence(answer, at));
+      column.tabIndex = -1;
+      column.style.left = box.left - frame.left + left + "px";
+      column.style.top = box.top - frame.top + "px";
+      column.style.width = Math.max(2, drawn.valToPos(from + answer.width, "x") - left) + "px";
+      column.style.height = box.height + "px";
+      return column;
+    });
+    points.replaceChildren(...columns);
+    const at = current >= 0 && current < columns.length ? current : columns.length - 1;
+    if (columns[at]) columns[at].tabIndex = 0;
+    if (focused && columns[at]) columns[at].focus({ preventScroll: true });
+    else tip.hidden = true;
+  };
+
+  points.addEventListener("mouseover", (event) => event.target.matches("a") && show(event.target));
+  points.addEventListener("mouseleave", hide);
+  points.addEventListener("focusin", (event) => event.target.matches("a") && show(event.target));
+  points.addEventListener("focusout", () => setTimeout(hide));
+  points.addEventListener("keydown", (event) => {
+    const columns = [...points.children];
+    const steps = { ArrowLeft: current - 1, ArrowRight: current + 1, Home: 0, End: columns.length - 1 };
+    if (event.key === "Escape") tip.hidden = true;
+    const target = columns[steps[event.key]];
+    if (!target) return;
+    event.preventDefault();
+    target.focus();
+  });
 
   const load = async () => {
     if (document.hidden) return;

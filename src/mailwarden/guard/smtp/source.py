@@ -22,6 +22,7 @@ from mailwarden.guard.admission import Admission
 from mailwarden.guard.config import Smtp as Settings
 from mailwarden.guard.context import GuardContext
 from mailwarden.guard.jobs.quarantine import start_quarantine
+from mailwarden.guard.jobs.weekly_reports import start_weekly_reports
 from mailwarden.guard.processing import Examined, GuardRequest, Processing
 from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.guard.smtp.commands import Rejection
@@ -161,6 +162,7 @@ async def open_smtp(context: GuardContext, guard: str) -> AsyncIterator[Callable
         stack.callback(hop.close)
         key = read_ring(context.folder / config.contents.key, "contents.key")
         writer = start_quarantine(context, key=key, hop=hop, stack=stack)
+        start_weekly_reports(context, hop=hop, stack=stack)
         source = Smtp(
             settings,
             admission=context.admission,

@@ -1,14 +1,15 @@
-"""The recipients that most attacks were sent to, and the domains that sent them, for the dashboard."""
+"""The recipients that most attacks were sent to, the domains that sent them, and the largest campaigns."""
 
 from datetime import UTC, datetime
 from typing import cast
+from uuid import UUID
 
 import asyncpg
 
 from mailwarden.database.pool import EVERYTHING, Database, scoped
 from mailwarden.history.postgresql.recent import Recent
 from mailwarden.history.postgresql.statistics import LENGTHS, range_values
-from mailwarden.history.store import ATTACKS, Attacked, Range
+from mailwarden.history.store import ATTACKS, Attacked, CampaignFigure, Range
 from mailwarden.history.terms import term_hash
 from mailwarden.model.scope import Scope
 
@@ -20,21 +21,25 @@ SECONDS = 2
 # A recipient counts once for each message; upper and lower case are the same.
 _ATTACKED = f"""
 WITH attacks AS MATERIALIZED (
-    SELECT recipients, lower(coalesce(nullif(from_address, ''), envelope_from)) AS sender FROM history
+    SELECT ggrid, recipients, lower(coalesce(nullif(from_address, ''), envelope_from)) AS sender, campaign, subject
+    FROM history
     WHERE day BETWEEN $1::date AND $2::date AND ggrid >= $3 AND ggrid < $4 AND terms && $5::bigint[]
         AND ($6::uuid[] IS NULL OR tenant = ANY($6))
     ORDER BY ggrid DESC LIMIT {MOST_ATTACKS}
 ), counted AS (
-    SELECT 'recipient' AS kind, address AS value, count(*) AS messages
+    SELECT 'recipient' AS kind, address AS value, count(*) AS messages, '' AS subject
     FROM attacks, LATERAL (SELECT DISTINCT lower(each) AS address FROM unnest(recipients) AS each) AS once
     GROUP BY address
     UNION ALL
-    SELECT 'sender', substring(sender FROM '@([^@]+)$') AS domain, count(*) FROM attacks GROUP BY domain
+    SELECT 'sender', substring(sender FROM '@([^@]+)$') AS domain, count(*), '' FROM attacks GROUP BY domain
+    UNION ALL
+    SELECT 'campaign', campaign::text, count(*), (array_agg(subject ORDER BY ggrid DESC))[1]
+    FROM attacks WHERE campaign IS NOT NULL GROUP BY campaign HAVING count(*) > 1
 ), ranked AS (
     SELECT *, row_number() OVER (PARTITION BY kind ORDER BY messages DESC, value) AS place
     FROM counted WHERE value <> ''
 )
-SELECT kind, value, messages, (SELECT count(*) FROM attacks) AS attacks FROM ranked
+SELECT kind, value, messages, subject, (SELECT count(*) FROM attacks) AS attacks FROM ranked
 WHERE place <= {TOP} ORDER BY kind, place
 """  # noqa: S608 -- two constants
 
@@ -49,8 +54,8 @@ class AttackedReader:
     async def read(self, scope: Scope, range_: Range) -> Attacked:
         return await self._recent.get(scope, range_)
 
-    async def _read(self, scope: Scope, range_: Range) -> Attacked:
-        now = datetime.now(UTC)
+    async def read_between(self, scope: Scope, since: datetime, until: datetime) -> Attacked:
+        """Count the attacks between two times, without keeping the result."""
         tenants = None if scope.tenants is None else sorted(scope.tenants)
         verdicts = [term_hash(f"verdict:{each}") for each in ATTACKS]
         first = f"SET LOCAL statement_timeout = '{SECONDS}s'; SET LOCAL plan_cache_mode = force_custom_plan"
@@ -59,9 +64,7 @@ class AttackedReader:
             scoped(connection, EVERYTHING, snapshot=True, first=first),
         ):
             try:
-                rows = await connection.fetch(
-                    _ATTACKED, *range_values(now - LENGTHS[range_][0], now), verdicts, tenants
-                )
+                rows = await connection.fetch(_ATTACKED, *range_values(since, until), verdicts, tenants)
             except asyncpg.QueryCanceledError:
                 return Attacked(complete=False)
         named = [(str(row["kind"]), str(row["value"]), cast("int", row["messages"])) for row in rows]
@@ -69,4 +72,13 @@ class AttackedReader:
             recipients=tuple((value, messages) for kind, value, messages in named if kind == "recipient"),
             senders=tuple((value, messages) for kind, value, messages in named if kind == "sender"),
             complete=not rows or cast("int", rows[0]["attacks"]) < MOST_ATTACKS,
+            campaigns=tuple(
+                CampaignFigure(UUID(str(row["value"])), str(row["subject"]), cast("int", row["messages"]))
+                for row in rows
+                if row["kind"] == "campaign"
+            ),
         )
+
+    async def _read(self, scope: Scope, range_: Range) -> Attacked:
+        now = datetime.now(UTC)
+        return await self.read_between(scope, now - LENGTHS[range_][0], now)

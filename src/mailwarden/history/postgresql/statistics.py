@@ -17,6 +17,7 @@ import msgspec
 
 from mailwarden.database.pool import EVERYTHING, Connection, Database, scoped
 from mailwarden.errors import SearchTooBroad
+from mailwarden.history.postgresql.days import ALL_TENANTS, count_days
 from mailwarden.history.postgresql.recent import Recent
 from mailwarden.history.store import Bucket, Range, Statistics
 from mailwarden.model.ggrid import first_ggrid
@@ -33,7 +34,6 @@ TOP_TAGS = 60  # the dashboard selects from them: many tags only say that a chec
 RATE_WINDOW = timedelta(seconds=60)
 CLASSES_PER_DOUBLING = 8  # of durations, so that a class is accurate to nine percent
 LAST_CLASS = 20 * CLASSES_PER_DOUBLING  # 2^20 ms, a quarter of an hour, and everything longer
-ALL_TENANTS = UUID(int=0)  # the rollups of the whole deployment
 _LOCK = 0x6D77726F6C6C7570
 
 # A row counts at the time in its ggrid, by which the range below selects.
@@ -153,7 +153,7 @@ async def _roll_to(connection: Connection, end: datetime) -> None:
         begin = min(
             begin, _bucket_start(late, HOUR)
         )  # buckets of that hour may be deleted, so the whole hour is counted
-    begin = max(begin, _bucket_start(end - HOURLY_RETENTION, HOUR))
+    begin = first = max(begin, _bucket_start(end - HOURLY_RETENTION, HOUR))
     while begin < end:
         until = min(_bucket_start(begin, HOUR) + HOUR, end)
         await connection.execute(_ROLL, *range_values(begin, until))
@@ -161,6 +161,7 @@ async def _roll_to(connection: Connection, end: datetime) -> None:
         if known is None or until > known:
             await connection.execute(_WRITE_ROLLED_TO, until)
         begin = until
+    await count_days(connection, first, end, end - HOURLY_RETENTION)
     await connection.execute(_DELETE, end - HOURLY_RETENTION, _bucket_start(end - BUCKET_RETENTION, HOUR))
 
 

@@ -15,6 +15,7 @@ from mailwarden.database.pool import Connection, Database
 from mailwarden.errors import GlobalScopeForbidden, StorageUnavailable
 from mailwarden.history.postgresql.attacked import AttackedReader
 from mailwarden.history.postgresql.campaigns import PostgresqlCampaignStore
+from mailwarden.history.postgresql.days import read_days
 from mailwarden.history.postgresql.partitions import create_days, drop_days, existing_days
 from mailwarden.history.postgresql.search import Searcher, behind
 from mailwarden.history.postgresql.senders import PostgresqlSenderStore
@@ -31,6 +32,7 @@ from mailwarden.history.store import (
     CampaignStore,
     Count,
     Cursor,
+    DayFigures,
     Facets,
     Order,
     Page,
@@ -53,16 +55,17 @@ _log = get_logger("history.postgresql")
 _INSERT = """
 INSERT INTO history (day, ggrid, tenant, created, completed, source, guard, envelope_from, recipients, from_address,
                      subject, message_id, sha256, verdict, decision, tags, url_hosts, record, remote_address,
-                     terms, words)
+                     terms, words, campaign)
 SELECT day, ggrid, tenant, created, completed, source, guard, envelope_from, string_to_array(recipients, E'\\x1f'),
        from_address, subject, message_id, sha256, verdict, decision, string_to_array(tags, E'\\x1f'),
        string_to_array(url_hosts, E'\\x1f'), record, remote_address::inet, terms::bigint[],
-       array_to_tsvector(string_to_array(words, E'\\x1f'))
+       array_to_tsvector(string_to_array(words, E'\\x1f')), campaign
 FROM unnest($1::date[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::text[],
             $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[],
-            $16::text[], $17::text[], $18::bytea[], $19::text[], $20::text[], $21::text[])
+            $16::text[], $17::text[], $18::bytea[], $19::text[], $20::text[], $21::text[], $22::uuid[])
      AS given (day, ggrid, tenant, created, completed, source, guard, envelope_from, recipients, from_address,
-               subject, message_id, sha256, verdict, decision, tags, url_hosts, record, remote_address, terms, words)
+               subject, message_id, sha256, verdict, decision, tags, url_hosts, record, remote_address, terms, words,
+               campaign)
 ON CONFLICT (day, ggrid, tenant) DO NOTHING
 """
 # The most severe outcome first, as `severity` ranks them.
@@ -212,6 +215,13 @@ class PostgresqlHistoryStore:
     async def attacked(self, scope: Scope, range_: Range) -> Attacked:
         return await self._attacked.read(scope, range_)
 
+    async def attacked_between(self, scope: Scope, since: datetime, until: datetime) -> Attacked:
+        return await self._attacked.read_between(scope, since, until)
+
+    async def days(self, scope: Scope, since: date, until: date) -> DayFigures:
+        async with self._database.connection() as connection:
+            return await read_days(connection, scope, since, until)
+
     async def update_rollups(self, scope: Scope) -> datetime | None:
         _require_deployment(scope)
         async with self._database.connection() as connection:
@@ -331,6 +341,7 @@ def _columns(request: FinishedRequest) -> Columns | None:
         _address(request.envelope.remote_address),
         f"{{{','.join(map(str, term_hashes(request)))}}}",
         stored_words(request),
+        request.campaign.own if request.campaign else None,
     )
 
 

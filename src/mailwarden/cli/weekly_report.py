@@ -1,0 +1,56 @@
+"""`mailwarden weekly-report`: prints the weekly report of a tenant, or writes it as a PDF file."""
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mailwarden.cli.command import Command
+from mailwarden.cli.database import add_database_options, find_tenant, query_database
+from mailwarden.database.pool import Database
+from mailwarden.errors import CommandError, SchemaViolation
+from mailwarden.history import open_history
+from mailwarden.model.scope import Scope
+from mailwarden.weekly_report.mail import text_of
+from mailwarden.weekly_report.model import Week, WeeklyReport, checked_week
+from mailwarden.weekly_report.service import open_weekly_reports, pdf_of
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tenant", required=True, metavar="TENANT", help="name or UUID of the tenant")
+    parser.add_argument(
+        "--week", default="", metavar="WEEK", help="ISO week such as 2026-W46 (default: the last full week)"
+    )
+    parser.add_argument("--pdf", type=Path, metavar="FILE", help="PDF file to write, which must not exist")
+    add_database_options(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    now = datetime.now(UTC)
+    try:
+        week = checked_week(options.week, now)
+    except SchemaViolation as error:
+        raise CommandError(error.message) from None
+    report = query_database(options, lambda database: _build(database, options.tenant, week))
+    if options.pdf is None:
+        print(text_of(report), end="")
+        return 0
+    content = pdf_of(report, now)
+    try:
+        with options.pdf.open("xb") as file:
+            file.write(content)
+    except OSError as error:
+        raise CommandError(f"Cannot write {options.pdf}: {error.strerror}.") from None
+    print(f"{options.pdf}: {report.week.title}")
+    return 0
+
+
+async def _build(database: Database, tenant: str, week: Week) -> WeeklyReport:
+    found = await find_tenant(database, tenant)
+    return await open_weekly_reports(database, open_history(database)).build(Scope.of(found.uid), found, week)
+
+
+COMMAND = Command(
+    example="mailwarden weekly-report --tenant acme --week 2026-W46 --pdf report.pdf",
+    arguments=_arguments,
+    run=_run,
+)

@@ -1,0 +1,143 @@
+"""The weekly report as an email: plain text, HTML and the PDF file.
+
+The header fields are written here and not by the email package, whose policies fail on hostile names.
+
+Security: subjects, senders and recipients are hostile text. They are made inert, escaped in HTML, and stand in no
+header field. The tenant's name stands in none either. The recipient's address stands in one, and is rejected if it
+could end it.
+"""
+
+import base64
+import secrets
+import textwrap
+from collections.abc import Sequence
+from datetime import datetime
+from email.utils import format_datetime
+from html import escape
+
+from mailwarden.quarantine.digest import inert_text
+from mailwarden.weekly_report.model import Figure, WeeklyReport, sentences_of
+
+MAX_ADDRESS = 320
+MAX_TEXT = 110
+_CELL = "padding:4px 16px 4px 0;border-top:1px solid #ccc;text-align:left"
+_NUMBER = "padding:4px 0 4px 16px;border-top:1px solid #ccc;text-align:right"
+
+
+class UnwritableAddress(Exception):
+    """The recipient's address is not safe in a header field."""
+
+
+def write_mail(report: WeeklyReport, pdf: bytes, *, sender: str, recipient: str, link: str, now: datetime) -> bytes:
+    """Return the message; it is ASCII unless the recipient's address is not."""
+    mixed, alternative = secrets.token_hex(16), secrets.token_hex(16)
+    page = f"{link.rstrip('/')}/console/reports?tenant={report.tenant}&week={report.week}"
+    head = (
+        f"From: Mailwarden <{sender}>",
+        f"To: <{checked_address(recipient)}>",
+        f"Subject: Weekly report, {report.week}",
+        f"Date: {format_datetime(now)}",
+        f"Message-ID: <{secrets.token_hex(16)}@{sender.rpartition('@')[2]}>",
+        "Auto-Submitted: auto-generated",
+        "X-Auto-Response-Suppress: All",
+        "MIME-Version: 1.0",
+        f'Content-Type: multipart/mixed; boundary="{mixed}"',
+    )
+    texts = (("plain", text_of(report, page)), ("html", html_of(report, page)))
+    body = "".join(
+        f"--{alternative}\r\nContent-Type: text/{kind}; charset=utf-8\r\n"
+        f"Content-Transfer-Encoding: base64\r\n\r\n{_encoded(text.encode('utf-8', 'replace'))}\r\n"
+        for kind, text in texts
+    )
+    name = f"weekly-report-{report.week}.pdf"
+    return (
+        "\r\n".join(head) + "\r\n\r\n"
+        f'--{mixed}\r\nContent-Type: multipart/alternative; boundary="{alternative}"\r\n\r\n'
+        f"{body}--{alternative}--\r\n"
+        f'--{mixed}\r\nContent-Type: application/pdf; name="{name}"\r\nContent-Transfer-Encoding: base64\r\n'
+        f'Content-Disposition: attachment; filename="{name}"\r\n\r\n{_encoded(pdf)}\r\n--{mixed}--\r\n'
+    ).encode()
+
+
+def text_of(report: WeeklyReport, page: str = "") -> str:
+    """Return the report as plain text; with the address of its page it is the text of the email."""
+    blocks = [f"Weekly report of {_shown(report.tenant_name)}: {report.week.title} (UTC)"]
+    blocks.append("\n".join(textwrap.fill(each, 76) for each in sentences_of(report)))
+    for title, figures in _tables(report):
+        rows = [
+            f"  {each.name:<32} {_number(each.now):>12}   (week before: {_number(each.before)})" for each in figures
+        ]
+        blocks.append("\n".join([f"{title}:", *rows]))
+    for title, counted in _lists(report):
+        blocks.append("\n".join([f"{title}:", *(f"  {messages:>8,}  {value}" for value, messages in counted)]))
+    end = [f"Open the report: {page}", textwrap.fill(_end(), 76)] if page else []
+    return "\n\n".join([*blocks, *end]) + "\n"
+
+
+def html_of(report: WeeklyReport, page: str) -> str:
+    """Return the report as HTML; every value is escaped."""
+    parts = "".join(f"<p>{escape(each)}</p>\n" for each in sentences_of(report))
+    for title, figures in _tables(report):
+        rows = "".join(
+            f'<tr><td style="{_CELL}">{escape(each.name)}</td><td style="{_NUMBER}">{_number(each.now)}</td>'
+            f'<td style="{_NUMBER}">{_number(each.before)}</td><td style="{_NUMBER}">{each.change}</td></tr>\n'
+            for each in figures
+        )
+        head = "".join(f'<th style="{_NUMBER}">{name}</th>' for name in ("This week", "Week before", "Change"))
+        parts += (
+            f'<h2>{escape(title)}</h2>\n<table style="border-collapse:collapse">\n'
+            f'<tr><th style="{_CELL}"></th>{head}</tr>\n{rows}</table>\n'
+        )
+    for title, counted in _lists(report):
+        rows = "".join(
+            f'<tr><td style="{_CELL}">{escape(value)}</td><td style="{_NUMBER}">{messages:,}</td></tr>\n'
+            for value, messages in counted
+        )
+        parts += f'<h2>{escape(title)}</h2>\n<table style="border-collapse:collapse">\n{rows}</table>\n'
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Weekly report</title></head>\n'
+        '<body style="font-family:sans-serif;line-height:1.4">\n'
+        f"<h1>Weekly report of {escape(_shown(report.tenant_name))}</h1>\n<p>{escape(report.week.title)} (UTC)</p>\n"
+        f'{parts}<p><a href="{escape(page)}">Open the report</a></p>\n<p>{escape(_end())}</p>\n</body></html>\n'
+    )
+
+
+def checked_address(address: str) -> str:
+    """Return the address, or raise UnwritableAddress if it could end a header field."""
+    if len(address) > MAX_ADDRESS or not address.isprintable() or any(each in address for each in "<> ,;"):
+        raise UnwritableAddress
+    return address
+
+
+def _tables(report: WeeklyReport) -> Sequence[tuple[str, Sequence[Figure]]]:
+    shares = [(f"By {title.lower()}", figures) for title, figures in report.shares]
+    tables = [("Key figures", report.headline_figures), *shares, ("Actions of users", report.user_figures)]
+    return [(title, figures) for title, figures in tables if figures]
+
+
+def _lists(report: WeeklyReport) -> Sequence[tuple[str, Sequence[tuple[str, int]]]]:
+    attacked = report.attacked
+    found: Sequence[tuple[str, Sequence[tuple[str, int]]]] = (
+        ("Most attacked recipients", attacked.recipients),
+        ("Domains that sent most attacks", attacked.senders),
+        ("Largest campaigns", [(each.subject, each.messages) for each in attacked.campaigns]),
+    )
+    return [(title, [(_shown(value), messages) for value, messages in values]) for title, values in found if values]
+
+
+def _shown(text: str) -> str:
+    return inert_text(text, MAX_TEXT) or "(empty)"
+
+
+def _number(number: int | None) -> str:
+    return "not known" if number is None else f"{number:,}"
+
+
+def _end() -> str:
+    return (
+        "You receive this report because an administrator chose you. The page Reports of the console switches it off."
+    )
+
+
+def _encoded(content: bytes) -> str:
+    return base64.encodebytes(content).decode("ascii").replace("\n", "\r\n").rstrip()

@@ -1,0 +1,186 @@
+"""The weekly report as a page, a PDF file and an email: each tenant's own, and off by default."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from email import message_from_bytes, policy
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import msgspec
+import pypdfium2
+import pytest
+
+from mailwarden.access.users import NewUser, Position, Role, User, UserStore
+from mailwarden.database.pool import Database
+from mailwarden.history import open_history
+from mailwarden.history.postgresql import partitions
+from mailwarden.model.ggrid import first_ggrid, new_ggrid
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.scope import Actor, Scope
+from mailwarden.weekly_report.model import Week
+from rig.engines import Engines
+from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
+from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_command, run_deployment
+from tests.acceptance.held import _run
+from tests.acceptance.smtp import Sink
+from tests.integration.held_messages import finished
+
+ALL = Scope.deployment()
+WEEK = Week.before(datetime.now(UTC))
+
+
+@pytest.fixture(scope="module")
+def targets(deployment: Deployment) -> dict[str, str]:
+    """Have each tenant attacked in the last full week; return the recipient by tenant."""
+    found = {tenant: f"{uuid4().hex}@{tenant}.example" for tenant in ("acme", "club")}
+
+    async def work(database: Database) -> None:
+        partitions.MAX_OFFSET = timedelta(days=15)
+        for tenant, target in found.items():
+            base = finished(UUID(deployment.tenants[tenant]), verdict=Verdict.PHISHING, recipients=(target,))
+            for number in range(3):
+                moment = WEEK.begin + timedelta(days=2, minutes=number)
+                ggrid = UUID(int=first_ggrid(moment).int | (new_ggrid().int & ((1 << 62) - 1)))
+                made = msgspec.structs.replace(base, ggrid=ggrid, created=moment, completed=moment)
+                await open_history(database).save(ALL, [made])
+
+    before = partitions.MAX_OFFSET
+    try:
+        _run(deployment, work)
+    finally:
+        partitions.MAX_OFFSET = before
+    return found
+
+
+def new_user(deployment: Deployment, tenant: str, email: str) -> User:
+    async def work(database: Database) -> User:
+        position = Position(Role.ANALYST, frozenset([UUID(deployment.tenants[tenant])]))
+        return await UserStore(database).create(ALL, NewUser(f"u{uuid4().hex}", position, email), Actor("tests"))
+
+    return _run(deployment, work)
+
+
+def pdf_text(user: ConsoleSession, query: str = "") -> str:
+    answer = user.get(f"/console/reports/pdf{query}")
+    assert answer.status_code == 200
+    assert answer.headers["Content-Type"] == "application/pdf"
+    assert answer.headers["Content-Disposition"].startswith("attachment;")
+    document = pypdfium2.PdfDocument(answer.content)
+    text = " ".join(page.get_textpage().get_text_bounded() for page in document)
+    document.close()
+    return text
+
+
+def test_every_role_reads_the_report_of_the_last_full_week_by_one_click(
+    deployment: Deployment, targets: dict[str, str]
+) -> None:
+    for role in ("analyst", "auditor", "tenant-administrator"):
+        user = sign_in(deployment, role, ["acme"])
+        assert 'href="/console/reports"' in user.get("/console/account").text, "it is in the menu"
+        page = user.get("/console/reports")
+        assert page.status_code == 200
+        assert targets["acme"] in page.text
+        assert targets["club"] not in page.text
+        assert f"{WEEK.monday} to {WEEK.sunday}" in text_of(page)
+        assert ("Weekly email: off" in text_of(page)) is (role == "tenant-administrator")
+        assert targets["acme"].partition("@")[0] in pdf_text(user)
+
+
+def test_the_figures_link_to_the_messages_of_tenant_and_week(deployment: Deployment, targets: dict[str, str]) -> None:
+    user = sign_in(deployment, "analyst")
+    page = user.get(f"/console/reports?tenant={deployment.tenants['acme']}")
+    link = re.search(rf'href="([^"]+)">{re.escape(targets["acme"])}</a>', page.text)
+    assert link is not None
+    found = user.get(link[1].replace("&amp;", "&"))
+    assert len(set(re.findall(r'href="/console/messages/([0-9a-f-]{36})', found.text))) == 3
+
+
+def test_another_tenant_and_another_week_are_not_shown(deployment: Deployment, targets: dict[str, str]) -> None:
+    user = sign_in(deployment, "tenant-administrator", ["acme"])
+    for tenant in (deployment.tenants["club"], "club", str(uuid4()), "x"):
+        for path in ("/console/reports", "/console/reports/pdf", "/console/reports/email"):
+            assert user.get(f"{path}?tenant={tenant}").status_code == 404
+        changed = user.post("/console/reports/email", {"tenant": tenant, "enabled": "1"})
+        assert changed.status_code == 404
+    assert targets["acme"] not in user.get(f"/console/reports?week={WEEK.earlier()}").text
+    assert targets["acme"] not in pdf_text(user, f"?week={WEEK.earlier()}")
+    for week in ("2020-W01", "x", str(Week(WEEK.monday + timedelta(days=7)))):
+        answer = user.get(f"/console/reports?week={week}")
+        assert answer.status_code == 400
+        assert "week" in text_of(answer)
+
+
+def test_only_administrators_switch_the_email_on(deployment: Deployment) -> None:
+    acme = deployment.tenants["acme"]
+    reader = new_user(deployment, "acme", "reader@acme.example")
+    for role, tenants in (("analyst", ["acme"]), ("auditor", ["acme"]), ("analyst", []), ("auditor", [])):
+        user = sign_in(deployment, role, tenants)
+        assert user.get(f"/console/reports/email?tenant={acme}").status_code == 403
+        answer = user.post("/console/reports/email", {"tenant": acme, "enabled": "1", "recipient": str(reader.uid)})
+        assert answer.status_code == 403
+    for role, tenants in (("tenant-administrator", ["acme"]), ("deployment-administrator", [])):
+        user = sign_in(deployment, role, tenants)
+        assert "Weekly email: off" in text_of(user.get(f"/console/reports?tenant={acme}"))
+        answer = user.post("/console/reports/email", {"tenant": acme, "enabled": "1", "recipient": str(reader.uid)})
+        assert answer.status_code == 303
+        assert "Weekly email: on" in text_of(user.get(answer.headers["Location"]))
+        audit = text_of(user.get(f"/console/audit?tenant={acme}&q=action:weekly-report.change"))
+        assert "weekly-report.change" in audit
+        assert user.post("/console/reports/email", {"tenant": acme}).status_code == 303
+
+
+def test_recipients_are_users_of_the_tenant(deployment: Deployment) -> None:
+    acme = deployment.tenants["acme"]
+    stranger = new_user(deployment, "club", "stranger@club.example")
+    user = sign_in(deployment, "tenant-administrator", ["acme"])
+    assert "stranger@club.example" not in user.get("/console/reports/email").text
+    for chosen in ([str(stranger.uid)], [str(uuid4())], ["x"], []):
+        answer = user.post("/console/reports/email", {"tenant": acme, "enabled": "1", "recipient": chosen})
+        assert answer.status_code == 400
+    assert "Weekly email: off" in text_of(user.get("/console/reports"))
+
+
+def test_the_command_prints_the_report_or_writes_a_file(
+    deployment: Deployment, targets: dict[str, str], tmp_path: Path
+) -> None:
+    folder = str(deployment.product.abby.folder)
+    printed = run_command("weekly-report", "--tenant", "acme", "--config", folder)
+    assert targets["acme"].partition("@")[0] in printed
+    assert targets["club"].partition("@")[0] not in printed
+    file = tmp_path / "report.pdf"
+    words = ("weekly-report", "--tenant", "club", "--week", str(WEEK), "--pdf", str(file), "--config", folder)
+    run_command(*words)
+    assert file.read_bytes().startswith(b"%PDF-")
+
+
+@pytest.mark.slow
+def test_a_guard_sends_the_report_over_smtp(
+    engines: Engines, deployment_template: DeploymentTemplate, tmp_path: Path
+) -> None:
+    with Sink() as sink:
+        guard = {
+            "scanSources": {"restApi": {}, "smtp": {"listen": {"port": 0}, "nextHop": f"127.0.0.1:{sink.port}"}},
+            "weeklyReport": {"sender": "reports@company.example", "link": "https://mail.example", "hour": 0},
+        }
+        with run_deployment(engines, deployment_template, tmp_path, guards=(guard, guard), start=False) as own:
+            readers = [new_user(own, "acme", f"{name}@acme.example") for name in ("ada", "bob")]
+
+            async def switch_on(database: Database) -> None:
+                async with database.connection() as connection:
+                    await connection.execute(
+                        "INSERT INTO weekly_reports VALUES ($1, now() - interval '30 days', $2)",
+                        UUID(own.tenants["acme"]),
+                        [each.uid for each in readers],
+                    )
+
+            _run(own, switch_on)
+            own.product.start()
+            mails = sink.take(2)
+            assert sorted(each.recipients for each in mails) == [("ada@acme.example",), ("bob@acme.example",)]
+            message = message_from_bytes(mails[0].content, policy=policy.default)
+            (file,) = message.iter_attachments()
+            assert file.get_content().startswith(b"%PDF-")
+            assert message["Subject"] == f"Weekly report, {WEEK}"
+            page = sign_in(own, "auditor", ["acme"]).get("/console/reports")
+            assert "Email of this week: finished, sent to 2, 1 attempt." in text_of(page)
+        assert sink.empty, "of two guards one sends"
