@@ -1,32 +1,26 @@
 """The weekly report as a page, a PDF file and an email: each tenant's own, and off by default."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from email import message_from_bytes, policy
 from pathlib import Path
 from uuid import UUID, uuid4
 
-import msgspec
 import pypdfium2
 import pytest
 
 from mailwarden.access.users import NewUser, Position, Role, User, UserStore
 from mailwarden.database.pool import Database
-from mailwarden.history import open_history
-from mailwarden.history.postgresql import partitions
-from mailwarden.model.ggrid import first_ggrid, new_ggrid
-from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.weekly_report.model import Week
 from rig.engines import Engines
 from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_command, run_deployment
 from tests.acceptance.held import _run
+from tests.acceptance.last_week import WEEK, attack_last_week, count_last_weeks
 from tests.acceptance.smtp import Sink
-from tests.integration.held_messages import finished
 
 ALL = Scope.deployment()
-WEEK = Week.before(datetime.now(UTC))
 
 
 @pytest.fixture(scope="module")
@@ -34,21 +28,7 @@ def targets(deployment: Deployment) -> dict[str, str]:
     """Have each tenant attacked in the last full week; return the recipient by tenant."""
     found = {tenant: f"{uuid4().hex}@{tenant}.example" for tenant in ("acme", "club")}
 
-    async def work(database: Database) -> None:
-        partitions.MAX_OFFSET = timedelta(days=15)
-        for tenant, target in found.items():
-            base = finished(UUID(deployment.tenants[tenant]), verdict=Verdict.PHISHING, recipients=(target,))
-            for number in range(3):
-                moment = WEEK.begin + timedelta(days=2, minutes=number)
-                ggrid = UUID(int=first_ggrid(moment).int | (new_ggrid().int & ((1 << 62) - 1)))
-                made = msgspec.structs.replace(base, ggrid=ggrid, created=moment, completed=moment)
-                await open_history(database).save(ALL, [made])
-
-    before = partitions.MAX_OFFSET
-    try:
-        _run(deployment, work)
-    finally:
-        partitions.MAX_OFFSET = before
+    attack_last_week(deployment, found)
     return found
 
 
@@ -93,6 +73,16 @@ def test_the_figures_link_to_the_messages_of_tenant_and_week(deployment: Deploym
     assert link is not None
     found = user.get(link[1].replace("&amp;", "&"))
     assert len(set(re.findall(r'href="/console/messages/([0-9a-f-]{36})', found.text))) == 3
+
+
+def test_the_page_compares_with_the_week_before(deployment: Deployment) -> None:
+    count_last_weeks(deployment, "default")
+    text = text_of(sign_in(deployment, "auditor", ["default"]).get("/console/reports"))
+    assert "938 messages were scanned, 89 % more than in the week before (497)." in text
+    assert "21 were attacks: 21 phishing. The week before there were 21." in text
+    assert "incomplete" not in text
+    other = text_of(sign_in(deployment, "auditor", ["acme"]).get("/console/reports"))
+    assert "938" not in other, "the figures of another tenant"
 
 
 def test_another_tenant_and_another_week_are_not_shown(deployment: Deployment, targets: dict[str, str]) -> None:

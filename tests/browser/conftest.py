@@ -14,6 +14,7 @@ from tests.acceptance.client import ENVELOPE
 from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 from tests.acceptance.held import finish_releases, keep
+from tests.acceptance.last_week import attack_last_week, count_last_weeks
 from tests.browser.window import Window
 from tests.waiting import wait_until
 
@@ -74,6 +75,14 @@ def reported(deployment: Deployment, scanned: dict[str, str]) -> dict[str, str]:
         answer = analyst.post(f"/console/messages/{scanned[name]}/report", {"kind": kind}, files={})
         assert answer.status_code == 303
     return scanned
+
+
+@pytest.fixture(scope="session")
+def last_week(deployment: Deployment) -> None:
+    """Let a tenant have had mail and attacks in the last full week."""
+    attack_last_week(deployment, {"acme": "ann@company.example"}, 5)
+    attack_last_week(deployment, {"acme": "board@company.example"}, 2)
+    count_last_weeks(deployment, "acme")
 
 
 @pytest.fixture(scope="session")

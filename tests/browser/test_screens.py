@@ -17,6 +17,7 @@ def test_every_screen_fits_and_is_accessible(
     deployment: Deployment,
     reported: dict[str, str],
     held: dict[str, str],
+    last_week: None,
     open_window: Callable[..., Window],
     width: int,
     dark: bool,

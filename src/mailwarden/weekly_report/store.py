@@ -1,4 +1,4 @@
-"""The weekly report in PostgreSQL: the actions of users in a week, the recipients of the report, and the mails that are due.
+"""The weekly report in PostgreSQL: the actions of users in a week, the recipients, and the mails that are due.
 
 A guard claims the mail of a tenant and week for some minutes, and notes each recipient before it sends. A recipient is
 removed again only if the next hop did not accept the mail. So no recipient gets a report twice, and a guard that dies

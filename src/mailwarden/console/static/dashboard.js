@@ -42,6 +42,8 @@
       height: place.clientHeight,
       legend: { show: false },
       cursor: { show: false },
+      // Positions are known only when the chart has its size.
+      hooks: { ready: [(chart) => link(chart, answer)] },
       scales: {
         x: { range: () => [answer.times[0], answer.times[answer.times.length - 1] + answer.width] },
         y: { range: (_, __, most) => [0, Math.max(4, most * 1.05)] },
@@ -64,7 +66,6 @@
     };
     if (drawn) drawn.destroy();
     drawn = new uPlot(options, [answer.times, ...layers.map((layer) => layer.tops)], place);
-    link(answer);
   };
 
   const minute = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 16);
@@ -97,19 +98,19 @@
   };
 
   // Lays one link over each interval, as high as the drawing.
-  const link = (answer) => {
+  const link = (chart, answer) => {
     const focused = points.contains(document.activeElement);
-    const box = drawn.over.getBoundingClientRect();
+    const box = chart.over.getBoundingClientRect();
     const frame = points.parentElement.getBoundingClientRect();
     const columns = answer.times.map((from, at) => {
       const column = document.createElement("a");
-      const left = drawn.valToPos(from, "x");
+      const left = chart.valToPos(from, "x");
       column.href = search(from, answer.width);
       column.setAttribute("aria-label", sentence(answer, at));
       column.tabIndex = -1;
       column.style.left = box.left - frame.left + left + "px";
       column.style.top = box.top - frame.top + "px";
-      column.style.width = Math.max(2, drawn.valToPos(from + answer.width, "x") - left) + "px";
+      column.style.width = Math.max(2, chart.valToPos(from + answer.width, "x") - left) + "px";
       column.style.height = box.height + "px";
       return column;
     });
