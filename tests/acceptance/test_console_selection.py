@@ -233,6 +233,7 @@ def test_a_campaign_over_tenants_is_deleted_by_users_of_the_deployment_only(
     assert analyst.post(f"/console/messages/{ggrid}/block", forged).status_code == 303
     assert states(deployment, ours, theirs) == ["deleted", "held"]
     root = sign_in(deployment, "deployment-administrator")
+    assert "held message" not in text_of(block_page(root, deployment, ours)), "the tenant of the message is the scope"
     page = block_page(root, deployment, ours, "&scope=global")
     assert "Delete the 1 held message of this campaign" in text_of(page)
     assert delete_campaign(root, deployment, ours, page, scope="global").status_code == 303

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from mailwarden.access.sessions import COOKIE
 from mailwarden.model.outcome import Verdict
@@ -210,12 +210,34 @@ def test_actions_of_the_open_message_stay_beside_the_list(
     finish_releases(deployment)
     expect(pane.get_by_text("Released to ann@north.example")).to_be_visible()
     expect(page.locator(".mw-line")).to_have_count(2)
+    pane.get_by_role("button", name="Spam").click()
+    expect(pane.get_by_text("Thank you. The report is stored.")).to_be_visible()
+    pane.get_by_role("button", name="Undo the report").click()
+    expect(pane.get_by_text("The report was undone.")).to_be_visible()
     pane.get_by_role("checkbox", name="Sender billing@").check()
     pane.get_by_role("button", name="Block").click()
     expect(pane.get_by_role("heading", name="Block values of this message")).to_be_visible()
     barriers += kept(window, "messages-pane-block")
     expect(page.locator(".mw-line")).to_have_count(2)
     assert barriers == []
+
+
+@pytest.mark.slow
+def test_the_list_works_without_scripts(deployment: Deployment, chromium: Browser, listed: str) -> None:
+    context = chromium.new_context(java_script_enabled=False, ignore_https_errors=True)
+    url = deployment.product.url.replace("127.0.0.1", "localhost")
+    cookie = sign_in(deployment, "analyst", ["acme"]).cookie
+    context.add_cookies([{"name": COOKIE, "value": cookie, "url": url, "secure": True}])
+    page = context.new_page()
+    page.goto(url + path_of(listed))
+    page.locator("input[name=row]").nth(1).check()
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("heading", name="Delete 1 message?")).to_be_visible()
+    page.get_by_role("link", name="Cancel").click()
+    page.locator(".mw-line-open").nth(1).click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Your invoice 22")
+    assert "/console/messages/" in page.url
+    context.close()
 
 
 @pytest.mark.slow

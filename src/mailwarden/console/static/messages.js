@@ -6,7 +6,7 @@
   const TYPING = "input:not([type=checkbox]), textarea, select";
   const MESSAGE = "^/console/(messages|quarantine)/[0-9a-f-]{36}";
   const PAGE = new RegExp(MESSAGE + "(/block)?$");
-  const ACTION = new RegExp(MESSAGE + "/(block|release|delete|rescan)$|^/console/learning/reports/");
+  const ACTION = new RegExp(MESSAGE + "/(block|release|delete|rescan|report)$|^/console/learning/reports/");
 
   const start = (panes) => {
     const wide = window.matchMedia("(min-width: 75rem)");
@@ -134,9 +134,10 @@
       const sent = event.target, button = event.submitter;
       const from = button?.hasAttribute("formaction") ? button : sent;
       const path = from.getAttribute(from === sent ? "action" : "formaction");
-      if (sent.target || sent.enctype === "multipart/form-data" || !ACTION.test(path)) return;
+      if (sent.target || !ACTION.test(path)) return;
       event.preventDefault();
-      load(sent.method.toUpperCase(), path, new FormData(sent, button));
+      if (sent.enctype !== "multipart/form-data") load(sent.method.toUpperCase(), path, new FormData(sent, button));
+      else window.htmx.ajax("POST", path, { source: sent, target: "#pane", values: { [button.name]: button.value } });
     });
     document.addEventListener("htmx:afterSwap", (event) => {
       if (event.target.id === "pane") pane.scrollTop = 0;
