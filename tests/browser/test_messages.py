@@ -262,7 +262,7 @@ def test_a_campaign_is_one_row_with_its_actions(
     expect(page.get_by_text("12 selected")).to_be_visible()
     page.locator(".mw-group input[name=row]").first.uncheck()
     expect(page.get_by_text("11 selected")).to_be_visible()
-    page.locator(".mw-chosen").get_by_role("button", name="Delete").click()
+    page.locator(".mw-selection").get_by_role("button", name="Delete").click()
     page.get_by_role("heading", name="Delete 11 messages?").wait_for()
     page.get_by_role("link", name="Cancel").click()
     page.get_by_role("link", name="Block the campaign").click()

@@ -5,8 +5,8 @@
   const PAUSE = 150; // milliseconds before a message is loaded while the user moves through the list
   const TYPING = "input:not([type=checkbox]), textarea, select";
   const MESSAGE = "^/console/(messages|quarantine)/[0-9a-f-]{36}";
-  const PAGE = new RegExp(MESSAGE + "(/block)?$");
-  const ACTION = new RegExp(MESSAGE + "/(block|release|delete|rescan|report)$|^/console/learning/reports/");
+  const PAGE = new RegExp(MESSAGE + "(/block|/tune)?$");
+  const ACTION = new RegExp(MESSAGE + "/(block|release|delete|rescan|report|tune)$|^/console/learning/reports/");
 
   const start = (panes) => {
     const wide = window.matchMedia("(min-width: 75rem)");
