@@ -142,8 +142,8 @@ def open_window(deployment: Deployment, chromium: Browser) -> Iterator[Callable[
     """Return what opens a browser window of its own; whatever it reported against us fails the test."""
     windows: list[Window] = []
 
-    def open_window(*, width: int = 1280, dark: bool = False) -> Window:
-        windows.append(Window(chromium, deployment.product.url, SCREENSHOTS, width=width, dark=dark))
+    def open_window(*, width: int = 1280, dark: bool = False, zone: str = "UTC") -> Window:
+        windows.append(Window(chromium, deployment.product.url, SCREENSHOTS, width=width, dark=dark, zone=zone))
         return windows[-1]
 
     yield open_window

@@ -64,6 +64,7 @@ SCREENS: Mapping[str, str] = {
     "key-new": "/console/keys/new",
     "key": "/console/keys/{key}",
     "people": "/console/people",
+    "no-such-page": "/console/no/such/page",
     "person-new": "/console/people/new",
 }
 OPEN_SCREENS: Mapping[str, str] = {

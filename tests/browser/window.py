@@ -20,7 +20,9 @@ document.addEventListener("securitypolicyviolation", (event) => {
 class Window:
     """A window with cookies of its own."""
 
-    def __init__(self, browser: Browser, url: str, screenshots: Path, *, width: int, dark: bool) -> None:
+    def __init__(
+        self, browser: Browser, url: str, screenshots: Path, *, width: int, dark: bool, zone: str = "UTC"
+    ) -> None:
         self.url = url.replace("127.0.0.1", "localhost")
         self.width = width
         self.scheme = "dark" if dark else "light"
@@ -29,6 +31,7 @@ class Window:
         self._context = browser.new_context(
             viewport={"width": width, "height": HEIGHT},
             color_scheme="dark" if dark else "light",
+            timezone_id=zone,
             ignore_https_errors=True,
             permissions=["clipboard-read", "clipboard-write"],
         )

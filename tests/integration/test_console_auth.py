@@ -213,6 +213,57 @@ async def test_an_error_page_shows_its_message(client: Client) -> None:
     assert answer.headers["X-Request-Id"] in text
 
 
+ERRORS = {
+    "/console/fail": (503, "Try again in a moment."),
+    "/console/break": (500, "give the request id below to an administrator"),
+    "/console/tenants-only": (403, "an administrator can change it on the page People"),
+    "/console/no/such/page": (404, "Use the menu, or search for it."),
+    "/console/take": (405, "Open the page with the form and send it again."),
+}
+
+
+@pytest.mark.parametrize("path", ERRORS)
+async def test_an_error_is_inside_the_layout_and_says_what_to_do(client: Client, path: str) -> None:
+    answer = await client.get(path, headers=as_("analyst"))
+    status, advice = ERRORS[path]
+    text = await answer.text()
+    assert (answer.status, advice in text) == (status, True)
+    assert 'aria-label="Main"' in text
+    assert answer.headers["Content-Security-Policy"] == POLICY
+    assert answer.headers["X-Request-Id"] in text
+
+
+async def test_an_expired_form_leads_back_to_its_page(client: Client) -> None:
+    here = f"http://{client.host}:{client.port}"
+    for referer, expected in (
+        (f"{here}/console/show?colour=RED", 'href="/console/show?colour=RED">Back to the form'),
+        ("https://evil.example/console/show", ""),
+        (f"{here}/elsewhere", ""),
+        (f"{here}/console/take", ""),
+    ):
+        answer = await client.post("/console/take", data={"name": "bob"}, headers=as_("analyst", Referer=referer))
+        text = await answer.text()
+        assert answer.status == 403
+        assert "The form has expired" in text
+        assert expected in text
+        assert ("Back to the form" in text) == bool(expected)
+
+
+async def test_visitors_see_error_pages_without_the_menu(client: Client) -> None:
+    answer = await client.get("/console/no-such-page", allow_redirects=False)
+    text = await answer.text()
+    assert (answer.status, "There is no such page." in text, 'aria-label="Main"' in text) == (404, True, False)
+
+
+async def test_an_error_is_shown_even_if_the_layout_fails(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_too(_: UserRequest) -> object:
+        raise StorageUnavailable("The tenants have not been read yet.")
+
+    monkeypatch.setattr(UserRequest, "navigation", property(fail_too))
+    answer = await client.get("/console/fail", headers=as_("analyst"))
+    assert (answer.status, "The database is &lt;away&gt;." in await answer.text()) == (503, True)
+
+
 async def test_an_internal_error_reveals_no_details(client: Client) -> None:
     answer = await client.get("/console/break", headers=as_("analyst", **{"HX-Request": "true"}))
     assert answer.status == 500

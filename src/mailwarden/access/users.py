@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import cast
 from uuid import UUID
+from zoneinfo import available_timezones
 
 import asyncpg
 from msgspec import Struct
@@ -19,6 +20,7 @@ from mailwarden.model.scope import Actor, Scope
 MAX_NAME = 100
 MAX_EMAIL = 254
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}")
+_ZONE = re.compile(r"(?=.{1,64}$)[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}")
 
 
 class Role(StrEnum):
@@ -45,6 +47,7 @@ class User(Struct, frozen=True):
     has_totp: bool = False
     passkeys: int = 0
     issuer: str | None = None
+    time_zone: str = ""  # for times in the console; empty: that of the browser
 
     @property
     def scope(self) -> Scope:
@@ -92,11 +95,24 @@ def checked_email(text: str) -> str:
     return email
 
 
+def checked_time_zone(text: str) -> str:
+    """Return the name of a zone in the IANA database, or an empty text; raise SchemaViolation for another text.
+
+    A host without that database accepts every name of the right form; a browser ignores a zone that it does not know.
+    """
+    zone = text.strip()
+    known = available_timezones()
+    if zone and (not _ZONE.fullmatch(zone) or (known and zone not in known)):
+        raise SchemaViolation(f"`{zone[:64]}` is no time zone. Use a name such as Europe/Berlin or UTC.")
+    return zone
+
+
 MAX_USERS = 1_000
 
 USER_COLUMNS = """
 people.uid, people.name, people.email, people.role, people.tenants, people.created AS person_created, people.disabled,
-people.last_login, people.issuer, people.password IS NOT NULL AS has_password, people.totp IS NOT NULL AS has_totp,
+people.last_login, people.issuer, people.time_zone, people.password IS NOT NULL AS has_password,
+people.totp IS NOT NULL AS has_totp,
 (SELECT count(*) FROM passkeys WHERE passkeys.person = people.uid) AS passkeys
 """
 # A tenant administrator sees users whose tenants are all in the scope.
@@ -114,6 +130,7 @@ _MISSING = (
 )
 _HIDDEN = "SELECT unnest(hidden_steps) AS step FROM people WHERE uid = $1"
 _HIDE = "UPDATE people SET hidden_steps = $2 WHERE uid = $1"
+_SET_ZONE = "UPDATE people SET time_zone = $2 WHERE uid = $1"
 _ADMINISTRATORS = """
 SELECT count(*) FROM people WHERE role = 'deployment-administrator' AND disabled IS NULL AND uid <> $1
 """
@@ -181,6 +198,12 @@ class UserStore:
         """Store which first steps the user has hidden."""
         async with self._database.connection() as connection:
             await connection.execute(_HIDE, uid, sorted(steps))
+
+    async def set_time_zone(self, scope: Scope, uid: UUID, zone: str) -> None:
+        """Store the zone for the user's times; users set their own."""
+        checked = checked_time_zone(zone)
+        async with self._database.connection() as connection:
+            await connection.execute(_SET_ZONE, uid, checked)
 
     async def move(self, scope: Scope, uid: UUID, position: Position, actor: Actor) -> User:
         """Change a user's role or tenants."""
@@ -251,6 +274,7 @@ def user_of(row: Row) -> User:
         has_totp=bool(row["has_totp"]),
         passkeys=cast("int", row["passkeys"]),
         issuer=cast("str | None", row["issuer"]),
+        time_zone=str(row["time_zone"]),
     )
 
 

@@ -31,6 +31,7 @@ from mailwarden.console.screens.lists import ListChangesScreen, ListEditsScreen,
 from mailwarden.console.screens.login import LoginScreen, SetupScreen
 from mailwarden.console.screens.message import HeldScreen, MessagePages, MessageScreen
 from mailwarden.console.screens.messages import MessagesScreen
+from mailwarden.console.screens.palette import PaletteScreen
 from mailwarden.console.screens.people import PeopleScreen
 from mailwarden.console.screens.quarantine import QuarantineScreen
 from mailwarden.console.screens.reports import ReportsScreen
@@ -115,6 +116,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *ReportsScreen(services.weekly_reports, services.subscriptions).pages(),
         *AuditScreen(services.audit).pages(),
         *HealthScreen(services.deployment).pages(),
+        *PaletteScreen(services.searches).pages(),
     ]
 
 

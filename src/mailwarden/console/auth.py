@@ -8,8 +8,8 @@ permission, the CSRF token. Every error becomes a page with one sentence.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from http import HTTPStatus
 from pathlib import Path
@@ -21,13 +21,14 @@ from aiohttp import web
 from mailwarden.access.login import Logins, Registry, Setups
 from mailwarden.access.openid import OpenId, OpenIdSettings, Provider
 from mailwarden.access.sessions import COOKIE, MAX_GOAL, ClientOrigin, Notes, Session, cookie_header, end_cookie_header
+from mailwarden.access.users import User
 from mailwarden.console.forms import CSRF_FIELD, CSRF_HEADER, EMPTY, Form, forged_form, read_form, read_upload
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import Tenants, UserRequest, VisitorRequest
 from mailwarden.console.templating import HEADERS, Templates
-from mailwarden.console.texts import DONE
+from mailwarden.console.texts import ADVICE, DONE
 from mailwarden.crypto.mac import equal
-from mailwarden.errors import Forbidden, InternalError, MailwardenError, NotFound
+from mailwarden.errors import Forbidden, InternalError, MailwardenError, MethodNotAllowed, NotFound
 from mailwarden.model.scope import Scope
 from mailwarden.serving.errors import STATUS_OF, answer_for
 from mailwarden.serving.http_app import Call, Handler, Route
@@ -93,26 +94,50 @@ class ConsoleAuth:
         self._spool = spool
 
     def routes(self, pages: Sequence[Page | PublicPage]) -> list[Route]:
+        """Return the routes of the pages, and those that answer all other paths of the console with an error page."""
         return [
             Route(page.method, PREFIX + page.path, self._open(page), quiet=isinstance(page, Page) and page.quiet)
-            for page in pages
-        ]
+            for page in (*pages, *_pages_of_forms(pages))
+        ] + [Route("GET", PREFIX + "/{rest*}", self._show_no_page)]
 
     def _open(self, page: Page | PublicPage) -> Handler:
         async def answer(call: Call) -> web.StreamResponse:
-            try:
-                if isinstance(page, PublicPage):
-                    return await self._serve_visitor(page, call)
-                return await self._serve_user(page, call)
-            except MailwardenError as error:
-                return self._error_page(call, error)
-            except (ConnectionError, web.HTTPException):
-                raise
-            except Exception:
-                log.exception("page_failed", page=page.path)
-                return self._error_page(call, InternalError("Internal error. The log of abby has the details."))
+            serve = self._serve_visitor(page, call) if isinstance(page, PublicPage) else self._serve_user(page, call)
+            return await self._or_error_page(page, call, serve)
 
         return answer
+
+    async def _show_no_page(self, call: Call) -> web.StreamResponse:
+        """Answer a path without a page: inside the layout for a signed-in user."""
+        request = None
+        try:
+            session = await self._sessions.find(call.request.cookies.get(COOKIE, ""))
+            if session is not None and session.user is not None:
+                request = self._user_request(call, session, session.user)
+        except MailwardenError as error:
+            return self._error_page(call, error)
+        return self._error_page(call, NotFound("There is no such page."), request)
+
+    def _user_request(self, call: Call, session: Session, user: User) -> UserRequest:
+        return UserRequest(call, user, session, EMPTY, self._templates, self._directory)
+
+    async def _or_error_page(
+        self,
+        page: Page | PublicPage,
+        call: Call,
+        serve: Awaitable[web.StreamResponse],
+        request: UserRequest | None = None,
+    ) -> web.StreamResponse:
+        """Return the page, or a page about its error; inside the layout if the user is known."""
+        try:
+            return await serve
+        except MailwardenError as error:
+            return self._error_page(call, error, request)
+        except (ConnectionError, web.HTTPException):
+            raise
+        except Exception:
+            log.exception("page_failed", page=page.path)
+            return self._error_page(call, InternalError("Internal error. The log of abby has the details."), request)
 
     async def _serve_visitor(self, page: PublicPage, call: Call) -> web.StreamResponse:
         """Answer a visitor without a login; a form must come from our own site."""
@@ -127,17 +152,20 @@ class ConsoleAuth:
         session = await self._sessions.find(call.request.cookies.get(COOKIE, ""))
         if session is None or session.user is None:
             return to_login(call)
-        user = session.user
-        request = UserRequest(call, user, session, EMPTY, self._templates, self._directory)
+        request = self._user_request(call, session, session.user)
+        return await self._or_error_page(page, call, self._serve_checked(page, call, request), request)
+
+    async def _serve_checked(self, page: Page, call: Call, request: UserRequest) -> web.StreamResponse:
+        """Check the site, the permission and the form, and answer the request."""
         if call.request.method not in _SAFE_METHODS:
             check_site(call.request)
         if not request.may(page.permission):
             raise Forbidden("Your role does not include this. An administrator can change it.")
         if call.request.method in _SAFE_METHODS:
             return await page.handler(request)
-        form = await self._checked_form(page, call, session)
+        form = await self._checked_form(page, call, request.session)
         try:
-            return await page.handler(UserRequest(call, user, session, form, self._templates, self._directory))
+            return await page.handler(replace(request, form=form))
         finally:
             form.close()
 
@@ -156,17 +184,58 @@ class ConsoleAuth:
             raise forged_form()
         return form
 
-    def _error_page(self, call: Call, error: MailwardenError) -> web.StreamResponse:
+    def _error_page(self, call: Call, error: MailwardenError, request: UserRequest | None = None) -> web.StreamResponse:
         """Return the error as a page, or as a fragment for htmx."""
         status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
-        template = "pieces/alert.html" if call.request.headers.get("HX-Request") == "true" else "error.html"
-        response = self._templates.response(
-            template, {"error": error, "status": status, "request_id": call.request_id, "notice": ""}, status
-        )
+        values = {"error": error, "error_status": status, "request_id": call.request_id, "notice": ""}
+        if call.request.headers.get("HX-Request") == "true":
+            response = self._templates.response("pieces/alert.html", values, status)
+        else:
+            values |= {"advice": advice_for(status), "back": form_address(call.request)}
+            response = self._whole_page(request, values, status)
         for name in ("Retry-After", "Allow"):
             if name in (headers := answer_for(error).headers):
                 response.headers[name] = headers[name]
         return response
+
+    def _whole_page(
+        self, request: UserRequest | None, values: Mapping[str, object], status: HTTPStatus
+    ) -> web.Response:
+        """Return the page inside the layout for a user; if the layout fails as well, a page without it."""
+        if request is not None:
+            try:
+                return self._templates.response("error_inside.html", request.values(**values), status)
+            except Exception:  # a service of the layout may be down as well: the error is shown all the same
+                log.exception("error_page_failed")
+        return self._templates.response("error.html", values, status)
+
+
+async def _form_alone(request: UserRequest) -> web.StreamResponse:
+    raise MethodNotAllowed("This address accepts forms only. It has no page of its own.", allowed=["POST"])
+
+
+def _pages_of_forms(pages: Sequence[Page | PublicPage]) -> Iterator[Page]:
+    """Yield a page for each address that accepts forms only: a browser may open it again."""
+    shown = {page.path for page in pages if page.method == "GET"}
+    for path in dict.fromkeys(page.path for page in pages if isinstance(page, Page) and page.path not in shown):
+        yield Page("GET", path, Permission.ACCOUNT, _form_alone)
+
+
+def advice_for(status: HTTPStatus) -> str:
+    """Return what the user can do about an error of this status."""
+    if status in ADVICE:
+        return ADVICE[status]
+    server_error = HTTPStatus.INTERNAL_SERVER_ERROR
+    return ADVICE[server_error if status >= server_error else HTTPStatus.BAD_REQUEST]
+
+
+def form_address(request: web.BaseRequest) -> str:
+    """Return the page with the form that was sent, as the browser names it, or an empty string."""
+    referer = urlsplit(request.headers.get("Referer", ""))
+    if request.method in _SAFE_METHODS or referer.netloc != request.host or referer.path == request.path:
+        return ""
+    address = referer._replace(scheme="", netloc="", fragment="").geturl()
+    return address if safe_return_path(address) == address else ""
 
 
 def check_site(request: web.BaseRequest) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from http import HTTPStatus
 
 from mailwarden.learning.reports import TrainingState
 from mailwarden.model.outcome import Decision, Verdict
@@ -99,6 +100,29 @@ def file_size(size: int) -> str:
     raise AssertionError("the last unit takes everything")
 
 
+_HEALTH = "Try again in a moment. If it stays so, an administrator sees the cause on the page Health."
+# Advice for the user about an error, by status.
+ADVICE: Mapping[HTTPStatus, str] = {
+    HTTPStatus.BAD_REQUEST: "Go back, correct what the sentence above names, and try again.",
+    HTTPStatus.FORBIDDEN: (
+        "If you sent a form, open its page again and repeat it: after a new sign-in old forms are invalid. "
+        "If your role is the reason, an administrator can change it on the page People."
+    ),
+    HTTPStatus.NOT_FOUND: (
+        "The address may be wrong, the object deleted, or it belongs to a tenant that you do not see. "
+        "Use the menu, or search for it."
+    ),
+    HTTPStatus.METHOD_NOT_ALLOWED: "Open the page with the form and send it again.",
+    HTTPStatus.CONFLICT: "It was changed in the meantime. Open the page again and repeat the action.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Send a smaller file or less text.",
+    HTTPStatus.TOO_MANY_REQUESTS: "Wait a moment and try again.",
+    HTTPStatus.INTERNAL_SERVER_ERROR: (
+        "Try again. If it stays so, give the request id below to an administrator: the log of abby has the cause."
+    ),
+    HTTPStatus.BAD_GATEWAY: _HEALTH,
+    HTTPStatus.SERVICE_UNAVAILABLE: _HEALTH,
+}
+
 DONE = "done"
 
 NOTICES: Mapping[str, str] = {
@@ -142,6 +166,7 @@ NOTICES: Mapping[str, str] = {
     "weights-changed": "The weights were changed. Guards use them within a second.",
     "weights-undone": "The change was undone. Guards use the weights within a second.",
     "weights-not-undone": "Nothing was undone: a weight of this change has changed since.",
+    "time-zone-changed": "The console now shows times in this zone.",
     "session-ended": "The session has ended.",
     "sessions-ended": "Your other sessions have ended.",
 }

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_network
-from itertools import islice
+from itertools import chain, islice
 
 import structlog
 from aiohttp import HttpVersion, HttpVersion10, HttpVersion11, web
@@ -93,7 +93,10 @@ ErrorAnswer = Callable[[MailwardenError], web.Response]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One row of the route table; `permission` None means that no credential is required."""
+    """One row of the route table; `permission` None means that no credential is required.
+
+    `{name}` in the path is one segment; `{name*}` at its end is the rest of a path that no other route has.
+    """
 
     method: str
     path: str
@@ -164,6 +167,7 @@ class HttpApp:
         self._idle = asyncio.Event()
         self._fixed: dict[str, dict[str, Route]] = {}
         self._patterns: list[tuple[re.Pattern[str], dict[str, Route]]] = []
+        self._rest_patterns: list[tuple[re.Pattern[str], dict[str, Route]]] = []  # tried last
         self._counted = metrics.counter(f"{meters}_requests", "Requests by route and status.", "route", "status")
         self._seconds = metrics.histogram(f"{meters}_request_seconds", "Seconds a request took.", "route")
         self.refused_connections = metrics.counter(
@@ -264,7 +268,7 @@ class HttpApp:
         path, variables = request.path, _NO_VARIABLES
         methods = self._fixed.get(path)
         if methods is None:
-            for pattern, candidates in self._patterns:
+            for pattern, candidates in chain(self._patterns, self._rest_patterns):
                 if match := pattern.fullmatch(path):
                     methods, variables = candidates, match.groupdict()
                     break
@@ -282,12 +286,14 @@ class HttpApp:
         if "{" not in route.path:
             self._fixed.setdefault(route.path, {})[route.method] = route
             return
-        pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", route.path))
-        for known, methods in self._patterns:
+        segments = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", route.path)
+        pattern = re.compile(re.sub(r"\{(\w+)\*\}", r"(?P<\1>.*)", segments))  # the rest of a path, with its slashes
+        patterns = self._rest_patterns if "*}" in route.path else self._patterns
+        for known, methods in patterns:
             if known == pattern:
                 methods[route.method] = route
                 return
-        self._patterns.append((pattern, {route.method: route}))
+        patterns.append((pattern, {route.method: route}))
 
     def _record(self, request: web.BaseRequest, route: Route | None, status: int, seconds: float) -> None:
         name = route.path if route else "none"

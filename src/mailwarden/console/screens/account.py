@@ -1,4 +1,4 @@
-"""The user's own account: password, authenticator, passkeys, recovery codes and sessions."""
+"""The user's own account: password, authenticator, passkeys, recovery codes, sessions and time zone."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 
@@ -24,6 +24,7 @@ class AccountScreen:
     def __init__(self, visitors: VisitorSessions) -> None:
         self._visitors = visitors
         self._sessions = visitors.registry.sessions
+        self._users = visitors.registry.users
         self._account = Account(visitors.registry)
 
     def pages(self) -> Sequence[Page]:
@@ -35,6 +36,7 @@ class AccountScreen:
             "/account/passkeys": self.add_passkey,
             "/account/passkeys/{passkey}/remove": self.remove_passkey,
             "/account/codes": self.renew_codes,
+            "/account/time-zone": self.set_time_zone,
             "/account/sessions/{session}/end": self.end_session,
             "/account/sessions/end-others": self.end_others,
         }
@@ -111,6 +113,10 @@ class AccountScreen:
             return await self._with_mistake(request, "codes", error)
         return see_other(CODES)
 
+    async def set_time_zone(self, request: UserRequest) -> web.StreamResponse:
+        set_zone = self._users.set_time_zone(request.scope, request.user.uid, request.form.text("time_zone"))
+        return await self._done(request, set_zone, {}, "time_zone", "time-zone-changed")
+
     async def end_session(self, request: UserRequest) -> web.StreamResponse:
         await self._sessions.end_one(request.user, read_uid(request.variables["session"]))
         return see_other(ACCOUNT, "session-ended")
@@ -141,6 +147,7 @@ class AccountScreen:
         return request.render(
             "account/index.html",
             mistakes=mistakes,
+            typed_zone=request.form.text("time_zone") if "time_zone" in mistakes else request.user.time_zone,
             passkeys=await self._account.passkeys(request.session),
             codes_left=await self._account.recovery_codes_left(request.session),
             sessions=await self._sessions.list(request.user),

@@ -1,0 +1,110 @@
+"""The entries of the command palette: pages that the role may open, lists, tenants, and searches of the user."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from urllib.parse import urlencode
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from mailwarden.access.saved_searches import SavedSearch, SavedSearches
+from mailwarden.console.auth import Page
+from mailwarden.console.permissions import Permission
+from mailwarden.console.request import MENU, UserRequest
+from mailwarden.console.templating import HEADERS
+from mailwarden.history.query import MAX_CHARACTERS
+from mailwarden.lists.catalogue import CATALOGUE
+from mailwarden.model.tenant import Tenant
+
+MAX_TENANTS = 8
+MAX_FOUND = 30
+MESSAGES = "/console/messages"
+
+# Pages besides those of the menu.
+FURTHER: tuple[tuple[str, str, Permission], ...] = (
+    ("Your account", "/console/account", Permission.ACCOUNT),
+    ("First steps and samples", "/console/start", Permission.ANALYZE),
+    ("Held messages", f"{MESSAGES}?q=is:held", Permission.MESSAGES),
+    ("Undecided messages", f"{MESSAGES}?q=is:undecided", Permission.MESSAGES),
+    ("Check a value in the lists", "/console/lists/check", Permission.LISTS_READ),
+    ("New tenant", "/console/tenants/new", Permission.TENANTS_WRITE),
+    ("New API key", "/console/keys/new", Permission.KEYS_WRITE),
+    ("Invite a user", "/console/people/new", Permission.PEOPLE_WRITE),
+)
+
+
+class Entry(Struct, frozen=True):
+    title: str
+    note: str
+    address: str
+
+
+class Found(Struct, frozen=True):
+    found: Sequence[Entry]
+
+
+class PaletteScreen:
+    def __init__(self, searches: SavedSearches) -> None:
+        self._searches = searches
+
+    def pages(self) -> Sequence[Page]:
+        return [Page("GET", "/palette", Permission.ACCOUNT, self.find, quiet=True)]
+
+    async def find(self, request: UserRequest) -> web.StreamResponse:
+        """Return the entries that match all words of `q` as JSON; without words the pages and saved searches."""
+        text = " ".join(request.query.get("q", "").replace("\x00", "").split())[:MAX_CHARACTERS]
+        saved = await self._searches.list(request.user) if request.may(Permission.MESSAGES) else ()
+        found = Found(entries_for(request, text, saved)[:MAX_FOUND])
+        return web.Response(body=msgspec.json.encode(found), content_type="application/json", headers=HEADERS)
+
+
+def entries_for(request: UserRequest, text: str, saved: Sequence[SavedSearch]) -> list[Entry]:
+    """Return the entries that match, those whose title begins with the text first, and the search for the text."""
+    words = text.casefold().split()
+    found = [each for each in _pages(request) if _matches(each.title, words)]
+    found += [each for each in map(_saved, saved) if _matches(each.title, words)]
+    if words:
+        found += [each for each in _lists(request) if _matches(f"{each.title} {each.note}", words)]
+        found += list(_tenants(request, words))
+        found.sort(key=lambda each: not each.title.casefold().startswith(words[0]))
+    if text and request.may(Permission.MESSAGES):
+        search = Entry(f"Search messages for “{text}”", "search", f"{MESSAGES}?{urlencode({'q': text})}")
+        found.insert(0 if any(sign in text for sign in ":@.") else len(found[: MAX_FOUND - 1]), search)
+    return found
+
+
+def _matches(text: str, words: Sequence[str]) -> bool:
+    folded = text.casefold()
+    return all(word in folded for word in words)
+
+
+def _pages(request: UserRequest) -> Iterator[Entry]:
+    for entry in MENU:
+        if request.may(entry.permission):
+            yield Entry(entry.title, "page", entry.path)
+    for title, address, permission in FURTHER:
+        if request.may(permission):
+            yield Entry(title, "page", address)
+
+
+def _lists(request: UserRequest) -> Iterator[Entry]:
+    if request.may(Permission.LISTS_READ):
+        for each in CATALOGUE:
+            yield Entry(each.display_name, f"list {each.name}", f"/console/lists/{each.name}")
+
+
+def _tenants(request: UserRequest, words: Sequence[str]) -> Iterator[Entry]:
+    """Yield the tenants whose name or domains match, at most MAX_TENANTS."""
+    if request.may(Permission.TENANTS_READ):
+        matching = (each for each in request.tenants if _matches(_text_of(each), words))
+        for tenant in islice(matching, MAX_TENANTS):
+            yield Entry(tenant.name, "tenant", f"/console/tenants/{tenant.uid}")
+
+
+def _text_of(tenant: Tenant) -> str:
+    return " ".join((tenant.name, *tenant.domains))
+
+
+def _saved(search: SavedSearch) -> Entry:
+    return Entry(search.name, "saved search", f"{MESSAGES}?{search.query}")
