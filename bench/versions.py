@@ -3,7 +3,7 @@
 Each version runs in its own process on the same core. They take turns with the same twenty messages, all different from
 those before, so a change of the machine's speed affects both. Prints the median ratio of the turns for each size, with
 a 95 % interval. Text recognition in pictures is not counted: few messages need it, and it costs more than all other
-steps together (`make bench-profile` prints it).
+steps together (`make bench-profile` prints it). The keys of campaigns are no analyzer, and have their own figure.
 """
 
 import argparse
@@ -14,9 +14,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from bench.messages import read_messages
 from bench.variation import Variation
@@ -26,46 +26,55 @@ SIZES = ("5k", "50k")
 TURN = 20  # messages
 WARM_UP = 5  # turns
 RUN = Path("run/versions")
-RECOGNITION = "mailwarden.analysis.picture_text"  # earlier versions do not have it
+# Counted apart, where a version has them: a module, and the function that does the work.
+TEXT_RECOGNITION = ("mailwarden.analysis.picture_text", "recognize_texts")
+CAMPAIGN_KEYS = ("mailwarden.analysis.pipeline.worker_steps", "find_similarity")
 
 
-class Recognition:
-    """Measures the CPU of text recognition, to subtract it."""
+class Apart:
+    """Measures the CPU of one function of a version, to count it apart."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str, function: str) -> None:
         self.seconds = 0.0
-
-    def attach(self) -> None:
         try:
-            module = importlib.import_module(RECOGNITION)
+            place = importlib.import_module(module)
         except ModuleNotFoundError:
             return
-        recognize: Callable[..., Iterable[object]] = module.recognize_texts
+        if work := getattr(place, function, None):
+            setattr(place, function, self._measure(work))
 
-        def measured(*given: object) -> list[object]:
+    def _measure(self, work: Callable[..., object]) -> Callable[..., object]:
+        def measured(*given: object) -> object:
             began = time.process_time()
             try:
-                return list(recognize(*given))
+                result = work(*given)
+                return list(result) if isinstance(result, Iterator) else result
             finally:
                 self.seconds += time.process_time() - began
 
-        setattr(module, recognize.__name__, measured)
+        return measured
 
 
 def serve(messages: Path | None) -> None:
-    """For each size on standard input, examine the next messages and print their microseconds of CPU."""
+    """For each size on standard input, examine the next messages; print the microseconds of steps and campaign keys."""
     variations = {size: Variation(found) for size, found in read_messages(messages).items()}
-    recognition = Recognition()
-    recognition.attach()
+    recognition, keys = Apart(*TEXT_RECOGNITION), Apart(*CAMPAIGN_KEYS)
     for line in sys.stdin:
         turn = variations[line.strip()].take(TURN)
-        recognition.seconds = 0.0
+        recognition.seconds = keys.seconds = 0.0
         began = time.process_time()
         for message in turn:
             for _ in examine(Job(message)):
                 pass
-        used = time.process_time() - began - recognition.seconds
-        print(f"{used / TURN * 1e6:.0f}", flush=True)
+        used = time.process_time() - began - recognition.seconds - keys.seconds
+        print(f"{used / TURN * 1e6:.0f} {keys.seconds / TURN * 1e6:.0f}", flush=True)
+
+
+class Used(NamedTuple):
+    """Microseconds of CPU a message."""
+
+    steps: float
+    campaign_keys: float
 
 
 class Version:
@@ -82,13 +91,13 @@ class Version:
         )
         os.sched_setaffinity(self._process.pid, {core})
 
-    def measure(self, size: str) -> float:
-        """Return the microseconds of CPU a message in the next turn."""
+    def measure(self, size: str) -> Used:
+        """Return the CPU a message in the next turn."""
         print(size, file=_opened(self._process.stdin), flush=True)
         line = _opened(self._process.stdout).readline()
         if not line:
             raise SystemExit("a version ended: its error stands above")
-        return float(line)
+        return Used(*map(float, line.split()))
 
     def end(self) -> None:
         _opened(self._process.stdin).close()
@@ -100,11 +109,12 @@ def _opened(stream: IO[str] | None) -> IO[str]:
     return stream
 
 
-def compare(base: Version, present: Version, size: str, turns: int) -> tuple[list[float], list[float]]:
+def compare(base: Version, present: Version, size: str, turns: int) -> tuple[list[Used], list[Used]]:
     """Return the microseconds of both versions, turn by turn; the first of a turn alternates."""
     for _ in range(WARM_UP):
         base.measure(size), present.measure(size)
-    before, after = [], []
+    before: list[Used] = []
+    after: list[Used] = []
     for number in range(turns):
         order = (base, present) if number % 2 else (present, base)
         for version in order:
@@ -119,13 +129,15 @@ def interval(ratios: Sequence[float], resamples: int = 2_000) -> tuple[float, fl
     return medians[int(0.025 * resamples)], medians[int(0.975 * resamples)]
 
 
-def print_comparison(size: str, before: Sequence[float], after: Sequence[float]) -> None:
-    ratios = [now / then for now, then in zip(after, before, strict=True)]
+def print_comparison(size: str, before: Sequence[Used], after: Sequence[Used]) -> None:
+    ratios = [now.steps / then.steps for now, then in zip(after, before, strict=True)]
+    shares = [now.campaign_keys / then.steps for now, then in zip(after, before, strict=True)]
     low, high = interval(ratios)
     print(
-        f"{size:>4}: CPU a message {statistics.median(before) / 1000:.2f} ms before,"
-        f" {statistics.median(after) / 1000:.2f} ms now,"
-        f" ratio {statistics.median(ratios):.2f} ({low:.2f} to {high:.2f}), {len(ratios)} turns of {TURN} messages"
+        f"{size:>4}: CPU a message {statistics.median(each.steps for each in before) / 1000:.2f} ms before,"
+        f" {statistics.median(each.steps for each in after) / 1000:.2f} ms now,"
+        f" ratio {statistics.median(ratios):.2f} ({low:.2f} to {high:.2f}), {len(ratios)} turns of {TURN} messages;"
+        f" campaign keys {statistics.median(shares):+.1%}"
     )
 
 
@@ -138,17 +150,23 @@ def main() -> None:
     checkout = (RUN / f"checkout-{os.getpid()}").resolve()
     subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(checkout), arguments.base], check=True)
     try:
-        source = checkout / "src"
-        environment = os.environ | {"PYTHONPATH": str(source)}
-        subprocess.run([sys.executable, "-m", "mailwarden", "compile"], check=True, cwd=checkout, env=environment)
+        sources = (checkout / "src", Path("src").resolve())
+        for source in sources:
+            _compile(source)
         core = max(os.sched_getaffinity(0))
-        versions = [Version(each, core, arguments.messages) for each in (source, Path("src").resolve())]
+        versions = [Version(source, core, arguments.messages) for source in sources]
         for size in SIZES:
             print_comparison(size, *compare(versions[0], versions[1], size, arguments.turns))
         for version in versions:
             version.end()
     finally:
         subprocess.run(["git", "worktree", "remove", "--force", str(checkout)], check=True)
+
+
+def _compile(source: Path) -> None:
+    """Compile the phrases of a version: without them it would search more slowly."""
+    command = [sys.executable, "-m", "mailwarden", "compile"]
+    subprocess.run(command, check=True, cwd=source.parent, env=os.environ | {"PYTHONPATH": str(source)})
 
 
 def read_arguments() -> argparse.Namespace:

@@ -9,6 +9,7 @@ was not read to its end is recorded as missed.
 """
 
 import io
+import re
 import time
 import warnings
 from collections.abc import Iterable, Iterator
@@ -36,7 +37,7 @@ ENLARGED = 700_000  # pixels of a picture whose letters may be too small to read
 SHADES = 16  # of 256 that make up most of a drawing
 DRAWN = 0.5  # of its pixels
 _FEWEST = 3  # letters of a text
-_WIDE = ("\u3040", "\u9fff")  # Japanese and Chinese, of which a character is a word
+_WIDE = re.compile("[\u3040-\u9fff]")  # Japanese and Chinese, of which a character is a word
 _UNREAD = UNSUPPORTED | {"emf"}
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
 
@@ -99,8 +100,12 @@ def _fitted(grey: Image.Image) -> Image.Image:
 
 def _shown_length(view: "View") -> int:
     """Return how much a person reads beside the pictures; hidden text does not count, and could hide the picture."""
-    text = " ".join(view.own_text[: 20 * LITTLE_TEXT].split())  # not inspection: a long beginning is a long text
-    wide = sum(_WIDE[0] <= character <= _WIDE[1] for character in text[:LITTLE_TEXT])  # not inspection: as above
+    text = ""
+    for reach in (4 * LITTLE_TEXT, 20 * LITTLE_TEXT):  # not inspection: a long beginning is a long text
+        text = " ".join(view.own_text[:reach].split())
+        if len(text) >= LITTLE_TEXT + view.unseen:
+            break
+    wide = 0 if text.isascii() else len(_WIDE.findall(text[:LITTLE_TEXT]))  # not inspection: as above
     return max(0, len(text) - view.unseen) + 2 * wide
 
 

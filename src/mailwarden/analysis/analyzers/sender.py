@@ -119,7 +119,8 @@ def _relation(sender: Identity, view: View) -> Iterator[Oddity]:
 
 def shares_word(name: str, local: str, domain: str) -> bool | None:
     """Return whether a name shares a word or its initials with an address; None if it has only general words."""
-    spelled = reads_as(name), reads_as(name.lower().translate(_SPELLED_OUT))
+    spelled = [reads_as(name)]
+    spelled += [] if name.isascii() else [reads_as(name.lower().translate(_SPELLED_OUT))]
     general = load_words().general
     words = {word for text in spelled for word in _LATIN_WORD.findall(text)} - general
     if not words:
@@ -132,7 +133,7 @@ def shares_word(name: str, local: str, domain: str) -> bool | None:
     if any(word in labels for word in words if len(word) == SHORT_WORD):
         return True
     shown = _NO_LETTERS.sub("", spelled[0])
-    parts = [part for part in _NO_LETTERS.split(host) if not any(part in word for word in general)]
+    parts = [part for part in _NO_LETTERS.split(host) if part not in _general_text()]
     if any(part in shown for part in parts if len(part) > SHORT_WORD):
         return True
     initials = "".join(word[0] for word in _LATIN_WORD.findall(spelled[0]))
@@ -186,8 +187,15 @@ def choices_of(sender: Identity) -> Iterator[Oddity]:
     if sender.domain.rpartition(".")[2] in words.endings or sender.organisation.partition(".")[2] in words.endings:
         yield "abused-ending", {"domain": sender.domain}
     for what, hosts in (("hosted-domain", words.hosted), ("rented-domain", words.rented)):
-        if any(sender.domain.endswith(f".{host}") for host in hosts):
+        if _is_below(sender.domain, hosts):
             yield what, {"domain": sender.domain}
+
+
+def _is_below(domain: str, hosts: frozenset[str]) -> bool:
+    while domain := domain.partition(".")[2]:
+        if domain in hosts:
+            return True
+    return False
 
 
 def _reply(sender: Identity, reply: Identity) -> Iterator[Oddity]:
@@ -229,6 +237,12 @@ def _said(shown: str, words: tuple[str, ...]) -> str:
     """Return the first of the words in a name, or ""."""
     padded = f" {' '.join(_NO_LETTERS.split(shown))} "
     return next((word for word in words if f" {word} " in padded), "")
+
+
+@cache
+def _general_text() -> str:
+    """Return the general words in one text, to search for a part of any of them."""
+    return "\n".join(load_words().general)
 
 
 @cache

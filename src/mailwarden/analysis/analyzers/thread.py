@@ -55,5 +55,5 @@ def _refers(view: View) -> bool:
 def _quotes(view: View) -> bool:
     if any(mark in page.lower for page in view.pages if not page.attached for mark in _QUOTING_PAGE):
         return True
-    texts = (view.own_text, view.plain_text)
-    return any(_ABOVE.search(text) or _MARKED.search(text) for text in texts)
+    texts = {view.own_text, view.plain_text}
+    return any(_ABOVE.search(text) or (">" in text and _MARKED.search(text)) for text in texts)

@@ -87,8 +87,8 @@ def _notice(view: View) -> Iterator[tuple[Noticed, Place]]:
     for link in chosen_links(view):
         for noticed in merge(look_at_address(link[0], parties), link[0], SHOWN.fact):
             yield noticed, link[1]
-    fetching = [link for link in chosen_links(view) if is_fetched(fetched_name(link[0]))]
-    if fetching and (words := _asks_to_install(view)):
+    words = _asks_to_install(view)
+    if words and any(is_fetched(fetched_name(url)) for url, _ in chosen_links(view)):
         yield ("install-request", {"words": words}), WHOLE_MESSAGE
     for noticed in (*leads_home(view), *_is_only_a_link(view, parties)):
         yield noticed, WHOLE_MESSAGE

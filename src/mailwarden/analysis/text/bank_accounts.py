@@ -33,6 +33,7 @@ _SORT_CODE = r"\bsort(?:ing)?[ -]?code\D{0,20}(\d\d)[ -]?(\d\d)[ -]?(\d\d)\b"
 _UK_ACCOUNT = r"\b(?:account|acct|a/c)\D{0,30}(\d{4} ?\d{4})\b"
 _UK = re2.compile(rf"{_SORT_CODE}.{{0,60}}?{_UK_ACCOUNT}")
 _UK_REVERSED = re2.compile(rf"{_UK_ACCOUNT}.{{0,60}}?{_SORT_CODE}")
+_US_WORDS = ("routing", "aba", "rtn")
 _US = re2.compile(r"\b(?:routing|aba|rtn)\D{0,40}(\d{9})\b.{0,80}?\b(?:account|acct|a/c)\D{0,30}(\d[\d -]{3,19}\d)\b")
 _US_REVERSED = re2.compile(
     r"\b(?:account|acct|a/c)\D{0,30}(\d[\d -]{3,19}\d)\b.{0,80}?\b(?:routing|aba|rtn)\D{0,40}(\d{9})\b"
@@ -78,6 +79,8 @@ def _british(text: str) -> Iterator[str]:
 
 
 def _american(text: str) -> Iterator[str]:
+    if not any(word in text for word in _US_WORDS):
+        return
     pairs = [match.groups() for match in _US.finditer(text)]
     pairs += [(routing, account) for account, routing in (match.groups() for match in _US_REVERSED.finditer(text))]
     for routing, account in pairs:

@@ -59,6 +59,7 @@ _GAP = "[ .\\-\u2010\u2012\u2212\xb7\u2022\u30fb*_~/]"
 _DIGITS = TextPattern(
     rf"\d{{3}}(?:{_GAP}{{1,3}}\d{{4}}|\d{{7}})"
 )  # occurs in every number below, and is faster to find
+_IN_FRONT = 32  # characters, more than a number has before those digits
 _PHONE = re.compile(
     rf"(?<![\w.-])(?:\+\d{{1,3}}{_GAP}?|1{_GAP}{{1,3}})?(?:\(\d{{3}}\){_GAP}{{0,3}}|\d{{3}}{_GAP}{{1,3}})"
     rf"\d{{3}}{_GAP}{{1,3}}\d{{4}}(?![\w-])|(?<![\w.-])\+1?8[0-9]{{9,10}}\b"
@@ -121,7 +122,8 @@ def _passwords(text: str) -> Iterator[str]:
 
 def find_phone(text: str) -> str:
     """Return the first phone number of a folded text, or ""."""
-    found = _PHONE.search(text) if _DIGITS.search(text) else None
+    digits = _DIGITS.search(text)
+    found = _PHONE.search(text, max(0, digits.start() - _IN_FRONT)) if digits else None
     if found:
         return found.group()
     spaced = _SPACED.search(text)

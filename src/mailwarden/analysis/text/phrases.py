@@ -39,12 +39,17 @@ PASSAGE = 2_000  # bytes, the least that is searched at once
 _PASSAGE_ENDS = re.compile(rb"[a-z]{3}[.!?] ")
 _APART = 60  # bytes on both sides without such a language
 # A dot inside a number ends no sentence: without this, "1.500.000" would part a phrase.
-_NUMBER = re2.compile(rb"(\d)\.(\d)")
+_NUMBER = re.compile(rb"\.(?<=\d\.)(?=\d)")
 _WORD_ENDS = r"\b"
 _SHORT_WORD = re.compile(r"(?:^|[ '-])([a-z]{1,3})$")
 _AFTER_WORD = re.compile(r"(?:^|[ '-])\)?[?*]?$")  # a group that follows begins a word
 PORTION = 2_500  # characters beyond which one more phrase of a family may be chance
 _OFTEN = "-often"
+
+
+MANY = 2  # pieces, beyond which those after the first are rare enough by themselves
+# An alternative that is such a word alone, as `_end` writes it.
+_COMMON = re.compile(r"(?<=[(|])(?:your|this|thes\?\\b|yous\?\\b|(?:we|a|to|in)\\b)(?=[|)])")
 
 
 class _Pattern(Protocol):
@@ -69,8 +74,12 @@ class Phrase(Struct, frozen=True):
 
     @property
     def in_order(self) -> str:
-        """The pattern of its pieces in one sentence, however far apart: a gap that counts makes a large database."""
-        return _ANY_GAP.join(self.pieces)
+        """The pattern of its pieces in one sentence, however far apart: a gap that counts makes a large database.
+
+        A first piece that most sentences have is left out, because the rest would be searched for in all of them.
+        """
+        pieces = self.pieces[1:] if len(self.pieces) > MANY and _COMMON.search(self.pieces[0]) else self.pieces
+        return _ANY_GAP.join(pieces)
 
     @property
     def exact(self) -> str:
@@ -105,25 +114,29 @@ class PhraseBook:
 
     def find(self, text: str) -> dict[str, PhraseMatch]:
         """Return the families whose phrases occur in a folded text, in the order of the book."""
-        found: dict[int, bytes] = {}  # phrase: the passage that contains it first
-        plain = _NUMBER.sub(rb"\1,\2", text.encode())
+        found: dict[int, re.Match[bytes] | bytes] = {}  # phrase: its words, or the passage that contains it first
+        plain = _NUMBER.sub(b",", text.encode())
         for passage in _passages(plain) if self._sure else [plain]:
             for number in self._in_order.find(passage):
-                if number not in found and self._occurs(number, passage):
-                    found[number] = passage
+                if number not in found and (place := self._place(number, passage)):
+                    found[number] = place
         counts: dict[str, int] = {}
         words: dict[str, str] = {}
         for number in sorted(found):
             family = self.phrases[number].family
             counts[family] = counts.get(family, 0) + 1
-            if family not in words and (match := self._pattern(number).search(found[number])):
-                words[family] = match[0].decode()[: SHOWN.word]
+            if family not in words:
+                words[family] = self._words(number, found[number])
         return {family: PhraseMatch(count, words[family]) for family, count in counts.items()}
 
-    def _occurs(self, number: int, passage: bytes) -> bool:
-        """Return whether a phrase occurs whose pieces were found in their order."""
+    def _place(self, number: int, passage: bytes) -> re.Match[bytes] | bytes | None:
+        """Return where a phrase occurs whose pieces were found in order; the passage, if it has a single piece."""
         exact = self._sure and len(self.phrases[number].pieces) == 1
-        return exact or self._pattern(number).search(passage) is not None
+        return passage if exact else self._pattern(number).search(passage)
+
+    def _words(self, number: int, place: re.Match[bytes] | bytes) -> str:
+        found = self._pattern(number).search(place) if isinstance(place, bytes) else place
+        return found[0].decode()[: SHOWN.word] if found else ""
 
     def _pattern(self, number: int) -> _Pattern:
         if number not in self._exact:
