@@ -11,7 +11,8 @@ from mailwarden.access.users import Position, Role
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.weekly_report.store import MAX_ATTEMPTS
+from mailwarden.weekly_report import store as store_module
+from mailwarden.weekly_report.store import CLAIM, MAX_ATTEMPTS
 from tests.integration.held_messages import finished
 from tests.integration.weekly_reports.report_setup import ALL, MONDAY, ROOT, WEEK, ReportSetup, ReportSink
 
@@ -83,6 +84,25 @@ async def test_guards_at_once_send_each_mail_once(setup: ReportSetup, sink: Repo
         hop.close()
     assert sum(sent) == 24
     assert len(set(sink.recipients)) == len(sink.recipients) == 24
+
+
+async def test_a_mail_is_claimed_once_and_a_recipient_noted_once(setup: ReportSetup) -> None:
+    tenants = [(await setup.tenants.create(ALL, f"T{number}")).uid for number in range(3)]
+    users = [await setup.user(f"u{number}", tenant) for number, tenant in enumerate(tenants)]
+    for tenant, user in zip(tenants, users, strict=True):
+        await setup.switch_on(tenant, [user])
+    await setup.mails.prepare(ALL, WEEK, MONDAY, setup.now)
+    async with setup.database.connection() as connection, connection.transaction():  # a guard that is claiming
+        values = (None, WEEK.monday, setup.now, MAX_ATTEMPTS, setup.now + CLAIM)
+        row = await connection.fetchrow(store_module._CLAIM, *values)
+        async with asyncio.timeout(5):
+            jobs = [await setup.mails.claim(ALL, WEEK, setup.now) for _ in range(2)]
+            assert await setup.mails.claim(ALL, WEEK, setup.now) is None
+    assert row is not None
+    assert {row["tenant"], *(each.tenant for each in jobs if each)} == set(tenants)
+    assert jobs[0] is not None
+    noted = await asyncio.gather(*(setup.mails.begin(ALL, jobs[0], users[0].uid) for _ in range(4)))
+    assert sorted(noted) == [False, False, False, True]
 
 
 async def test_a_rejected_mail_is_tried_again_within_bounds(setup: ReportSetup, sink: ReportSink) -> None:
