@@ -131,6 +131,13 @@ fit: ## Fit rule weights to the findings that `make evaluate` stored (CORPUS="fo
 parity: ## The same messages by SMTP, the scanning API and /checkv2 (CORPUS=folder): judged the same?
 	@$(BIN)/python -m evaluate.parity $(if $(CORPUS),--corpus $(CORPUS)) $(MORE)
 
+jobs: ## Five jobs of an analyst in the console among 5,000 messages: clicks and seconds
+	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/browser/test_jobs.py
+
+pictures: ## Take the pictures of the docs again
+	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/browser
+	@$(BIN)/python -m tests.browser.pictures run/screenshots docs/pictures
+
 torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSON
 	@$(BIN)/python -m torture
 

@@ -1,7 +1,7 @@
 """Held messages of a deployment, stored as a guard stores them, and results of releases."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from uuid import UUID
@@ -12,6 +12,10 @@ from ruamel.yaml import YAML
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.history import open_history
+from mailwarden.message.urls import host_of
+from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.outcome import Decision, Ruling, Verdict
+from mailwarden.model.record import FinishedRequest, LinkSummary
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.digest import DigestLinkSigner
@@ -25,6 +29,7 @@ from tests.acceptance.deployment import Deployment
 from tests.integration.held_messages import RAW, finished
 
 Answer = TypeVar("Answer")
+BATCH = 500  # messages that are stored together
 
 
 def keep(
@@ -35,11 +40,15 @@ def keep(
     explained: bool = True,
     sentence: str = "A sentence.",
     name: str = "",
+    links: tuple[str, ...] = (),
     **changes: Any,
 ) -> str:
     """Hold a message for that tenant and return its uid; abby and this guard share a folder."""
     made = finished(UUID(deployment.tenants[tenant]), raw=raw, **changes)
-    judgement, summary = replace(made.judgement, summary=sentence), replace(made.summary, from_name=name)
+    found = tuple(LinkSummary(link, link, host_of(link)) for link in links)
+    hosts = tuple(dict.fromkeys(link.host for link in found))
+    judgement = replace(made.judgement, summary=sentence)
+    summary = replace(made.summary, from_name=name, links=found, url_hosts=hosts)
     request = replace(made, judgement=judgement, summary=summary)
 
     async def work(database: Database) -> UUID:
@@ -50,6 +59,25 @@ def keep(
         )
 
     return str(_run(deployment, work))
+
+
+def deliver(deployment: Deployment, tenant: str, subjects: Sequence[str]) -> None:
+    """Store a delivered message of each subject in history, each from another sender."""
+    clean = finished(UUID(deployment.tenants[tenant]), verdict=Verdict.CLEAN)
+    clean = replace(clean, ruling=Ruling(Decision.DELIVER, (), ()))
+
+    def made(number: int, subject: str) -> FinishedRequest:
+        sender = f"user{number}@sender{number % 400}.example"
+        summary = replace(clean.summary, subject=subject, from_address=sender)
+        return replace(clean, ggrid=new_ggrid(), envelope=replace(clean.envelope, sender=sender), summary=summary)
+
+    async def work(database: Database) -> None:
+        history = open_history(database)
+        for first in range(0, len(subjects), BATCH):
+            batch = enumerate(subjects[first : first + BATCH], start=first)
+            await history.save(Scope.deployment(), [made(number, subject) for number, subject in batch])
+
+    _run(deployment, work)
 
 
 def finish_releases(deployment: Deployment, failures: Mapping[str, str] | None = None) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from mailwarden.model.outcome import Verdict
 from rig.engines import Engines
@@ -15,10 +15,11 @@ from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 from tests.acceptance.held import finish_releases, keep
 from tests.acceptance.last_week import attack_last_week, count_last_weeks
-from tests.browser.window import Window
+from tests.browser.window import PATIENCE, Window
 from tests.waiting import wait_until
 
 CHROMIUM = "/usr/bin/chromium"
+expect.set_options(timeout=PATIENCE)
 SCREENSHOTS = Path(os.environ.get("MAILWARDEN_SCREENSHOTS", "run/screenshots"))
 
 

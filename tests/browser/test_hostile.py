@@ -131,7 +131,8 @@ def links_of(window: Window) -> list[str]:
     """Return the console's own pages that this page leads to; files to download are left out."""
     links = window.page.eval_on_selector_all("a[href]", "all => all.map(each => each.href)")
     parts = [urlsplit(link) for link in links if link.startswith(window.url + "/console/")]
-    return [part._replace(scheme="", netloc="", fragment="").geturl() for part in parts if "/export/" not in part.path]
+    pages = [part for part in parts if "/export/" not in part.path and not part.path.endswith("/pdf")]
+    return [part._replace(scheme="", netloc="", fragment="").geturl() for part in pages]
 
 
 def kind_of(path: str) -> str:

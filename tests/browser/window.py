@@ -61,6 +61,7 @@ class Window:
         """Keep a picture of the page that is open, and say where."""
         self._screenshots.mkdir(parents=True, exist_ok=True)
         path = self._screenshots / f"{name}-{self.width}-{self.scheme}.png"
+        self.look()
         self.page.screenshot(path=path, full_page=True)
         return path
 

@@ -62,7 +62,7 @@ def test_an_entry_added_in_the_console_acts_on_a_scan(
     )
     assert wait_until(
         lambda: (
-            "would have a different decision"
+            "would have a different verdict or decision"
             in text_of(
                 root.post(
                     "/console/lists/sender-block/delete/preview", {"scope": deployment.tenants["acme"], "entry": sender}
@@ -85,7 +85,9 @@ def test_the_impact_is_shown_before_a_change(
     def reported() -> str:
         return text_of(root.post("/console/lists/sender-block/preview", fields, files={}))
 
-    assert wait_until(lambda: "1 message would have matched, and 1 would have a different decision" in reported())
+    assert wait_until(
+        lambda: "1 message would have matched, and 1 would have a different verdict or decision" in reported()
+    )
     page = root.post("/console/lists/sender-block/preview", fields, files={}, headers={"HX-Request": "true"})
     assert "<html" not in page.text
     assert "Minutes of the meeting" in page.text
