@@ -47,11 +47,6 @@ PORTION = 2_500  # characters beyond which one more phrase of a family may be ch
 _OFTEN = "-often"
 
 
-MANY = 2  # pieces, beyond which those after the first are rare enough by themselves
-# An alternative that is such a word alone, as `_end` writes it.
-_COMMON = re.compile(r"(?<=[(|])(?:your|this|thes\?\\b|yous\?\\b|(?:we|a|to|in)\\b)(?=[|)])")
-
-
 class _Pattern(Protocol):
     def search(self, text: bytes) -> re.Match[bytes] | None: ...
 
@@ -74,12 +69,8 @@ class Phrase(Struct, frozen=True):
 
     @property
     def in_order(self) -> str:
-        """The pattern of its pieces in one sentence, however far apart: a gap that counts makes a large database.
-
-        A first piece that most sentences have is left out, because the rest would be searched for in all of them.
-        """
-        pieces = self.pieces[1:] if len(self.pieces) > MANY and _COMMON.search(self.pieces[0]) else self.pieces
-        return _ANY_GAP.join(pieces)
+        """The pattern of its pieces in one sentence, however far apart: a gap that counts makes a large database."""
+        return _ANY_GAP.join(self.pieces)
 
     @property
     def exact(self) -> str:
