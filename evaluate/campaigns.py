@@ -3,16 +3,19 @@
 Every message of the corpora arrives once, then a near duplicate of each (evaluate/near_duplicates.py). A near duplicate
 must join the campaign of its original; test mails of software projects (fixtures) often have no text. Messages of
 different clusters, sources or threads must not be in one campaign: `--show` prints those joins by their files and keys,
-never by their text.
+never by their text. With `--reported` the near duplicate is what guard finds in a user's report, in the formats of a
+message/rfc822 part, of Microsoft and of Google in turn.
 """
 
 import argparse
+import base64
 import re
 import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from uuid import uuid4
@@ -25,6 +28,8 @@ from evaluate.near_duplicates import make_near_duplicate
 from evaluate.progress import Meter
 from mailwarden.analysis.similarity import find_similarity
 from mailwarden.analysis.view import View
+from mailwarden.cases.report_mail import read_report
+from mailwarden.cases.service import content_keys
 from mailwarden.history.campaigns import Match, Reference, keys_to_store, match
 from mailwarden.message.parser import parse_message
 from mailwarden.model.envelope import Envelope
@@ -35,6 +40,7 @@ _PREFIX = re.compile(r"\b(re|fwd?|aw|wg)(\[\d+\])?:|\[[^\]]*\]|\(was:.*")
 UNPACKED = Path("run/corpus")
 GOAL_JOINED, GOAL_UNRELATED = 95.0, 0.5  # percent
 PROCESSES = 2
+BOUNDARY = "of-the-report-of-a-user"
 
 
 class Keyed(Struct, frozen=True):
@@ -70,7 +76,7 @@ def main() -> int:
     arguments = _read_arguments()
     if arguments.flood:
         return measure_flood(arguments.flood)
-    keyed = _read_corpora(arguments.corpus, arguments.sample)
+    keyed = _read_corpora(arguments.corpus, arguments.sample, reported=arguments.reported)
     groups = Groups()
     members: dict[CampaignIds, list[tuple[Keyed, str]]] = defaultdict(list)
     campaigns: list[CampaignIds | None] = []
@@ -139,7 +145,7 @@ def _are_unrelated(one: Keyed, other: Keyed) -> bool:
     return (one.sample.corpus, one.sample.source) != (other.sample.corpus, other.sample.source)
 
 
-def _read_corpora(folders: Sequence[Path], sample: int) -> list[Keyed]:
+def _read_corpora(folders: Sequence[Path], sample: int, *, reported: bool = False) -> list[Keyed]:
     posts: list[Submission] = []
     for folder in folders:
         corpus = Corpus(folder, UNPACKED)
@@ -151,22 +157,40 @@ def _read_corpora(folders: Sequence[Path], sample: int) -> list[Keyed]:
     meter = Meter(len(posts))
     with ProcessPoolExecutor(PROCESSES) as pool:
         found = []
-        for each in pool.map(_keys_of, enumerate(posts), chunksize=20):
+        for each in pool.map(partial(_keys_of, reported=reported), enumerate(posts), chunksize=20):
             found.append(each)
             meter.step()
     return found
 
 
-def _keys_of(numbered: tuple[int, Submission]) -> Keyed:
+def _keys_of(numbered: tuple[int, Submission], *, reported: bool = False) -> Keyed:
     number, posted = numbered
     varied = make_near_duplicate(posted.raw, number)
+    if varied is not None and reported:
+        varied = _reported(varied, number)
     other = Envelope("bounce@sender.example", ("user@company.example",), f"198.51.{number % 256}.7")
+    similarity = None if varied is None else similarity_of(varied, other)  # an empty message joins nothing
     return Keyed(
         posted.sample,
         _thread(posted.raw),
         similarity_of(posted.raw, posted.envelope),
-        similarity_of(varied, other) if varied else None,
+        content_keys(similarity) if similarity is not None and reported else similarity,
     )
+
+
+def _reported(raw: bytes, number: int) -> bytes:
+    """Return the message as guard reads it from a report; empty if it finds none."""
+    subject = ("Fwd", "3|6dc6|192.0.2.7|x@sender.example|(y)", "report")[number % 3]
+    kind = f"multipart/mixed; boundary={BOUNDARY}"
+    head = f"From: user@company.example\r\nSubject: {subject}\r\nContent-Type: {kind}\r\n"
+    if subject == "report":
+        fields = b'Content-Type: application/octet-stream; name="m.eml"\r\nContent-Transfer-Encoding: base64\r\n\r\n'
+        part = fields + base64.encodebytes(raw)
+    else:
+        part = b"Content-Type: message/rfc822\r\n\r\n" + raw
+    edge = f"--{BOUNDARY}".encode()
+    report = read_report(head.encode() + b"\r\n" + edge + b"\r\n" + part + b"\r\n" + edge + b"--\r\n")
+    return (report.originals[0].content or b"") if report.originals else b""
 
 
 def _thread(raw: bytes) -> str:
@@ -189,6 +213,7 @@ def _read_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--corpus", type=Path, action="append", default=[], help="corpus folder; may be repeated")
     parser.add_argument("--sample", type=int, default=0, help="about so many messages (default: all)")
+    parser.add_argument("--reported", action="store_true", help="read each near duplicate from a user's report")
     parser.add_argument("--show", action="store_true", help="print each message that joins an unrelated one")
     parser.add_argument(
         "--flood", type=int, default=0, help="measure instead a flood of so many messages, in a PostgreSQL of its own"

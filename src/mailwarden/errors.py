@@ -93,6 +93,12 @@ class LinkInvalid(MailwardenError):
     code = "link_spent"
 
 
+class CursorExpired(MailwardenError):
+    """Events after a cursor are no longer stored."""
+
+    code = "cursor_expired"
+
+
 class UnsuitablePassword(MailwardenError):
     code = "unsuitable_password"
 
@@ -175,6 +181,14 @@ class ReportNotFound(MailwardenError):
     code = "report_not_found"
 
 
+class CaseNotFound(MailwardenError):
+    code = "case_not_found"
+
+
+class CaseClosed(MailwardenError):
+    code = "case_closed"
+
+
 class LearningFull(MailwardenError):
     code = "learning_full"
 
@@ -199,6 +213,10 @@ class UserNotFound(MailwardenError):
 
 class KeyNotFound(MailwardenError):
     code = "key_not_found"
+
+
+class EndpointNotFound(MailwardenError):
+    code = "endpoint_not_found"
 
 
 class NameTaken(MailwardenError):
@@ -234,6 +252,27 @@ class EntryTooBroad(MailwardenError):
 
 class ListFull(MailwardenError):
     code = "list_full"
+
+
+# Feeds into lists
+
+
+class FeedRejected(MailwardenError):
+    """A feed cannot be read to its end; nothing of the update is used."""
+
+    code = "feed_rejected"
+
+
+class FeedUnreachable(MailwardenError):
+    """The source of a feed does not answer, or not with the feed."""
+
+    code = "feed_unreachable"
+
+
+class UpdateNotWaiting(MailwardenError):
+    """The update was decided already, or the feed changed since."""
+
+    code = "update_not_waiting"
 
 
 # Temporary failures of the service

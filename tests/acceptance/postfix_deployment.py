@@ -18,6 +18,7 @@ from tests.acceptance.smtp import Sink, ggrid_in
 from tests.waiting import wait_until
 
 DOMAINS = tuple(domain for _, _, domain in TENANTS)
+REPORT_ADDRESS = "phishing@company.example"
 PLACES = {"mainWorkerCount": 2, "maxGuardRequestsInProcessing": 2, "guardRequestThrottleThreshold": 2}
 
 
@@ -66,4 +67,6 @@ def run_postfix_deployment(
 
 def _beside(postfix: Postfix, mode: str, pausable_clamd: PausableClamd) -> Overrides:
     smtp = {"mode": mode, "listen": {"port": postfix.guard_port}, "nextHop": f"127.0.0.1:{postfix.back_port}"}
-    return {**PLACES, "engines": {"clamav": {"address": pausable_clamd.address}}, "scanSources": {"smtp": smtp}}
+    reports = {"addresses": {REPORT_ADDRESS: "phishing"}, "sender": "reports@company.example"}
+    engines = {"clamav": {"address": pausable_clamd.address}}
+    return {**PLACES, "engines": engines, "scanSources": {"smtp": smtp}, "reports": reports}

@@ -48,9 +48,10 @@ def test_the_records_are_those_of_the_specification(description):
 
     result = schemas["MessageAnalysisResult"]
     assert set(result["properties"]) == {"ggrid", "created", "completed", "decision", "verdict", "tags"}
-    assert result["properties"]["decision"]["enum"] == ["undecided", "deliver", "quarantine", "bounce", "drop"]
+    assert schemas["Decision"]["enum"] == ["undecided", "deliver", "quarantine", "bounce", "drop"]
+    assert result["properties"]["decision"]["$ref"] == "#/components/schemas/Decision"
     assert set(schemas["MessageAnalysisRequest"]["properties"]) == {"borderMtaData", "tenantUid"}
-    assert schemas["SystemStatus"]["properties"]["messageQueueStatus"]["enum"] == ["GREEN", "YELLOW", "RED"]
+    assert schemas["StatusColour"]["enum"] == ["GREEN", "YELLOW", "RED"]
     assert "error" in schemas["Error"]["required"]
     upload = description["paths"][SUBMIT]["post"]["requestBody"]["content"]["multipart/form-data"]
     assert upload["encoding"]["parameters"]["contentType"] == "application/json"
@@ -96,6 +97,8 @@ def run_schemathesis(client, folder, authorization: str, *options: str) -> None:
 def test_schemathesis_finds_no_failure(client, tmp_path):
     # A held message that was deleted is still told of, as deleted.
     options = ["--exclude-checks", "use_after_free", "--max-examples", EXAMPLES]
+    # Events wait as long as a call asks for, and a well-formed cursor may be expired (410): test_events.py calls them.
+    options += ["--exclude-path", "/v1/events"]
     run_schemathesis(client, tmp_path, f"Bearer {client.token}", *options)
 
 

@@ -1,5 +1,6 @@
 """A product of its own with people of every role, and Debian's Chromium to visit it."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from rig.engines import Engines
 from rig.samples import malware_message, plain_message, spam_message
 from tests.acceptance.client import ENVELOPE
 from tests.acceptance.console_session import sign_in
-from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
+from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_command, run_deployment
 from tests.acceptance.held import finish_releases, keep
 from tests.acceptance.last_week import attack_last_week, count_last_weeks
 from tests.browser.window import PATIENCE, Window
@@ -84,6 +85,21 @@ def last_week(deployment: Deployment) -> None:
     attack_last_week(deployment, {"acme": "ann@company.example"}, 5)
     attack_last_week(deployment, {"acme": "board@company.example"}, 2)
     count_last_weeks(deployment, "acme")
+
+
+@pytest.fixture(scope="session")
+def feed(deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the uid of a feed with an update that waits: most of its entries are popular domains."""
+    file = tmp_path_factory.mktemp("feed") / "feed.txt"
+    popular = ("google.com", "microsoft.com", "amazon.com", "apple.com", "paypal.com", "ebay.com", "netflix.com")
+    file.write_text(
+        "".join(f"{name}\n" for name in (*popular, "gmail.com", "bit.ly", "company.example", "thief.example"))
+    )
+    where = ("--config", str(deployment.product.abby.folder), "-o", "json")
+    settings = ("--source", str(file), "--format", "text", "--list", "sender-block", "--max-left-out", "3")
+    made = json.loads(run_command("feed", "add", "abuse reports", *settings, "--tenant", "acme", *where))
+    run_command("feed", "update", made["uid"], *where)
+    return str(made["uid"])
 
 
 @pytest.fixture(scope="session")

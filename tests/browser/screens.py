@@ -59,6 +59,8 @@ SCREENS: Mapping[str, str] = {
     "list-import": "/console/lists/sender-block/import?scope={acme}",
     "list-history": "/console/lists/sender-block/history?scope={acme}",
     "list-check": "/console/lists/check?scope={acme}&value=evil.example",
+    "feeds": "/console/lists/feeds",
+    "feed": "/console/lists/feeds/{feed}",
     "account": "/console/account",
     "keys": "/console/keys",
     "key-new": "/console/keys/new",

@@ -223,6 +223,36 @@ def test_actions_of_the_open_message_stay_beside_the_list(
 
 
 @pytest.mark.slow
+def test_the_list_follows_an_action_on_the_open_message(deployment: Deployment, windows: Callable[..., Window]) -> None:
+    mark = f"w{uuid4().hex[:12]}"
+    for number in range(3):
+        hold(deployment, mark, number)
+    page = windows().open(f"{path_of(mark)}+is:held")
+    pane, rows = page.locator("#pane"), page.locator(".mw-line")
+    page.locator("input[name=row]").nth(2).check()
+    page.locator(".mw-line-open").nth(0).click()
+    expect(pane.get_by_role("heading", level=1)).to_contain_text("Your invoice 2")
+    pane.get_by_role("button", name="Delete").click()
+    pane.get_by_role("button", name="Delete").click()
+    expect(pane.get_by_text("The message was deleted.")).to_be_visible()
+    expect(rows).to_have_count(2)
+    expect(page.get_by_text("1 selected")).to_be_visible()
+    expect(page.locator("input[name=row]").nth(1)).to_be_checked()
+    page.keyboard.press("j")
+    expect(pane.get_by_role("heading", level=1)).to_contain_text("Your invoice 1")
+    page.get_by_text("How to search").click()
+    page.get_by_label("Shortcuts of a single key").uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("x")
+    page.reload()
+    page.locator(".mw-line-open").first.focus()
+    page.keyboard.press("x")
+    assert page.locator("input[name=row]:checked").count() == 0
+    page.goto(page.url.partition("~")[0])  # the message without its tenant
+    expect(page.locator('.mw-line-open[aria-current="true"]')).to_contain_text("Your invoice 1")
+
+
+@pytest.mark.slow
 def test_the_list_works_without_scripts(deployment: Deployment, chromium: Browser, listed: str) -> None:
     context = chromium.new_context(java_script_enabled=False, ignore_https_errors=True)
     url = deployment.product.url.replace("127.0.0.1", "localhost")

@@ -134,3 +134,14 @@ async def test_attacks_that_cannot_be_counted_in_time_are_incomplete(
     now = datetime.now(UTC)
     found = await open_store().attacked_between(ALL, now - DAY, now)
     assert (found.recipients, found.complete) == ((), False)
+
+
+async def test_today_is_counted_up_to_now_within_the_scope(open_store: OpenStore) -> None:
+    store = open_store()
+    now = message(timedelta(0))
+    await store.save(ALL, [now, message(timedelta(0), OTHER), on_day(1)])
+    for _ in range(2):  # before and after the rollups
+        assert await store.today(Scope.of(ACME)) == {"decision:deliver": 1, "verdict:phishing": 1}
+        assert (await store.today(ALL))["decision:deliver"] == 2
+        assert await store.today(Scope.of()) == {}
+        await store.update_rollups(ALL)

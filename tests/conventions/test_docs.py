@@ -21,7 +21,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"),
 # Paths in docs start at the project's root, at the package, at the shipped configuration, or at the tests.
 ROOTS = (ROOT, ROOT / "src" / "mailwarden", ROOT / "deploy" / "config", ROOT / "tests")
 LABELS = {"result fields 1"}  # the label of a derived key
-MEDIA_TYPES = {"message/rfc822"}
+MEDIA_TYPES = {"message/rfc822", "message/feedback-report"}
 TOPS = {path.name for root in ROOTS for path in root.iterdir() if path.is_dir() and path.name[0] not in "._"} - {
     "run",
     "dist",

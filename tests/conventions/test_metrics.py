@@ -27,6 +27,8 @@ BOUNDED = {
     "certificate",
     "folder",
     "lane",
+    "endpoint",  # of the event delivery: 100 at most, and removed ones have no series
+    "uid",
 }
 
 

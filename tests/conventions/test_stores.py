@@ -12,6 +12,7 @@ WITHOUT_TENANT = {
     "IdempotencyStore",  # its rows belong to a token, whatever tenants that may see
     "SessionStore",  # to whoever holds the cookie
     "FactorStore",  # to one person, who was found in a scope before
+    "FeedStore",  # to a feed, which was found in a scope before: its scope is that of the transaction
     "LeaseStore",  # to an API key, of one tenant or of none
     "ThrottleStore",  # to nobody: strangers who try to log in
 }
@@ -33,7 +34,20 @@ def test_scope_is_the_first_argument_of_every_store_method() -> None:
 
 
 def test_sql_stands_in_stores_and_migrations_alone() -> None:
-    homes = {"access", "postgresql", "learning", "lists", "replica", "quarantine", "weekly_report", "database"}
+    homes = {
+        "access",
+        "cases",
+        "events",
+        "event_delivery",
+        "feeds",
+        "postgresql",
+        "learning",
+        "lists",
+        "replica",
+        "quarantine",
+        "weekly_report",
+        "database",
+    }
     words = ("SELECT ", "INSERT INTO", "DELETE FROM", "UPDATE ")
     strange = [
         name_of(file)

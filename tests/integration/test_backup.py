@@ -171,6 +171,21 @@ def test_a_restored_backup_has_every_message_entry_secret_and_owner(installed: I
         assert after["quarantine"][0] == "nobody"
 
 
+def test_events_after_a_restore_are_behind_every_cursor(
+    installed: Installed, target: str, tmp_path: Path, engines: Engines
+):
+    file = tmp_path / "backup.tar"
+    back_up(installed, file)
+    run("restore", str(file), "--config", str(tmp_path / "restored"), "--database-url", target)
+    query = "SELECT last_value, (SELECT count(*) FROM events) FROM event_numbers"
+    before, after = (
+        [int(field) for field in engines.postgresql.execute(query, url.rpartition("/")[2]).split("|")]
+        for url in (installed.url, target)
+    )
+    assert after[1] == before[1] > 0, "the events of the backup are there"
+    assert after[0] >= before[0] + (1 << 32), "numbers that were taken after the backup are not taken again"
+
+
 def test_restore_moves_state_and_spool(installed: Installed, target: str, tmp_path: Path):
     file, restored, state = tmp_path / "backup.tar", tmp_path / "restored", tmp_path / "state"
     back_up(installed, file)
@@ -281,12 +296,12 @@ def test_a_backup_of_a_newer_schema_is_rejected(installed: Installed, target: st
 def test_a_backup_of_an_older_schema_is_migrated(installed: Installed, target: str, tmp_path: Path, engines: Engines):
     file = tmp_path / "backup.tar"
     name = installed.url.rpartition("/")[2]
-    engines.postgresql.execute("ALTER TABLE people DROP COLUMN time_zone", name)
-    engines.postgresql.execute("DELETE FROM applied_migrations WHERE name = '0029_time_zone'", name)
+    engines.postgresql.execute("ALTER TABLE event_endpoints DROP COLUMN sealed_url", name)
+    engines.postgresql.execute("DELETE FROM applied_migrations WHERE name = '0037_sealed_urls'", name)
     back_up(installed, file)
     done = command("restore", str(file), "--config", str(tmp_path / "restored"), "--database-url", target)
     assert done.code == 0, done.error
-    assert "applied 0029_time_zone" in done.error
+    assert "applied 0037_sealed_urls" in done.error
     assert asyncio.run(pending(target)) == []
 
 

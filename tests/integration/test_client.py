@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mailwarden.client import (
-    AsyncListsClient,
+from mailwarden_client import (
+    AsyncClient,
     CallRefused,
+    Client,
     KeyRefused,
-    ListsClient,
     NewEntry,
     NotFound,
     Retries,
@@ -38,8 +38,8 @@ class Abby:
     tenant_key: str
     tenant: str
 
-    def client(self, key: str = "") -> ListsClient:
-        return ListsClient(self.product.url, key or self.key, ca=self.product.ca)
+    def client(self, key: str = "") -> Client:
+        return Client(self.product.url, key or self.key, ca=self.product.ca)
 
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "mailwarden", *words, "--config", str(self.product.abby.folder)]
@@ -76,42 +76,45 @@ def numbered(count: int, start: int = 0) -> list[str]:
 def test_entries_are_added_streamed_and_deleted_in_calls_of_500(abby):
     with abby.client() as client:
         assert len(client.lists()) == 16
-        assert client.add("sender-block", (NewEntry(each, "feed") for each in numbered(1234))) == 1234
-        with client.stream("sender-block") as stream:
+        assert client.add_entries("sender-block", (NewEntry(each, "feed") for each in numbered(1234))) == 1234
+        with client.stream_entries("sender-block") as stream:
             assert stream.count == 1234
             assert [(each.entry, each.comment) for each in stream] == [(each, "feed") for each in numbered(1234)]
-        assert client.delete("sender-block", (each.entry for each in client.entries("sender-block"))) == 1234
+        assert client.delete_entries("sender-block", (each.entry for each in client.entries("sender-block"))) == 1234
         assert list(client.entries("sender-block")) == []
 
 
 def test_the_awaited_client_does_the_same_for_a_tenant(abby):
     async def story() -> list[str]:
-        async with AsyncListsClient(abby.product.url, abby.tenant_key, ca=abby.product.ca) as client:
+        async with AsyncClient(abby.product.url, abby.tenant_key, ca=abby.product.ca) as client:
             expires = datetime(2030, 1, 1, tzinfo=UTC)
             assert (
-                await client.add("ip-block", ["192.0.2.7", NewEntry("198.51.100.0/24", "", expires)], abby.tenant) == 2
+                await client.add_entries(
+                    "ip-block", ["192.0.2.7", NewEntry("198.51.100.0/24", "", expires)], abby.tenant
+                )
+                == 2
             )
             found = [each async for each in client.entries("ip-block", abby.tenant)]
-            assert await client.delete("ip-block", [each.entry for each in found], abby.tenant) == 2
+            assert await client.delete_entries("ip-block", [each.entry for each in found], abby.tenant) == 2
             return [f"{each.entry} {each.expires} {each.created_by}" for each in found]
 
     assert asyncio.run(story()) == [
         "192.0.2.7 None key:acme",
-        "198.51.100.0/24 2030-01-01T00:00:00.000Z key:acme",
+        "198.51.100.0/24 2030-01-01 00:00:00+00:00 key:acme",
     ]
 
 
 def test_errors_carry_the_fields_of_the_api(abby):
     with abby.client() as client:
         with pytest.raises(NotFound, match="list_not_found"):
-            client.add("no-such-list", ["a.example"])
+            client.add_entries("no-such-list", ["a.example"])
         with pytest.raises(CallRefused) as refused:
-            client.add("sender-block", [*numbered(500), "fine.example", "not an entry"])
+            client.add_entries("sender-block", [*numbered(500), "fine.example", "not an entry"])
         assert refused.value.code == "invalid_entry"
         assert refused.value.acknowledged == 500
         assert refused.value.details[0]["index"] == 1
         assert refused.value.request_id
-        client.delete("sender-block", numbered(500))
+        client.delete_entries("sender-block", numbered(500))
     with abby.client(abby.tenant_key) as client, pytest.raises(ScopeRefused) as hidden:
         client.lists()
     assert hidden.value.code == "global_scope_forbidden"
@@ -121,7 +124,7 @@ def test_errors_carry_the_fields_of_the_api(abby):
 
 def test_an_unknown_authority_is_reported_without_retries(abby):
     with (
-        ListsClient(abby.product.url, abby.key, retries=Retries(attempts=50)) as client,
+        Client(abby.product.url, abby.key, retries=Retries(attempts=50)) as client,
         pytest.raises(Unreachable, match="certificate"),
     ):
         client.lists()
@@ -171,12 +174,12 @@ def test_a_feed_is_previewed_imported_and_synchronised(abby, tmp_path):
 
 def test_an_export_can_be_imported(abby, tmp_path):
     with abby.client() as client:
-        client.add("subject-block", [NewEntry('say "now", please', "two\nlines"), NewEntry("/w[o0]n/i")])
+        client.add_entries("subject-block", [NewEntry('say "now", please', "two\nlines"), NewEntry("/w[o0]n/i")])
         before = list(client.entries("subject-block"))
         for form in ("csv", "ndjson"):
             path = tmp_path / f"subjects.{form}"
             abby.run("lists", "export", "subject-block", "-o", form, "--to", str(path))
-            client.delete("subject-block", (each.entry for each in before))
+            client.delete_entries("subject-block", (each.entry for each in before))
             abby.run("lists", "import", "subject-block", "-", "--format", form, "--yes", given=path.read_text())
             after = [(each.entry, each.comment) for each in client.entries("subject-block")]
             assert after == [(each.entry, each.comment) for each in before]
@@ -213,7 +216,7 @@ def test_an_import_that_was_killed_goes_on_where_it_stopped(abby, tmp_path):
 
 def test_an_unfinished_stream_does_not_block_close(abby):
     with abby.client() as client:
-        client.add("sender-allow", numbered(2))
+        client.add_entries("sender-allow", numbered(2))
         unfinished = client.entries("sender-allow")
         assert next(unfinished).entry == "u000000@spam.example"
     unfinished.close()

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from mailwarden.client import AsyncListsClient, CallRefused, ListsClient, Retries, StreamCut, Unavailable, Unreachable
-from mailwarden.client.failures import ApiError
+from mailwarden_client import AsyncClient, CallRefused, Client, Retries, StreamCut, Unavailable, Unreachable
+from mailwarden_client.errors import ApiError
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 QUICK = Retries(attempts=4, seconds=10, first_wait=0.01, longest_wait=0.02)
@@ -29,7 +29,7 @@ class Script:
     url: str = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.bodies.append(msgspec.json.decode(await request.read()))
+        self.bodies.append(msgspec.json.decode(await request.read() or b"{}"))
         return await self.answers.pop(0)(request)
 
 
@@ -38,14 +38,17 @@ async def script() -> AsyncIterator[Script]:
     script = Script()
     app = web.Application(client_max_size=2**23)
     app.router.add_post("/api/public/lists/v1/{operation}", script.answer)
+    app.router.add_get("/v1/messages", script.answer)
+    app.router.add_post("/v1/quarantine/{uid}/release", script.answer)
+    app.router.add_get("/v1/events", script.answer)
     async with TestServer(app, host="127.0.0.1") as server:
         script.url = str(server.make_url("/"))
         yield script
 
 
 @pytest.fixture
-async def client(script: Script) -> AsyncIterator[AsyncListsClient]:
-    async with AsyncListsClient(script.url, "mwk_test", retries=QUICK, timeout=2.0) as client:
+async def client(script: Script) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(script.url, "mwk_test", retries=QUICK, timeout=2.0) as client:
         yield client
 
 
@@ -84,7 +87,7 @@ async def test_a_call_is_repeated_until_it_is_answered(script, client):
     busy = answering(503, {"error": "storage_unavailable", "message": "Try again."})
     script.answers = [busy, hang_up, answering(429, {"error": "rate_limited"}, **{"Retry-After": "0"}), MODIFIED]
 
-    assert await client.add("sender-block", ["a@spam.example"]) == 1
+    assert await client.add_entries("sender-block", ["a@spam.example"]) == 1
 
     assert len(script.bodies) == 4
     assert all(body == script.bodies[0] for body in script.bodies)
@@ -101,7 +104,7 @@ async def test_a_rejection_is_not_retried_and_reports_the_accepted_batches(scrip
     refusal = answering(422, {"error": "invalid_entry", "message": "No.", "details": [{"index": 2}]})
     script.answers = [MODIFIED, refusal]
     with pytest.raises(CallRefused) as raised:
-        await client.delete("sender-block", [f"{index}.example" for index in range(1100)])
+        await client.delete_entries("sender-block", [f"{index}.example" for index in range(1100)])
     assert raised.value.acknowledged == 500
     assert len(script.bodies) == 2
 
@@ -119,9 +122,7 @@ async def test_an_answer_of_another_server_is_reported(script, client):
 
 
 async def test_a_closed_port_is_reported_as_unreachable():
-    async with AsyncListsClient(
-        "http://127.0.0.1:1", "mwk_test", retries=Retries(attempts=2, first_wait=0.01)
-    ) as client:
+    async with AsyncClient("http://127.0.0.1:1", "mwk_test", retries=Retries(attempts=2, first_wait=0.01)) as client:
         with pytest.raises(Unreachable):
             await client.lists()
 
@@ -130,7 +131,7 @@ async def test_a_stream_comes_whole_wherever_it_is_split(script, client):
     whole = b"".join(LINE % f"{index}.example".encode() for index in range(100))
     script.answers = [answering(503, {}), streaming("100", *(whole[at : at + 700] for at in range(0, len(whole), 700)))]
 
-    async with client.stream("sender-block") as stream:
+    async with client.stream_entries("sender-block") as stream:
         assert stream.count == 100
         assert [each.entry async for each in stream] == [f"{index}.example" for index in range(100)]
 
@@ -151,6 +152,43 @@ async def test_a_truncated_or_malformed_stream_is_reported(script, client, count
         _ = [each async for each in client.entries("sender-block")]
 
 
+FOUND = (
+    b'{"ggrid":"01a1dd16-1c64-74ed-bc41-781e3d4cab6a","tenantUid":"00000000-0000-4000-8000-000000000001",'
+    b'"created":"2026-01-01T00:00:00.5Z","verdict":"spam","decision":"quarantine","fromAddress":"a@b.example",'
+    b'"fromName":"","recipients":[],"subject":"","tags":[],"points":7,"reason":"","campaign":null}\n'
+)
+END = b'{"end":true,"messages":2,"next":null,"complete":true,"searchedBack":null,"unindexedDay":null}\n'
+
+
+async def test_a_stream_of_messages_needs_its_last_line(script, client):
+    script.answers = [streaming(None, FOUND + FOUND[:9], FOUND[9:] + END), streaming(None, FOUND + FOUND)]
+    async with client.stream_messages("x") as stream:
+        assert [each.points async for each in stream] == [7, 7]
+        assert stream.end is not None
+    with pytest.raises(StreamCut, match="last line"):
+        async with client.stream_messages("x") as stream:
+            _ = [each async for each in stream]
+
+
+async def test_a_release_is_not_repeated_after_a_lost_answer(script, client):
+    script.answers = [hang_up, MODIFIED]
+    with pytest.raises(Unreachable):
+        await client.release("1")
+    assert len(script.bodies) == 1
+
+
+async def test_pages_of_events_follow_the_cursor(script, client):
+    event = {
+        "id": "01a1dd16-1c64-74ed-bc41-781e3d4cab6a", "type": "message.held", "version": 1,
+        "time": "2026-01-01T00:00:00Z", "tenantUid": None, "subject": "x", "data": {"a": 1},
+    }  # fmt: skip
+    pages = [{"events": [event], "next": "5"}, {"events": [], "next": "9"}]
+    script.answers = [answering(503, {}), *(answering(200, page) for page in pages)]
+    found = [page async for page in client.event_pages("3", types=["message.held"])]
+    assert [(page.next, page.events[0].data) for page in found] == [("5", {"a": 1})]
+    assert len(script.bodies) == 3
+
+
 async def test_a_stream_without_its_count_is_refused(script, client):
     script.answers = [streaming(None, LINE % b"a.example")]
     with pytest.raises(ApiError, match="X-Entry-Count"):
@@ -162,8 +200,8 @@ async def test_the_waiting_client_does_the_same_and_may_feed_itself(script):
     script.answers = [streaming("700", whole), MODIFIED, hang_up, MODIFIED]
 
     def sweep() -> int:
-        with ListsClient(script.url, "mwk_test", retries=QUICK) as client:
-            return client.delete("sender-block", (each.entry for each in client.entries("sender-block")))
+        with Client(script.url, "mwk_test", retries=QUICK) as client:
+            return client.delete_entries("sender-block", (each.entry for each in client.entries("sender-block")))
 
     assert await asyncio.to_thread(sweep) == 2
     assert [len(body["entries"]) for body in script.bodies[1:]] == [500, 200, 200]
@@ -173,8 +211,8 @@ async def test_the_waiting_client_leaves_a_stream_early(script):
     script.answers = [streaming("700", LINE % b"a.example" * 700), streaming("1", LINE % b"z.example", break_off=True)]
 
     def peek() -> str:
-        with ListsClient(script.url, "mwk_test", retries=QUICK) as client:
-            with client.stream("sender-block") as stream:
+        with Client(script.url, "mwk_test", retries=QUICK) as client:
+            with client.stream_entries("sender-block") as stream:
                 first = next(iter(stream)).entry
             with pytest.raises(StreamCut):
                 list(client.entries("sender-block"))
@@ -186,4 +224,4 @@ async def test_the_waiting_client_leaves_a_stream_early(script):
 @pytest.mark.parametrize("address", ["http://lists.example", "ftp://lists.example", "lists.example", "https://"])
 def test_a_key_is_not_sent_in_the_clear(address):
     with pytest.raises(ValueError, match="https"):
-        ListsClient(address, "mwk_test")
+        Client(address, "mwk_test")

@@ -15,6 +15,7 @@ from aiohttp.test_utils import RawTestServer, TestClient
 from mailwarden.access.sessions import COOKIE
 from mailwarden.access.users import Role, User
 from mailwarden.console.auth import BodyType, ConsoleAuth, Page, PublicPage
+from mailwarden.console.language import Languages
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, VisitorRequest
 from mailwarden.console.services import StatusView
@@ -89,7 +90,8 @@ PAGES = (
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[Client]:
     assets = Assets()
-    routes = ConsoleAuth(People(), Templates(assets, lambda: StatusView("GREEN")), Tenants(), tmp_path).routes(PAGES)  # type: ignore[arg-type]
+    templates = Templates(assets, lambda: StatusView("GREEN"), Languages())
+    routes = ConsoleAuth(People(), templates, Tenants(), tmp_path).routes(PAGES)  # type: ignore[arg-type]
     app = HttpApp([*routes, assets.route()], Metrics())
     made: Client = TestClient(RawTestServer(app.answer))
     async with made:

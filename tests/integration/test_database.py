@@ -223,3 +223,26 @@ async def test_a_transaction_left_open_is_rolled_back(database_url: str, begin: 
     async with database.connection() as connection, scoped(connection, EVERYTHING, snapshot=True):
         assert await connection.fetchval("SELECT to_regclass('half')") is None
     await database.close()
+
+
+async def test_a_process_that_is_frozen_in_a_transaction_loses_its_locks(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mailwarden.database.pool.IDLE_SECONDS", 0.5)
+    database, other = Database(database_url, command_timeout=0.5), await asyncpg.connect(database_url)
+    was_released = False
+
+    async def freeze() -> None:
+        nonlocal was_released
+        async with database.connection() as connection, connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock(4711)")
+            assert not await other.fetchval("SELECT pg_try_advisory_lock(4711)")
+            await eventually(lambda: other.fetchval("SELECT pg_try_advisory_lock(4711)"))
+            was_released = True
+            await connection.execute("SELECT 1")
+
+    with pytest.raises(StorageUnavailable):
+        await freeze()
+    assert was_released
+    await other.close()
+    await database.close()

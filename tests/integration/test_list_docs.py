@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.client import ListsClient, NewEntry
+from mailwarden_client import Client, NewEntry
 from rig.engines import Engines
 from rig.product import Product, install_product
 
@@ -65,7 +65,7 @@ def test_the_cookbook_works_as_pasted(workplace):
     assert "unchanged      20,0" in shown
     (script,) = blocks("soar-cookbook.md", "python")
     assert "co.uk" in workplace.paste(script, [sys.executable, "-c"], workplace.key())
-    with ListsClient(workplace.product.url, workplace.key(), ca=workplace.product.ca) as client:
+    with Client(workplace.product.url, workplace.key(), ca=workplace.product.ca) as client:
         assert {"a@scam.example", "b@scam.example"} <= {each.entry for each in client.entries("sender-block")}
 
 
@@ -76,7 +76,7 @@ def test_the_calls_of_the_list_api_work_as_pasted(workplace):
     assert len(json.loads(shown.splitlines()[2])["listFileInfos"]) == 16
     assert json.loads(shown.splitlines()[3])["entry"] == "*.scam.example"
     key = workplace.key()
-    with ListsClient(workplace.product.url, key, ca=workplace.product.ca) as client:
+    with Client(workplace.product.url, key, ca=workplace.product.ca) as client:
         for script in blocks("list-api.md", "python"):
             if "import" in script:
                 workplace.paste(script, [sys.executable, "-c"], key)

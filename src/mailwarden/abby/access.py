@@ -14,7 +14,7 @@ from uuid import UUID
 
 from aiohttp import web
 
-from mailwarden.abby.config import StaticApiToken
+from mailwarden.abby.config import PERMISSIONS, StaticApiToken
 from mailwarden.access.keys import ApiKey, ApiKeys, KeyScope
 from mailwarden.access.rate_limits import Quota, SharedRateLimiter
 from mailwarden.crypto.mac import equal
@@ -28,18 +28,19 @@ READ = "messageQueue.read"
 REPORT = "messageQueue.report"
 HELD = "quarantine.read"
 RELEASE = "quarantine.manage"
+EVENTS = "events.read"  # only of API keys; a static token needs `*`
 STATUS = "admin.status"
 METRICS = "admin.metrics"
 EVERYTHING = "*"
 DEFAULT_PERMISSIONS = frozenset({SUBMIT, STATUS})
-# The permission that each scope of an API key gives. The scopes of lists belong to the List API, and no call needs
-# `events:read` yet.
+# The permission that each scope of an API key gives. The scopes of lists belong to the List API.
 PERMISSION_OF: Mapping[KeyScope, str] = {
     KeyScope.SUBMIT: SUBMIT,
     KeyScope.MESSAGES: READ,
     KeyScope.REPORTS: REPORT,
     KeyScope.HELD: HELD,
     KeyScope.RELEASE: RELEASE,
+    KeyScope.EVENTS: EVENTS,
     KeyScope.STATUS: STATUS,
 }
 SCOPE_OF: Mapping[str, KeyScope] = {permission: scope for scope, permission in PERMISSION_OF.items()}
@@ -103,18 +104,22 @@ class Access:
         """Return a handler that checks the permission before it reads the request."""
 
         async def protected(call: Call) -> web.StreamResponse:
-            authorization = call.request.headers.getall("Authorization", ())
-            if not is_api_key(authorization):
-                caller = self.authenticate(authorization)
-                needed = f"This token may not do this; it needs the permission `{permission}`."
-            else:
-                caller = await self.authenticate_key(authorization, call.address)
-                needed = _missing_scope(permission)
-            if not caller.may(permission):
-                raise Forbidden(needed)
-            return await handler(call, caller)
+            return await handler(call, await self.caller(call, permission))
 
         return protected
+
+    async def caller(self, call: Call, permission: str) -> Caller:
+        """Return the caller with the permission, or raise; a long call asks again, since a key may be revoked."""
+        authorization = call.request.headers.getall("Authorization", ())
+        if not is_api_key(authorization):
+            caller = self.authenticate(authorization)
+            needed = f"This token may not do this; it needs the permission `{token_permission(permission)}`."
+        else:
+            caller = await self.authenticate_key(authorization, call.address)
+            needed = _missing_scope(permission)
+        if not caller.may(permission):
+            raise Forbidden(needed)
+        return caller
 
     async def authenticate_key(self, authorization: Sequence[str], address: str | None) -> Caller:
         """Return the caller of an API key, or raise; a key without a scope of this API does not apply to it."""
@@ -156,6 +161,11 @@ class KeyAccess:
             return response
 
         return protected
+
+
+def token_permission(permission: str) -> str:
+    """Return the permission that a static token needs; those that abby.yml does not know come with `*` alone."""
+    return permission if permission in PERMISSIONS else EVERYTHING
 
 
 def is_api_key(authorization: Sequence[str]) -> bool:

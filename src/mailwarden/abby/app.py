@@ -14,6 +14,7 @@ import uvloop
 from aiohttp import web
 
 from mailwarden.abby.access import (
+    EVENTS,
     HELD,
     METRICS,
     READ,
@@ -27,6 +28,7 @@ from mailwarden.abby.access import (
     KnownHandler,
 )
 from mailwarden.abby.config import PATH, AbbyConfig, ConsoleConfig
+from mailwarden.abby.events import READERS, EventsApi
 from mailwarden.abby.guard_client import GuardClient
 from mailwarden.abby.guard_frames import FramesTransport, open_connections
 from mailwarden.abby.guard_http import HttpTransport, open_session
@@ -35,11 +37,12 @@ from mailwarden.abby.guard_transport import Transport
 from mailwarden.abby.guards import Guard, GuardWatch
 from mailwarden.abby.lists import PREFIX as LISTS
 from mailwarden.abby.lists import ListApi
+from mailwarden.abby.messages import RUNNING, MessagesApi
 from mailwarden.abby.openapi import describe
 from mailwarden.abby.quarantine import QuarantineApi
 from mailwarden.abby.reload import AbbyReload
 from mailwarden.abby.reports import ReportApi
-from mailwarden.abby.scanning import Messages, Scanning, WatchedAnalyses
+from mailwarden.abby.scanning import Scanning, WatchedAnalyses
 from mailwarden.abby.status import AbbyDeployment, ColourMemory, Health, Status
 from mailwarden.access.audit import AuditStore
 from mailwarden.access.idempotency import IdempotencyStore
@@ -60,6 +63,14 @@ from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
 from mailwarden.database.pool_metrics import DatabaseMetrics
 from mailwarden.errors import ConfigurationError
+from mailwarden.event_delivery.addresses import AddressRules
+from mailwarden.event_delivery.opening import open_channels, open_delivery
+from mailwarden.events.reader import EventReader
+from mailwarden.events.waiting import EventWatch
+from mailwarden.feeds.assembly import COMMAND_SECONDS, CONNECTIONS, open_feeds
+from mailwarden.feeds.http_client import open_http, trust_of
+from mailwarden.feeds.job import FeedJob
+from mailwarden.feeds.service import FeedService
 from mailwarden.history import open_history
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.reports import ContentsSeal
@@ -98,6 +109,7 @@ from mailwarden.wire import frames
 
 PROGRAM = "abby"
 SEARCHES = 4  # concurrent searches of history; others wait
+DELIVERIES = 2  # database connections for the delivery of events
 NO_LOCAL_GUARDS: Mapping[str, LocalGuard] = {}
 
 
@@ -123,6 +135,8 @@ class AbbyContext:
     history: HistoryStore
     reports: ReportService
     quarantine: QuarantineService
+    events: EventReader
+    event_watch: EventWatch
 
 
 @asynccontextmanager
@@ -132,8 +146,10 @@ async def open_abby(
     """Start all parts of abby; stop them in reverse order. `local` has the guards in this process by address."""
     async with AsyncExitStack() as stack:
         context = await _open_context(config, folder, metrics, stack, local)
-        routes = [*_api_routes(context), *build_console(await _console_services(context, stack))]
+        await _start_delivery(context, stack)
+        routes = [*_api_routes(context, stack), *build_console(await _console_services(context, stack))]
         app = HttpApp(routes, context.metrics)
+        context.event_watch.is_stopping = lambda: app.stopping
         use_in_responses(app, config)
         context.reload.add(partial(use_in_responses, app))
         yield app, context.reload
@@ -165,6 +181,13 @@ async def _open_context(
     contents_key = read_ring(folder / config.contents.key, "contents.key")
     history = open_history(database)
     vault = open_vault(config.quarantine, folder, contents_key)
+    readers = Database(config.database.url, READERS + 1)  # and one for the watch
+    stack.push_async_callback(readers.close)
+    pools.watch("events", readers)
+    events = EventReader(readers)
+    event_watch = EventWatch(events)
+    metrics.gauge("events_clients_waiting", "Clients that wait for events.").set_function(lambda: event_watch.waiting)
+    stack.push_async_callback(event_watch.stop)
     return AbbyContext(
         config=config,
         reload=AbbyReload(config, folder),
@@ -184,7 +207,22 @@ async def _open_context(
         history=history,
         reports=ReportService(ReportStore(database), history, ContentsSeal(contents_key)),
         quarantine=QuarantineService(QuarantineStore(database), vault, Lists(lists), spool),
+        events=events,
+        event_watch=event_watch,
     )
+
+
+async def _start_delivery(context: AbbyContext, stack: AsyncExitStack) -> None:
+    """Deliver events to the endpoints, with separate database connections."""
+    config, settings = context.config, context.config.events
+    database = Database(config.database.url, DELIVERIES)
+    stack.push_async_callback(database.close)
+    context.pools.watch("event_delivery", database)
+    authority = context.folder / settings.ca if settings.ca else None
+    rules = AddressRules.of(settings.allow_private_networks, settings.refuse_networks)
+    folder = context.folder / settings.folder
+    channels = await stack.enter_async_context(open_channels(rules, authority, folder, context.pepper))
+    await stack.enter_async_context(open_delivery(database, channels, context.metrics))
 
 
 def _measure_disks(config: AbbyConfig, folder: Path, metrics: Metrics, stack: AsyncExitStack) -> None:
@@ -239,7 +277,7 @@ async def _start_guards(
     return watch, GuardClient(watch, metrics, tracing), status
 
 
-def _api_routes(context: AbbyContext) -> list[Route]:
+def _api_routes(context: AbbyContext, stack: AsyncExitStack) -> list[Route]:
     config, database = context.config, context.database
     scanning = Scanning(
         context.guards,
@@ -273,11 +311,21 @@ def _api_routes(context: AbbyContext) -> list[Route]:
         scanning=scanning,
         status=context.status,
         lists=lists,
-        messages=Messages(context.history),
+        messages=_open_messages(context, access, stack),
         reports=ReportApi(context.reports, context.directory, body_timeout_ms=config.body_timeout),
         quarantine=QuarantineApi(context.quarantine, body_timeout_ms=config.body_timeout),
+        events=EventsApi(context.events, context.event_watch, context.directory, access),
         health=Health(lambda: context.directory.loaded and context.watch.any_usable),
     )
+
+
+def _open_messages(context: AbbyContext, access: Access, stack: AsyncExitStack) -> MessagesApi:
+    """Return the messages API; its searches take no connection of scans or of the console."""
+    searches = Database(context.config.database.url, RUNNING)
+    stack.push_async_callback(searches.close)
+    context.pools.watch("api_searches", searches)
+    audit = AuditStore(context.database)
+    return MessagesApi(context.history, open_history(searches), context.directory, audit, access)
 
 
 async def _console_services(context: AbbyContext, stack: AsyncExitStack) -> Services:
@@ -292,6 +340,7 @@ async def _console_services(context: AbbyContext, stack: AsyncExitStack) -> Serv
     stack.push_async_callback(searches.close)
     context.pools.watch("searches", searches)
     history, policy = open_history(searches), load_policy()
+    feeds = await _start_feeds(context, policy, stack)
     timeout_ms = config.service_providers.core.long_request_timeout
     return Services(
         reports=context.reports,
@@ -309,12 +358,28 @@ async def _console_services(context: AbbyContext, stack: AsyncExitStack) -> Serv
         searches=SavedSearches(database),
         policy=policy,
         lists=build_list_services(context.lists, database, history, policy),
+        feeds=feeds,
         previews=Previews(sandbox=config.console.preview_sandbox),
         spool=context.spool,
         metrics=context.metrics,
         weekly_reports=open_weekly_reports(database, history),
         subscriptions=SubscriptionStore(database),
     )
+
+
+async def _start_feeds(context: AbbyContext, policy: Policy, stack: AsyncExitStack) -> FeedService:
+    """Return the feed service, and run the feeds that are due until the stack is closed."""
+    config = context.config
+    database = Database(config.database.url, CONNECTIONS, COMMAND_SECONDS)
+    stack.push_async_callback(database.close)
+    context.pools.watch("feeds", database)
+    allowed = Networks.of(config.feeds.allowed_networks)
+    http = await stack.enter_async_context(open_http(allowed, trust_of(context.folder, config.feeds.ca)))
+    service = open_feeds(database, http, context.contents_key, policy)
+    job = FeedJob(service, http, context.metrics)
+    stack.push_async_callback(job.stop)
+    job.start()
+    return service
 
 
 def build_routes(
@@ -325,9 +390,10 @@ def build_routes(
     scanning: Scanning,
     status: Status,
     lists: ListApi,
-    messages: Messages,
+    messages: MessagesApi,
     reports: ReportApi,
     quarantine: QuarantineApi,
+    events: EventsApi,
     health: Health,
 ) -> list[Route]:
     """Return the route table, grouped by credential: path, permission and handler."""
@@ -349,7 +415,10 @@ def build_routes(
 
     routes = [
         protected("POST", "/v1/messageQueue/submitEmail", SUBMIT, scanning.submit_email),
+        protected("GET", "/v1/messages", READ, messages.search),
+        protected("GET", "/v1/messages/count", READ, messages.count),
         protected("GET", "/v1/messages/{ggrid}", READ, messages.explain),
+        protected("GET", "/v1/statistics", READ, messages.statistics),
         protected("POST", "/v1/messages/{ggrid}/report", REPORT, reports.report_message),
         protected("POST", "/v1/reports", REPORT, reports.report),
         protected("GET", "/v1/reports", REPORT, reports.list_reports),
@@ -361,6 +430,7 @@ def build_routes(
         protected("GET", "/v1/quarantine/{uid}/message", RELEASE, quarantine.download),
         protected("POST", "/v1/quarantine/{uid}/release", RELEASE, quarantine.release),
         protected("DELETE", "/v1/quarantine/{uid}", RELEASE, quarantine.delete),
+        protected("GET", "/v1/events", EVENTS, events.show),
         protected("POST", "/v1/admin/status", STATUS, status.show, quiet=True),
         with_key("/addEntries", KeyScope.WRITE, lists.add_entries),
         with_key("/deleteEntries", KeyScope.WRITE, lists.delete_entries),
@@ -371,6 +441,7 @@ def build_routes(
         Route("GET", "/readyz", health.show_ready, quiet=True),
         Route("GET", "/openapi.json", show_description),
         Route("GET", "/v1/catalogue", show_catalogue),
+        Route("GET", "/v1/events/schemas", events.show_schemas),
     ]
     description = describe(routes)
     words = msgspec.json.encode(catalogue(load_policy()))

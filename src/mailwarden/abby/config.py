@@ -96,6 +96,22 @@ def is_site(text: str, *, path: bool = False) -> bool:
     return parts.scheme == "https" and bool(parts.hostname) and plain and (path or not parts.path)
 
 
+class FeedsConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Feeds that fill block lists; `mailwarden feed` manages them."""
+
+    allowed_networks: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=100,
+            description="Private networks that feeds may be fetched from; public addresses are always allowed.",
+        ),
+    ] = ()
+    ca: Annotated[str, Meta(description="CA of feeds in private networks, PEM, besides the system's CAs.")] = ""
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        yield from network_mistakes("allowedNetworks", self.allowed_networks, allow_all=False)
+
+
 PATH = "abby/abby/abby.yml"
 RELOADABLE = Reloadable(keys=("staticApiTokens", "listsRateLimit", "maxUploads", "trustedProxies", "hstsMaxAge"))
 
@@ -193,6 +209,33 @@ class PublicTls(Struct, frozen=True, rename="camel", forbid_unknown_fields=True)
     key: Annotated[str, Meta(description="Private key, PEM, readable only by this process.")]
 
 
+class EventDelivery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The delivery of events to webhooks, syslog and files."""
+
+    allow_private_networks: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=100,
+            description="Networks beside the public ones that endpoints of the deployment may reach; http is "
+            "allowed only to them. Endpoints with tenants never reach them.",
+        ),
+    ] = ()
+    refuse_networks: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=100,
+            description="Networks that no delivery may reach, such as internal hosts with public addresses and the "
+            "prefix of a NAT64.",
+        ),
+    ] = ()
+    ca: Annotated[str, Meta(description="CA of receivers' certificates beside the system's CAs, PEM.")] = ""
+    folder: Annotated[str, Meta(description="Folder for the files of endpoints of the kind file.")] = "events"
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        yield from network_mistakes("allowPrivateNetworks", self.allow_private_networks, allow_all=False)
+        yield from network_mistakes("refuseNetworks", self.refuse_networks, allow_all=False)
+
+
 class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     service_providers: Annotated[ServiceProviders, Meta(description="The services behind abby.")]
     static_api_tokens: Annotated[
@@ -262,6 +305,8 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
         Milliseconds, Meta(description="Time to finish running requests after SIGTERM, in milliseconds.")
     ] = 30_000
     console: ConsoleConfig = ConsoleConfig()
+    feeds: Annotated[FeedsConfig, Meta(description="Feeds that fill block lists.")] = FeedsConfig()
+    events: EventDelivery = EventDelivery()
     database: Database = Database()
     spool: Annotated[str, Meta(description="Folder for uploads over 1 MiB in progress.")] = "spool"
     log: Log = Log()

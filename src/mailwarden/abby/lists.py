@@ -13,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from mailwarden.abby.access import KeyCaller
+from mailwarden.abby.ndjson import NDJSON
 from mailwarden.errors import GlobalScopeForbidden, Overloaded, TenantForbidden, TenantNotFound
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, Reading
@@ -34,7 +35,6 @@ PREFIX = "/api/public/lists/v1"
 MAX_BODY = 4_194_304
 MAX_CALLS = 256  # concurrent calls: each may hold a body of 4 MiB
 STREAM_WAIT_SECONDS = 30.0
-NDJSON = "application/x-ndjson"
 _encoder = msgspec.json.Encoder()
 
 log = get_logger("lists")

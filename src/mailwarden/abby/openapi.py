@@ -9,17 +9,17 @@ import msgspec
 from msgspec import Struct
 
 from mailwarden import errors
-from mailwarden.abby.access import SCOPE_OF
+from mailwarden.abby.access import SCOPE_OF, token_permission
+from mailwarden.abby.ndjson import NDJSON
+from mailwarden.abby.openapi_schemas import REFERENCE, Schema, reference, schemas_of
 from mailwarden.errors import MailwardenError
-from mailwarden.lists.catalogue import CATALOGUE
-from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.policy.catalogue import Catalogue
 from mailwarden.serving.errors import STATUS_OF
 from mailwarden.serving.http_app import API_VERSION, Route
 from mailwarden.serving.uploads import MAX_BODY
+from mailwarden.wire.events import EventPage, EventsQuery
 from mailwarden.wire.explanation import ExplanationQuery, MessageExplanation
 from mailwarden.wire.lists import (
-    MAX_ENTRIES,
     AddEntries,
     AvailableLists,
     DeleteEntries,
@@ -27,6 +27,17 @@ from mailwarden.wire.lists import (
     ListEntries,
     ModifiedEntries,
     PublicListsEntry,
+)
+from mailwarden.wire.messages import (
+    CountQuery,
+    FoundMessage,
+    FoundMessages,
+    MessageCount,
+    MessagesQuery,
+    SearchOrder,
+    StatisticsQuery,
+    StreamEnd,
+    TenantStatistics,
 )
 from mailwarden.wire.quarantine import DeleteQuery, Held, HeldMessages, HeldState, Listed, QuarantineQuery, ReleaseOrder
 from mailwarden.wire.reports import (
@@ -41,8 +52,6 @@ from mailwarden.wire.reports import (
     TenantQuery,
 )
 from mailwarden.wire.scanning import (
-    RECIPIENT,
-    SENDER,
     ErrorBody,
     MessageAnalysisRequest,
     MessageAnalysisResult,
@@ -108,6 +117,7 @@ OF_TENANT: Errors = (
 )
 MESSAGE_BODY: Errors = (errors.PayloadTooLarge, errors.UnsupportedMediaType, errors.EmptyEmail, errors.LearningFull)
 LISTED: Errors = (errors.GlobalScopeForbidden, errors.ListFull)
+SEARCH: Errors = (*OF_TENANT, errors.SearchTooBroad, errors.RateLimited)
 HELD: Errors = (errors.MessageNotFound, errors.StorageUnavailable)
 NAMED_LIST: Errors = (*LISTS, errors.ListNotFound)
 
@@ -126,6 +136,7 @@ class Operation:
     errors: Errors = ()
     takes_upload: bool = False
     media_type: str = "application/json"
+    streams: str = ""  # the lines of a response to callers that accept NDJSON
     body: type[Struct] | None = None
     takes_key: bool = False
     query: type[Struct] | None = None
@@ -142,6 +153,28 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         takes_upload=True,
     ),
     ("POST", "/v1/admin/status"): Operation("getStatus", "Request the system status.", SystemStatus),
+    ("GET", "/v1/messages"): Operation(
+        "searchMessages",
+        "Search messages; one page, or all messages as a stream with `Accept: application/x-ndjson`.",
+        FoundMessages,
+        (*SEARCH, errors.InvalidQuery),
+        query=MessagesQuery,
+        streams="One FoundMessage a line, and one StreamEnd last; a stream without it was cut.",
+    ),
+    ("GET", "/v1/messages/count"): Operation(
+        "countMessages",
+        "Count the messages of a search.",
+        MessageCount,
+        (*SEARCH, errors.InvalidQuery),
+        query=CountQuery,
+    ),
+    ("GET", "/v1/statistics"): Operation(
+        "getStatistics",
+        "Count messages by day, verdict and decision, and name who was attacked most.",
+        TenantStatistics,
+        SEARCH,
+        query=StatisticsQuery,
+    ),
     ("GET", "/v1/messages/{ggrid}"): Operation(
         "explainMessage",
         "Show why a message was judged as it was.",
@@ -234,6 +267,22 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         (errors.SchemaViolation, errors.NotReleasable, *HELD, *LISTED),
         query=DeleteQuery,
     ),
+    ("GET", "/v1/events"): Operation(
+        "listEvents",
+        "Show the events after a cursor in their order; `wait` waits for the next one.",
+        EventPage,
+        (
+            errors.SchemaViolation,
+            errors.InvalidTenantUid,
+            errors.TenantForbidden,
+            errors.TenantNotFound,
+            errors.CursorExpired,
+            errors.RateLimited,
+            errors.StorageUnavailable,
+        ),
+        query=EventsQuery,
+    ),
+    ("GET", "/v1/events/schemas"): Operation("getEventSchemas", "Show the JSON schema of every event type."),
     ("POST", "/api/public/lists/v1/addEntries"): Operation(
         "addEntries",
         "Add or update entries of one list, all or none.",
@@ -258,7 +307,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "Stream all entries of one list, one record a line, from one snapshot.",
         None,
         NAMED_LIST,
-        media_type="application/x-ndjson",
+        media_type=NDJSON,
         body=ListEntries,
         takes_key=True,
     ),
@@ -270,28 +319,18 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
 }
 
 
-Schema = dict[str, object]
-
 _SCANNING = (MessageAnalysisRequest, MessageAnalysisResult, SystemStatus, ErrorBody, MessageExplanation, Catalogue)
 _LISTS = (AddEntries, DeleteEntries, GetLists, ListEntries, ModifiedEntries, AvailableLists, PublicListsEntry)
 _REPORTS = (Report, ReportKind, Reports, Learning, Forgotten)
 _QUARANTINE = (Held, HeldMessages, HeldState, Listed, ReleaseOrder)
-_RECORDS = (*_SCANNING, *_LISTS, *_REPORTS, *_QUARANTINE)
-_COLOURS = ["GREEN", "YELLOW", "RED"]
-_ADDRESS: Schema = {
-    # Types come before formats, which do not cover null: generators would reject null as an IPv4 address.
-    "type": ["string", "null"],
-    "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}],
-    "description": "IPv4 or IPv6 address of the sending MTA, as seen at the border MTA.",
-    "default": None,
-}
+_MESSAGES = (FoundMessage, FoundMessages, StreamEnd, MessageCount, TenantStatistics, SearchOrder)
+_RECORDS = (*_SCANNING, *_MESSAGES, *_LISTS, *_REPORTS, *_QUARANTINE, EventPage)
 _KEY: Schema = {
     "type": "apiKey",
     "in": "header",
     "name": "Authorization",
     "description": "`apikey` and the API key, with a space between them.",
 }
-_TAG: Schema = {"type": "string", "pattern": r"^[a-z]+\.[a-z0-9]+(-[a-z0-9]+)*$"}
 
 
 def describe(routes: Sequence[Route]) -> bytes:
@@ -311,78 +350,12 @@ def describe(routes: Sequence[Route]) -> bytes:
         "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
-            "schemas": _schemas(),
+            "schemas": schemas_of(_RECORDS),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}, "key": _KEY},
             "headers": {"X-Request-Id": {"description": "Names this call in the logs.", "schema": {"type": "string"}}},
         },
     }
     return msgspec.json.encode(document, order="deterministic")
-
-
-def _schemas() -> dict[str, Schema]:
-    """Return the schemas of the records, with constraints that types cannot express."""
-    _, schemas = msgspec.json.schema_components(_RECORDS, ref_template="#/components/schemas/{name}", schema_hook=_any)
-    text = msgspec.json.encode(schemas).replace(b"schemas/ErrorBody", b"schemas/Error")
-    fixed = {name: _readable(schema) for name, schema in msgspec.json.decode(text, type=dict[str, Schema]).items()}
-    fixed["Error"] = fixed.pop("ErrorBody")
-    for name in ("MessageAnalysisResult", "MessageExplanation"):
-        properties = _properties(fixed[name])
-        properties["decision"] = {
-            "type": "string",
-            "enum": list(Decision),
-            "description": "The decision: the action for the message.",
-        }
-        properties["verdict"] = {
-            "type": "string",
-            "enum": list(Verdict),
-            "description": "The verdict: the classification of the message.",
-        }
-        properties["tags"] = {"type": "array", "items": _TAG, "description": "All tags of the message, sorted."}
-    for name in ("AddEntries", "DeleteEntries", "ListEntries"):
-        names = [definition.name for definition in CATALOGUE]
-        _properties(fixed[name])["listName"] = {"type": "string", "enum": names, "description": "Name of the list."}
-    for name in ("AddEntries", "DeleteEntries"):
-        entries = _properties(fixed[name])["entries"]
-        assert isinstance(entries, dict)
-        entries["maxItems"] = MAX_ENTRIES
-    _properties(fixed["SystemStatus"])["messageQueueStatus"] = {"type": "string", "enum": _COLOURS}
-    border = _properties(fixed["BorderMtaData"])
-    border["remoteAddress"] = _ADDRESS
-    sender, recipients = border["envelopeFrom"], border["envelopeRecipients"]
-    assert isinstance(sender, dict)
-    assert isinstance(recipients, dict)
-    sender["allOf"] = [{"pattern": SENDER}]
-    recipients["items"] = {**recipients["items"], "allOf": [{"pattern": RECIPIENT}]}
-    return fixed
-
-
-def _readable(schema: Schema) -> Schema:
-    """Rewrite Python patterns for other schema readers.
-
-    `\\Z` is Python only; in a schema `$` means the same. Patterns go into an allOf, because some request generators
-    misread a pattern beside a type.
-    """
-    changed: Schema = {}
-    for key, value in schema.items():
-        if key == "pattern" and isinstance(value, str):
-            changed["allOf"] = [{"pattern": value.removesuffix(r"\Z") + "$"}]
-        elif isinstance(value, dict):
-            changed[key] = _readable(value)
-        elif isinstance(value, list):
-            changed[key] = [_readable(item) if isinstance(item, dict) else item for item in value]
-        else:
-            changed[key] = value
-    return changed
-
-
-def _any(kind: type) -> Schema:
-    return {"description": "Any value."}
-
-
-def _properties(schema: Schema) -> Schema:
-    properties = schema["properties"]
-    assert isinstance(properties, dict)
-    return properties
 
 
 def _operation(route: Route, operation: Operation) -> Schema:
@@ -401,8 +374,8 @@ def _operation(route: Route, operation: Operation) -> Schema:
     if operation.takes_message != "never":
         found["requestBody"] = _message(operation)
     if operation.body is not None:
-        reference = {"$ref": f"#/components/schemas/{operation.body.__name__}"}
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": reference}}}
+        body = reference(operation.body.__name__)
+        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
     return found
 
 
@@ -413,7 +386,8 @@ def _credentials(permission: str, operation: Operation) -> tuple[list[Schema], s
     if permission not in SCOPE_OF:
         return [{"token": []}], f"Needs the permission `{permission}`."
     scope = SCOPE_OF[permission]
-    sentence = f"Needs a token with the permission `{permission}`, or an API key with the scope `{scope}`."
+    needed = token_permission(permission)
+    sentence = f"Needs a token with the permission `{needed}`, or an API key with the scope `{scope}`."
     return [{"token": []}, {"key": []}], sentence
 
 
@@ -433,7 +407,7 @@ def _parameters(route: Route, operation: Operation) -> list[Schema]:
 
 def _query(record: type[Struct]) -> Iterator[Schema]:
     """Yield the query parameters of a record."""
-    _, components = msgspec.json.schema_components([record], ref_template="#/components/schemas/{name}")
+    _, components = msgspec.json.schema_components([record], ref_template=REFERENCE)
     required = components[record.__name__]["required"]
     for name, schema in components[record.__name__]["properties"].items():
         yield {"name": name, "in": "query", "required": name in required, "schema": schema}
@@ -454,7 +428,7 @@ def _upload() -> Schema:
         "required": ["parameters", "email"],
         "additionalProperties": False,
         "properties": {
-            "parameters": {"$ref": "#/components/schemas/MessageAnalysisRequest"},
+            "parameters": reference("MessageAnalysisRequest"),
             "email": {"type": "string", "format": "binary", "minLength": 1, "description": "The raw message."},
         },
     }
@@ -464,16 +438,26 @@ def _upload() -> Schema:
 
 
 def _success(operation: Operation) -> Schema:
-    schema: Schema = {"type": "object"} if operation.media_type == "application/json" else {"type": "string"}
+    schema: Schema = {"type": "string"}
+    if operation.media_type == "application/json":
+        schema = {"type": "object"}
+    elif operation.media_type in (NDJSON, "message/rfc822"):
+        schema = {"type": "string", "format": "binary"}
     if operation.record is not None:
-        schema = {"$ref": f"#/components/schemas/{operation.record.__name__}"}
+        schema = reference(operation.record.__name__)
     found: Schema = {"description": "Success.", "headers": _headers()}
     if operation.status == 204:
         return found
-    if operation.media_type == "application/x-ndjson":
+    if operation.media_type == NDJSON:
         found["description"] = "One PublicListsEntry a line, ordered by entry; X-Entry-Count says how many."
         found["headers"] = {**_headers(), "X-Entry-Count": {"schema": {"type": "string", "pattern": "^[0-9]+$"}}}
     found["content"] = {operation.media_type: {"schema": schema}}
+    if operation.streams:
+        found["description"] = f"Success. As {NDJSON}: {operation.streams}"
+        found["content"] = {
+            "application/json": {"schema": schema},
+            NDJSON: {"schema": {"type": "string", "format": "binary"}},
+        }
     if operation.takes_upload:
         explanation = {"operationId": "explainMessage", "parameters": {"ggrid": "$response.body#/ggrid"}}
         found["links"] = {"explanation": explanation}
@@ -488,11 +472,16 @@ def _failures(route: Route, operation: Operation) -> dict[str, Schema]:
         codes.setdefault(STATUS_OF[kind], set()).add(kind.code)
     found: dict[str, Schema] = {}
     for status, names in sorted(codes.items()):
-        schema = {"allOf": [{"$ref": "#/components/schemas/Error"}, {"properties": {"error": {"enum": sorted(names)}}}]}
-        content: Schema = {"application/json": {"schema": schema}}
+        content: Schema = {"application/json": {"schema": reference("Error")}}
         if route.path == "/readyz" and status == 503:
             content["text/plain"] = {"schema": {"type": "string"}}
-        found[str(int(status))] = {"description": ", ".join(sorted(names)), "headers": _headers(), "content": content}
+        # One model for all errors; the possible codes are an extension beside it.
+        found[str(int(status))] = {
+            "description": ", ".join(sorted(names)),
+            "headers": _headers(),
+            "content": content,
+            "x-error-codes": sorted(names),
+        }
     return found
 
 

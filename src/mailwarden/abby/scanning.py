@@ -1,4 +1,4 @@
-"""Scanning: submitEmail, analyses that a user watches in the console, and the explanation of a result."""
+"""Scanning: submitEmail, and analyses that a user watches in the console."""
 
 import asyncio
 import hashlib
@@ -17,7 +17,6 @@ from mailwarden.abby.guard_client import GuardClient, form_of
 from mailwarden.abby.guard_transport import ScanRequest
 from mailwarden.console.services import Step
 from mailwarden.errors import Overloaded, TenantForbidden, TenantNotFound
-from mailwarden.history.store import HistoryStore, find_message
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import RecipientGroup
@@ -25,9 +24,8 @@ from mailwarden.serving.http_app import Call
 from mailwarden.serving.spool import Spooled
 from mailwarden.serving.uploads import Upload, check_upload_head, receive_upload
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.wire.explanation import ExplanationQuery, explanation_of
 from mailwarden.wire.scanning import MessageAnalysisRequest, envelope_of, read_parameters
-from mailwarden.wire.strict_json import read_query, refuse_query
+from mailwarden.wire.strict_json import refuse_query
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 _encoder = msgspec.json.Encoder()
@@ -191,21 +189,3 @@ class WatchedAnalyses:
 
 def _tenant_forbidden() -> TenantForbidden:
     return TenantForbidden("You may not analyze messages for this tenant.")
-
-
-class Messages:
-    def __init__(self, history: HistoryStore) -> None:
-        self._history = history
-
-    async def explain(self, call: Call, caller: Caller) -> web.StreamResponse:
-        """Return the explanation; another tenant's message is reported as missing.
-
-        A message with recipients of several tenants has a row per tenant. The caller names the tenant, or gets the row
-        of the submission's result within its scope, and the list of the others.
-        """
-        query = read_query(call.request.query.items(), ExplanationQuery)
-        scope = caller.scope.narrowed(query.tenant_uid or None)
-        request = await find_message(self._history, scope, call.variables["ggrid"])
-        tenants = await self._history.tenants_of(caller.scope, request.ggrid)
-        explanation = explanation_of(request, tenants)
-        return web.Response(body=msgspec.json.encode(explanation), content_type="application/json")

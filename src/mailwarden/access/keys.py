@@ -25,7 +25,7 @@ from msgspec import Struct
 from mailwarden.access.audit import record_event
 from mailwarden.crypto.keyring import ID, KeyRing
 from mailwarden.crypto.mac import Mac, equal
-from mailwarden.database.pool import Database, Row
+from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import (
     CommandError,
     GlobalScopeForbidden,
@@ -36,6 +36,8 @@ from mailwarden.errors import (
     TenantForbidden,
     TenantNotFound,
 )
+from mailwarden.events.catalogue import KeyCreated, KeyRevoked
+from mailwarden.events.outbox import new_event, record
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.telemetry.logs import get_logger
 
@@ -226,7 +228,8 @@ class KeyStore:
             details = {"name": wanted.name, "scopes": scopes, "tenants": tenants, "global": wanted.is_global}
             await record_event(connection, actor, "keys.create", key_id, details, tenant=_only(wanted.tenants))
             row = await connection.fetchrow(_FIND, key_id)
-        assert row is not None
+            assert row is not None
+            await _record_created(connection, _key(row), actor)
         return _key(row)
 
     async def find(self, scope: Scope, key_id: str) -> tuple[ApiKey, bytes] | None:
@@ -253,6 +256,8 @@ class KeyStore:
                 return False
             tenants = frozenset(cast("Sequence[UUID]", row["tenants"]))
             await record_event(connection, actor, "keys.revoke", key_id, {"name": row["name"]}, tenant=_only(tenants))
+            revoked = KeyRevoked(key_id, str(row["name"]), actor.name)
+            await record(connection, [new_event(revoked, _only(tenants), key_id)])
         return True
 
     async def rotate(
@@ -276,12 +281,20 @@ class KeyStore:
                 "after": {"id": new_id, "expires": made.expires, "oldExpires": ended.expires},
             }
             await record_event(connection, actor, "keys.rotate", key_id, details, tenant=_only(key.tenants))
+            await _record_created(connection, made, actor)
         return made
 
     async def touch(self, scope: Scope, key_id: str, address: str | None) -> None:
         """Record the use of a key, at most once a minute, and the address of its first use."""
         async with self._database.connection() as connection:
             await connection.execute(_TOUCH, key_id, address)
+
+
+async def _record_created(connection: Connection, key: ApiKey, actor: Actor) -> None:
+    """Write the event of a new key; a key of several tenants concerns the deployment."""
+    scopes, tenants = tuple(sorted(key.scopes)), tuple(sorted(key.tenants))
+    created = KeyCreated(key.key_id, key.name, scopes, tenants, key.expires, key.replaces, actor.name)
+    await record(connection, [new_event(created, _only(key.tenants), key.key_id)])
 
 
 def _key(row: Row) -> ApiKey:
@@ -427,6 +440,8 @@ SELECT what, key, count(*) AS rows FROM (
     UNION ALL SELECT 'setup links', substring(digest FROM 1 FOR $1) FROM setup_links
     WHERE expires > now() AND length(digest) = $1 + 32
     UNION ALL SELECT 'authenticators', substring(totp FROM 2 FOR $1) FROM people WHERE totp IS NOT NULL
+    UNION ALL SELECT 'secrets of webhooks', substring(sealed FROM 2 FOR $1)
+    FROM event_endpoints, unnest(ARRAY[secret, previous_secret, sealed_url]) AS sealed WHERE sealed IS NOT NULL
 ) AS uses GROUP BY what, key ORDER BY what
 """
 _AUTHENTICATORS = "SELECT uid, totp FROM people WHERE totp IS NOT NULL AND substring(totp FROM 2 FOR $2) <> $1"

@@ -103,7 +103,7 @@ class Logins:
         user, stored = found or (None, None)
         matched = await self._registry.passwords.matches(stored, password)
         if user is None or not matched or user.disabled:
-            _log.info("login_refused", step="password", address=origin.address)
+            await self._refuse("password", user, origin)
             raise LoginFailed("The name or the password is wrong.")
         await self._registry.throttle.forget(named)
         await self._registry.throttle.give_back(by_address)
@@ -124,7 +124,7 @@ class Logins:
         user = await self._registry.users.find(_ALL, person)
         method = None if user is None or user.disabled else await self._method_of(user, code)
         if user is None or method is None:
-            _log.info("login_refused", step="code", address=origin.address)
+            await self._refuse("code", user, origin)
             raise LoginFailed("The code is wrong, or it was used already. Wait for the next one.")
         await self._registry.throttle.forget(subject)
         await self._registry.throttle.give_back(by_address)
@@ -150,7 +150,7 @@ class Logins:
         passkey = await self._registry.factors.find_passkey(credential)
         user = None if passkey is None else await self._registry.users.find(_ALL, passkey.person)
         if passkey is None or user is None or user.disabled:
-            _log.info("login_refused", step="passkey", address=origin.address)
+            await self._refuse("passkey", user, origin)
             raise LoginFailed("This passkey was not accepted; try again.")
         if visit.notes.person is not None and visit.notes.person != user.uid:
             raise LoginFailed("This passkey belongs to another user.")
@@ -170,6 +170,11 @@ class Logins:
             raise LoginFailed("The name or the password is wrong.") from None
         await self._registry.users.note_login(_ALL, user.uid, origin.actor(user.name), method)
         return opened
+
+    async def _refuse(self, step: str, user: User | None, origin: ClientOrigin) -> None:
+        """Log a rejected login and record its event; the attempts are limited before."""
+        _log.info("login_refused", step=step, address=origin.address)
+        await self._registry.users.note_failed_login(_ALL, step, user, origin.address)
 
     async def _method_of(self, user: User, code: str) -> str | None:
         """Spend the code and return its kind; None for a wrong code."""

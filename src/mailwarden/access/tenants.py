@@ -18,7 +18,7 @@ import asyncpg
 import idna
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from mailwarden.access.audit import record_event
 from mailwarden.database.pool import Connection, Database, Row
@@ -30,6 +30,8 @@ from mailwarden.errors import (
     StorageUnavailable,
     TenantNotFound,
 )
+from mailwarden.events.catalogue import TenantChanged, TenantCreated, first
+from mailwarden.events.outbox import new_event, record
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup, Tenant
@@ -156,6 +158,9 @@ class TenantSettings(Struct, frozen=True):
         )
 
 
+_SETTING_NAMES = ("name", "domains", "profile", "retentionDays", "quarantineDigest")
+
+
 class TenantStore:
     """All SQL about tenants."""
 
@@ -185,6 +190,8 @@ class TenantStore:
                 raise _name_taken(wanted.name) from None
             await _give_domains(connection, uid, wanted.domains)
             await record_event(connection, actor, "tenants.create", wanted.name, {"after": wanted}, tenant=uid)
+            created = TenantCreated(wanted.name, first(wanted.domains), actor.name)
+            await record(connection, [new_event(created, uid, uid)])
         return wanted.tenant(uid)
 
     async def change(self, scope: Scope, uid: UUID, wishes: "TenantSettings", actor: Actor) -> Tenant:
@@ -203,6 +210,7 @@ class TenantStore:
             await _give_domains(connection, uid, [each for each in wanted.domains if each not in before.domains])
             details = {"before": TenantSettings.of(before), "after": wanted}
             await record_event(connection, actor, "tenants.change", wanted.name, details, tenant=uid)
+            await _record_changed(connection, uid, wanted.name, _differences(TenantSettings.of(before), wanted), actor)
         kept = {"weights": before.weights, "quarantine_days": before.quarantine_days}
         return replace(wanted.tenant(uid, is_default=before.is_default), **kept)
 
@@ -218,6 +226,7 @@ class TenantStore:
             await connection.execute(_WEIGH, uid, msgspec.json.encode(wanted).decode())
             details = {"before": {"weights": before.weights}, "after": {"weights": wanted}}
             await record_event(connection, actor, "tenants.weigh", before.name, details, tenant=uid)
+            await _record_changed(connection, uid, before.name, ["weights"], actor)
         return replace(before, weights=wanted)
 
     async def weigh_rules(
@@ -248,6 +257,7 @@ class TenantStore:
                 await connection.execute(_WEIGH, uid, msgspec.json.encode(weights).decode())
                 details = {"before": {"weights": before.weights}, "after": {"weights": weights}, **(why or {})}
                 await record_event(connection, actor, "tenants.weigh", before.name, details, tenant=uid)
+                await _record_changed(connection, uid, before.name, ["weights"], actor)
         return replace(before, weights=weights)
 
     async def hold(self, scope: Scope, uid: UUID, days: Mapping[str, int], actor: Actor) -> Tenant:
@@ -260,6 +270,7 @@ class TenantStore:
             await connection.execute(_HOLD, uid, msgspec.json.encode(wanted).decode())
             details = {"before": {"quarantineDays": before.quarantine_days}, "after": {"quarantineDays": wanted}}
             await record_event(connection, actor, "tenants.hold", before.name, details, tenant=uid)
+            await _record_changed(connection, uid, before.name, ["quarantineDays"], actor)
         return replace(before, quarantine_days=wanted)
 
     async def list(self, scope: Scope) -> Sequence[Tenant]:
@@ -280,6 +291,18 @@ class TenantStore:
         ):
             version = cast("int", await connection.fetchval("SELECT version FROM tenants_version"))
             return version, [_tenant(row) for row in await connection.fetch(_LIST, scope.uids())]
+
+
+async def _record_changed(connection: Connection, uid: UUID, name: str, changed: Sequence[str], actor: Actor) -> None:
+    """Write the event of changed settings; without a difference there is none."""
+    if changed:
+        await record(connection, [new_event(TenantChanged(name, first(changed), actor.name), uid, uid)])
+
+
+def _differences(before: TenantSettings, after: TenantSettings) -> list[str]:
+    """Return the names of the settings that differ, as the API writes them."""
+    old, new = (dict(zip(_SETTING_NAMES, astuple(each), strict=True)) for each in (before, after))
+    return [name for name in _SETTING_NAMES if old[name] != new[name]]
 
 
 async def _give_domains(connection: Connection, uid: UUID, domains: Sequence[str]) -> None:

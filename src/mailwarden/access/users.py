@@ -15,12 +15,15 @@ from msgspec import Struct
 from mailwarden.access.audit import record_event
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import Forbidden, LastAdministrator, NameTaken, SchemaViolation, TenantNotFound, UserNotFound
+from mailwarden.events.catalogue import UserLogin, UserLoginFailed
+from mailwarden.events.outbox import new_event, record
 from mailwarden.model.scope import Actor, Scope
 
 MAX_NAME = 100
 MAX_EMAIL = 254
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}")
 _ZONE = re.compile(r"(?=.{1,64}$)[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}")
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8}){0,2}", re.ASCII)
 
 
 class Role(StrEnum):
@@ -48,6 +51,7 @@ class User(Struct, frozen=True):
     passkeys: int = 0
     issuer: str | None = None
     time_zone: str = ""  # for times in the console; empty: that of the browser
+    language: str = ""  # of the console; empty: that of the browser
 
     @property
     def scope(self) -> Scope:
@@ -107,11 +111,19 @@ def checked_time_zone(text: str) -> str:
     return zone
 
 
+def checked_language(text: str) -> str:
+    """Return the code of a language (RFC 5646), or an empty text; raise SchemaViolation for another text."""
+    code = text.strip()
+    if code and not _LANGUAGE.fullmatch(code):
+        raise SchemaViolation(f"`{code[:64]}` is no language. Use a code such as en or de.")
+    return code
+
+
 MAX_USERS = 1_000
 
 USER_COLUMNS = """
 people.uid, people.name, people.email, people.role, people.tenants, people.created AS person_created, people.disabled,
-people.last_login, people.issuer, people.time_zone, people.password IS NOT NULL AS has_password,
+people.last_login, people.issuer, people.time_zone, people.language, people.password IS NOT NULL AS has_password,
 people.totp IS NOT NULL AS has_totp,
 (SELECT count(*) FROM passkeys WHERE passkeys.person = people.uid) AS passkeys
 """
@@ -130,6 +142,7 @@ _MISSING = (
 )
 _HIDDEN = "SELECT unnest(hidden_steps) AS step FROM people WHERE uid = $1"
 _HIDE = "UPDATE people SET hidden_steps = $2 WHERE uid = $1"
+_SET_LANGUAGE = "UPDATE people SET language = $2 WHERE uid = $1"
 _SET_ZONE = "UPDATE people SET time_zone = $2 WHERE uid = $1"
 _ADMINISTRATORS = """
 SELECT count(*) FROM people WHERE role = 'deployment-administrator' AND disabled IS NULL AND uid <> $1
@@ -205,6 +218,12 @@ class UserStore:
         async with self._database.connection() as connection:
             await connection.execute(_SET_ZONE, uid, checked)
 
+    async def set_language(self, scope: Scope, uid: UUID, language: str) -> None:
+        """Store the language of the console for the user; users set their own."""
+        checked = checked_language(language)
+        async with self._database.connection() as connection:
+            await connection.execute(_SET_LANGUAGE, uid, checked)
+
     async def move(self, scope: Scope, uid: UUID, position: Position, actor: Actor) -> User:
         """Change a user's role or tenants."""
         _check_position(scope, position)
@@ -251,12 +270,21 @@ class UserStore:
                 details = {"before": {"password": person.has_password}, "after": {"password": True}}
                 await _record(connection, actor, "people.password", person, details)
 
+    async def note_failed_login(self, scope: Scope, step: str, person: User | None, address: str | None) -> None:
+        """Record a rejected login, as an event."""
+        uid, tenant = (person.uid, _only(person)) if person else (None, None)
+        failed = new_event(UserLoginFailed(step, uid, address), tenant, uid or address or "unknown")
+        async with self._database.connection() as connection:
+            await record(connection, [failed])
+
     async def note_login(self, scope: Scope, uid: UUID, actor: Actor, method: str) -> None:
         """Record a login and its method."""
         async with self._database.connection() as connection, connection.transaction():
             person = await _found(connection, scope, uid)
             await connection.execute("UPDATE people SET last_login = now() WHERE uid = $1", uid)
             await _record(connection, actor, "people.login", person, {"method": method})
+            login = UserLogin(uid, person.name, method, actor.address)
+            await record(connection, [new_event(login, _only(person), uid)])
 
 
 def user_of(row: Row) -> User:
@@ -275,6 +303,7 @@ def user_of(row: Row) -> User:
         passkeys=cast("int", row["passkeys"]),
         issuer=cast("str | None", row["issuer"]),
         time_zone=str(row["time_zone"]),
+        language=str(row["language"]),
     )
 
 
@@ -335,8 +364,12 @@ async def _keep_an_administrator(connection: Connection, uid: UUID) -> None:
 async def _record(
     connection: Connection, actor: Actor, action: str, person: User, details: Mapping[str, object]
 ) -> None:
-    tenant = next(iter(person.tenants)) if len(person.tenants) == 1 else None
-    await record_event(connection, actor, action, f"user:{person.name}", details, tenant=tenant)
+    await record_event(connection, actor, action, f"user:{person.name}", details, tenant=_only(person))
+
+
+def _only(person: User) -> UUID | None:
+    """Return the tenant for events, if the user has only one."""
+    return next(iter(person.tenants)) if len(person.tenants) == 1 else None
 
 
 def _shown(person: User) -> dict[str, object]:

@@ -1,11 +1,11 @@
-"""`mailwarden compile`: stores the shipped rules and phrases in a form that a process reads quickly."""
+"""`mailwarden compile`: stores the shipped rules, translations and phrases in a form that is read quickly."""
 
 import argparse
 
 from mailwarden.analysis.text import phrases
 from mailwarden.cli.command import Command
 from mailwarden.errors import CommandError
-from mailwarden.policy import rules
+from mailwarden.policy import languages, rules
 
 
 def _arguments(_: argparse.ArgumentParser) -> None:
@@ -18,6 +18,8 @@ def _run(_: argparse.Namespace) -> int:
     try:
         rules.COMPILED.write(rules.Pieces(policy.rules, policy.tags, policy.verdicts))
         phrases.COMPILED.write(books)
+        for language in languages.languages():
+            languages.compiled(language).write(languages.read_translation(language))
     except OSError as error:
         raise CommandError(f"Cannot write {error.filename}: {error.strerror}. Run this as the owner of it.") from None
     print(f"compiled: {len(policy.rules)} rules, {len(books.phrases)} phrases")

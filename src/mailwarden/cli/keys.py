@@ -1,4 +1,4 @@
-"""`mailwarden keys`: creates, lists, rotates and revokes API keys of the List API."""
+"""`mailwarden keys`: creates, lists, rotates and revokes API keys."""
 
 import argparse
 import sys

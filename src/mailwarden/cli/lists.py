@@ -9,14 +9,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar
 from uuid import UUID
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct, UnsetType
 
 from mailwarden.cli.command import (
     Command,
@@ -28,7 +29,6 @@ from mailwarden.cli.command import (
     add_expires_option,
 )
 from mailwarden.cli.database import tenant_uid
-from mailwarden.client import ApiError, ListsClient, NewEntry, ScopeRefused
 from mailwarden.errors import CommandError
 from mailwarden.lists.catalogue import ListDefinition, find_list
 from mailwarden.lists.checking import READINGS, Found, keys_for, match_entries, readings_of, winners
@@ -49,8 +49,13 @@ from mailwarden.lists.files import (
 )
 from mailwarden.lists.kinds.kind import refang
 from mailwarden.lists.matching import Match
+from mailwarden.wire.lists import ListFileInfo, ListInfo, PublicListsEntry
+from mailwarden_client import KEEP, ApiError, Client, EntryStream, NewEntry, ScopeRefused, StreamCut
+from mailwarden_client.requests import Keep
 
 KEY_VARIABLE = "MAILWARDEN_API_KEY"
+T = TypeVar("T")
+_line = msgspec.json.Decoder(PublicListsEntry)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,10 +138,11 @@ def _run(options: argparse.Namespace) -> int:
         raise CommandError("\n".join([str(error), *map(_detail, error.details)])) from error
 
 
-def _ls(options: argparse.Namespace, client: ListsClient) -> int:
+def _ls(options: argparse.Namespace, client: Client) -> int:
     infos = client.lists(options.tenant)
     if options.output == "json":
-        print(json.dumps(msgspec.to_builtins(infos), indent=2, ensure_ascii=False))
+        shown = [ListFileInfo(each.list_name, ListInfo(**asdict(each.list_info))) for each in infos]
+        print(json.dumps(msgspec.to_builtins(shown), indent=2, ensure_ascii=False))
         return 0
     rows = [("LIST", "CATEGORY", "MAX SIZE", "WHAT AN ENTRY DOES")]
     rows += [
@@ -149,30 +155,48 @@ def _ls(options: argparse.Namespace, client: ListsClient) -> int:
     return 0
 
 
-def _entries(options: argparse.Namespace, client: ListsClient) -> int:
+def _entries(options: argparse.Namespace, client: Client) -> int:
     if options.output == "json":
-        write_rows(client.entries(options.list, options.tenant), "ndjson", sys.stdout)
+        write_rows(_stored(client, options), "ndjson", sys.stdout)
         return 0
-    for each in client.entries(options.list, options.tenant):
+    for each in _stored(client, options):
         until = f"  until {each.expires}" if each.expires else ""
         print(f"{each.entry}{until}{f'  # {each.comment}' if each.comment else ''}")
     return 0
 
 
-def _add(options: argparse.Namespace, client: ListsClient) -> int:
-    comment = UNSET if options.comment is None else options.comment
-    expires = UNSET if options.expires is None else options.expires
+def _stored(client: Client, options: argparse.Namespace) -> Iterator[PublicListsEntry]:
+    with client.stream_entries(options.list, options.tenant) as stream:
+        yield from _decoded(stream)
+
+
+def _decoded(stream: EntryStream) -> Iterator[PublicListsEntry]:
+    """Yield the entries as the records of the List API: a list may have millions, and files have the API's names."""
+    for block in stream.blocks():
+        try:
+            yield from _line.decode_lines(block)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise StreamCut(f"A line cannot be read ({error}).", request_id=stream.request_id) from None
+
+
+def _kept(value: T | UnsetType) -> T | Keep:
+    return KEEP if isinstance(value, UnsetType) else value
+
+
+def _add(options: argparse.Namespace, client: Client) -> int:
+    comment = KEEP if options.comment is None else options.comment
+    expires = KEEP if options.expires is None else options.expires
     entries = (NewEntry(entry, comment, expires) for entry in options.entries)
-    return _print_count(options, client.add(options.list, entries, options.tenant), "added or updated")
+    return _print_count(options, client.add_entries(options.list, entries, options.tenant), "added or updated")
 
 
-def _delete(options: argparse.Namespace, client: ListsClient) -> int:
-    return _print_count(options, client.delete(options.list, options.entries, options.tenant), "deleted")
+def _delete(options: argparse.Namespace, client: Client) -> int:
+    return _print_count(options, client.delete_entries(options.list, options.entries, options.tenant), "deleted")
 
 
-def _export(options: argparse.Namespace, client: ListsClient) -> int:
+def _export(options: argparse.Namespace, client: Client) -> int:
     with _output(options.to) as out:
-        write_rows(client.entries(options.list, options.tenant), options.output, out)
+        write_rows(_stored(client, options), options.output, out)
     return 0
 
 
@@ -208,10 +232,10 @@ def _detail(detail: Mapping[str, object]) -> str:
     return f"  {detail.get('pointer', '')}: {detail.get('problem', '')}"
 
 
-def _client(options: argparse.Namespace) -> ListsClient:
+def _client(options: argparse.Namespace) -> Client:
     ca = abby_authority(options)
     try:
-        return ListsClient(abby_url(options), _key(options), ca=ca)
+        return Client(abby_url(options), _key(options), ca=ca)
     except ValueError as error:  # an invalid address or key
         raise CommandError(str(error)) from None
     except OSError as error:
@@ -232,7 +256,7 @@ def _key(options: argparse.Namespace) -> str:
 MAX_ENTRIES = 1_000_000
 
 
-def run_check(options: argparse.Namespace, client: ListsClient) -> int:
+def run_check(options: argparse.Namespace, client: Client) -> int:
     value = refang(options.value.strip())
     keys = keys_for(value, (options.reading,) if options.reading else readings_of(value))
     scopes = [options.tenant, None] if options.tenant else [None]
@@ -241,11 +265,11 @@ def run_check(options: argparse.Namespace, client: ListsClient) -> int:
     for tenant in scopes:
         for list_name, wanted in keys.items():
             try:
-                with client.stream(list_name, tenant) as stream:
+                with client.stream_entries(list_name, tenant) as stream:
                     if stream.count > options.max_entries:
                         unseen.append(f"{list_name} ({_scope(tenant)}): {stream.count:,} entries; raise --max-entries")
                         continue
-                    found.extend(match_entries(list_name, wanted, stream, tenant, datetime.now(UTC)))
+                    found.extend(match_entries(list_name, wanted, _decoded(stream), tenant, datetime.now(UTC)))
             except ScopeRefused as error:
                 if error.code != "global_scope_forbidden" or len(scopes) == 1:
                     raise
@@ -308,7 +332,7 @@ class ImportState(Struct, frozen=True):
     line: int
 
 
-def run_import(options: argparse.Namespace, client: ListsClient) -> int:
+def run_import(options: argparse.Namespace, client: Client) -> int:
     if options.prune and options.comment is None:
         raise CommandError("--prune deletes the entries of one feed, known by their comment: say --comment as well.")
     if options.output == "json" and not (options.yes or options.dry_run):
@@ -331,7 +355,7 @@ def run_import(options: argparse.Namespace, client: ListsClient) -> int:
             wanted = (row for row in rows if plan.sends(row))
             # A comparison with the list needs no saved state: the list shows which entries are missing.
             sent, modified = _send(options, client, wanted, total, state if plan.wanted is None else None)
-            deleted = client.delete(options.list, plan.gone, options.tenant) if plan.gone else 0
+            deleted = client.delete_entries(options.list, plan.gone, options.tenant) if plan.gone else 0
             state.forget()
     _report(options, seen, plan, {"sent": sent, "modifiedEntries": modified, "deletedEntries": deleted})
     return 0
@@ -404,15 +428,15 @@ def _rows(path: Path, form: str, definition: ListDefinition, options: argparse.N
         yield from normalised(definition, read_rows(file, form), options.comment, options.expires)
 
 
-def _plan(options: argparse.Namespace, client: ListsClient, seen: Survey, definition: ListDefinition) -> Plan:
+def _plan(options: argparse.Namespace, client: Client, seen: Survey, definition: ListDefinition) -> Plan:
     if seen.last is None:
         if options.prune:
             raise CommandError(f"--prune has to compare, which goes up to {MAX_COMPARED:,} entries.")
         return Plan()
     if options.prune and not seen.last:
         raise CommandError("The file holds no valid entry; with --prune that would empty the feed.")
-    with client.stream(options.list, options.tenant) as stream:
-        plan = compare(seen.last, stream, options.comment if options.prune else None)
+    with client.stream_entries(options.list, options.tenant) as stream:
+        plan = compare(seen.last, _decoded(stream), options.comment if options.prune else None)
         room = definition.max_size(in_tenant=options.tenant is not None) - stream.count
     if plan.new > room:
         raise CommandError(f"{plan.new:,} entries are new, and {options.list} has room for {room:,}.")
@@ -440,7 +464,7 @@ def _confirmed(options: argparse.Namespace, seen: Survey, plan: Plan) -> bool:
 
 
 def _send(
-    options: argparse.Namespace, client: ListsClient, rows: Iterable[Row], total: int, state: StateFile | None
+    options: argparse.Namespace, client: Client, rows: Iterable[Row], total: int, state: StateFile | None
 ) -> tuple[int, int]:
     """Send the rows in calls of 500 and save the progress after each; return the number of rows and the count."""
     sent = modified = 0
@@ -449,8 +473,8 @@ def _send(
         while batch := list(islice(left, CALL)):
             fresh = [row for row in batch if state is None or row.line > state.line]
             try:
-                entries = (NewEntry(row.entry, row.comment, row.expires) for row in fresh)
-                modified += client.add(options.list, entries, options.tenant)
+                entries = (NewEntry(row.entry, _kept(row.comment), _kept(row.expires)) for row in fresh)
+                modified += client.add_entries(options.list, entries, options.tenant)
             except ApiError as error:
                 raise CommandError(_placed(error, fresh, options.file)) from error
             sent += len(fresh)
@@ -522,7 +546,7 @@ def _number(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-ACTIONS: Mapping[str, Callable[[argparse.Namespace, ListsClient], int]] = {
+ACTIONS: Mapping[str, Callable[[argparse.Namespace, Client], int]] = {
     "list": _ls,
     "entries": _entries,
     "add": _add,

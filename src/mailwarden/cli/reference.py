@@ -11,6 +11,7 @@ import msgspec
 from mailwarden.abby import config as abby
 from mailwarden.cli.init import render, shipped_values
 from mailwarden.console.permissions import roles_page
+from mailwarden.events.reference import events_page
 from mailwarden.guard import config as guard
 from mailwarden.lists.reference import lists_page
 from mailwarden.policy.catalogue import verdicts_and_tags
@@ -126,6 +127,7 @@ def pages() -> dict[str, str]:
     shipped = shipped_values()
     return {
         "docs/configuration.md": _configuration(),
+        "docs/events.md": _MADE + events_page(),
         "docs/lists.md": _MADE + lists_page(),
         "docs/console-roles.md": _MADE + roles_page(),
         "docs/verdicts-and-tags.md": _MADE + verdicts_and_tags(),
@@ -148,7 +150,7 @@ def _configuration() -> str:
         "### Permissions of a static token\n\n"
         "| permission | allows a token to |\n|---|---|\n"
         "| `messageQueue.submit` | submit messages |\n"
-        "| `messageQueue.read` | read the explanation of a message |\n"
+        "| `messageQueue.read` | search and count messages, read their explanations |\n"
         "| `messageQueue.report` | report messages, see and undo reports, reset learning |\n"
         "| `quarantine.read` | see held messages |\n"
         "| `quarantine.manage` | release, delete and export held messages |\n"

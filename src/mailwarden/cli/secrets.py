@@ -22,14 +22,19 @@ from mailwarden.access.login import CONSOLE_SEAL
 from mailwarden.cli.command import Command, add_action, print_json, table
 from mailwarden.cli.database import add_database_options, query_database
 from mailwarden.crypto.keyring import BrokenSeal, Key, KeyRing, read_ring, ring_text
-from mailwarden.crypto.seal import Seal
+from mailwarden.crypto.seal import Seal, key_in
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
+from mailwarden.event_delivery.model import Sealed
+from mailwarden.event_delivery.senders import PURPOSE, url_context
+from mailwarden.event_delivery.store import EndpointStore
+from mailwarden.feeds.service import SECRET as FEED_SECRET
+from mailwarden.feeds.store import FeedStore
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
 from mailwarden.guard.jobs.quarantine import TOKEN_HOURS
 from mailwarden.learning.reports import ContentsSeal
-from mailwarden.learning.store import ReportStore
+from mailwarden.learning.sealed_contents import SealedContents
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.retention import RetentionStore
 from mailwarden.quarantine.vault import Vault, open_vault
@@ -185,7 +190,7 @@ def _reseal(options: argparse.Namespace, place: Place) -> int:
 
 async def _reseal_contents(place: Place, database: Database) -> tuple[Mapping[str, int], Sequence[str]]:
     failed: list[str] = []
-    held = lessons = 0
+    held = 0
     vault = _vault(place)
     with tempfile.TemporaryDirectory() as spool:
         async with aclosing(vault.bodies()) as bodies:
@@ -194,17 +199,40 @@ async def _reseal_contents(place: Place, database: Database) -> tuple[Mapping[st
                     held += await vault.reseal(body.tenant, body.address, Path(spool))
                 except BrokenSeal as error:
                     failed.append(f"held message {body.address.hex()[:16]}: {error}")
-    store, seal, after = ReportStore(database), ContentsSeal(place.ring), None
+    lessons = await _reseal_reports(place, SealedContents(database, "lessons"), "lesson", failed)
+    reports = await _reseal_reports(place, SealedContents(database, "case_reports"), "report", failed)
+    credentials = await _reseal_feeds(place, database, failed)
+    done = {"held messages": held, "lessons": lessons, "reports": reports, "credentials of feeds": credentials}
+    return done, failed
+
+
+async def _reseal_reports(place: Place, store: SealedContents, name: str, failed: list[str]) -> int:
+    """Seal the messages of reports with the current key; return how many."""
+    seal, after, done = ContentsSeal(place.ring), None, 0
     while found := await store.sealed_with_other_keys(ALL, place.ring.current.key_id, after):
         after = found[-1][0]
         for uid, contents in found:
             try:
                 renewed = seal.renewed(contents, uid)
             except BrokenSeal as error:
-                failed.append(f"lesson {uid}: {error}")
+                failed.append(f"{name} {uid}: {error}")
             else:
-                lessons += renewed is not None and await store.replace_contents(ALL, uid, contents, renewed)
-    return {"held messages": held, "lessons": lessons}, failed
+                done += renewed is not None and await store.replace(ALL, uid, contents, renewed)
+    return done
+
+
+async def _reseal_feeds(place: Place, database: Database, failed: list[str]) -> int:
+    done, store, seal = 0, FeedStore(database), Seal(place.ring, FEED_SECRET)
+    for feed in await store.list(ALL):
+        if feed.sealed is None or seal.is_current(feed.sealed):
+            continue
+        try:
+            renewed = seal.close(seal.open(feed.sealed, feed.uid.bytes), feed.uid.bytes)
+        except BrokenSeal as error:
+            failed.append(f"credential of the feed {feed.name}: {error}")
+        else:
+            done += await store.reseal(feed, renewed)
+    return done
 
 
 async def _reseal_pepper(place: Place, database: Database) -> tuple[Mapping[str, int], Sequence[str]]:
@@ -218,7 +246,27 @@ async def _reseal_pepper(place: Place, database: Database) -> tuple[Mapping[str,
             failed.append(f"authenticator of {person}: {error}")
         else:
             done += await store.replace_authenticator(ALL, person, sealed, renewed)
-    return {"authenticators": done}, failed
+    webhooks = await _reseal_webhooks(place, database, failed)
+    return {"authenticators": done, "secrets of webhooks": webhooks}, failed
+
+
+async def _reseal_webhooks(place: Place, database: Database, failed: list[str]) -> int:
+    """Encrypt the secrets and URLs of event endpoints again; return how many endpoints changed."""
+    store, seal, done = EndpointStore(database), Seal(place.ring, PURPOSE), 0
+    for endpoint in await store.list(ALL):
+        url, old = endpoint.sealed_url, [each for each in (endpoint.secret, endpoint.previous_secret) if each]
+        if not old or (url is not None and all(map(seal.is_current, (url, *old)))):
+            continue
+        bound, url_bound = endpoint.uid.bytes, url_context(endpoint.uid)
+        try:
+            secret, *previous = (seal.close(seal.open(each, bound), bound) for each in old)
+            plain = endpoint.url.encode("ascii") if url is None else seal.open(url, url_bound)
+        except BrokenSeal as error:
+            failed.append(f"secret of the event endpoint {endpoint.name}: {error}")
+        else:
+            renewed = Sealed(secret, seal.close(plain, url_bound))
+            done += await store.replace_secrets(ALL, endpoint, renewed, previous[0] if previous else None)
+    return done
 
 
 async def _uses(place: Place, database: Database) -> Uses:
@@ -232,8 +280,14 @@ async def _uses(place: Place, database: Database) -> Uses:
             if key is not None:
                 counts = found.setdefault(key, {})
                 counts["held messages"] = counts.get("held messages", 0) + 1
-    for key, lessons in (await ReportStore(database).key_usage(ALL)).items():
+    for key, lessons in (await SealedContents(database, "lessons").key_usage(ALL)).items():
         found.setdefault(key, {})["lessons"] = lessons
+    for feed in await FeedStore(database).list(ALL):
+        if feed.sealed is not None:
+            counts = found.setdefault(key_in(feed.sealed), {})
+            counts["credentials of feeds"] = counts.get("credentials of feeds", 0) + 1
+    for key, reports in (await SealedContents(database, "case_reports").key_usage(ALL)).items():
+        found.setdefault(key, {})["reports"] = reports
     return found
 
 

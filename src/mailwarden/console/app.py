@@ -18,12 +18,14 @@ from mailwarden.analysis.previews import Previews
 from mailwarden.console.auth import PREFIX, ConsoleAuth, Page, PublicPage, SessionFinder, VisitorSessions
 from mailwarden.console.first_steps import FirstSteps
 from mailwarden.console.held_actions import HeldActions
+from mailwarden.console.language import Languages
 from mailwarden.console.list_form import ListServices
 from mailwarden.console.request import see_other
 from mailwarden.console.screens.account import AccountScreen
 from mailwarden.console.screens.analyze import AnalyzeScreen, PreviewScreen
 from mailwarden.console.screens.audit import AuditScreen
 from mailwarden.console.screens.dashboard import DashboardScreen, HealthScreen
+from mailwarden.console.screens.feeds import FeedsScreen
 from mailwarden.console.screens.indicators import IndicatorScreen
 from mailwarden.console.screens.keys import KeysScreen
 from mailwarden.console.screens.learning import LearningScreen
@@ -44,6 +46,7 @@ from mailwarden.console.screens.weights import WeightsScreen
 from mailwarden.console.self_service import SelfServicePage
 from mailwarden.console.services import Analyses, Deployment
 from mailwarden.console.templating import Assets, CspReports, Templates
+from mailwarden.feeds.service import FeedService
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.service import ReportService
 from mailwarden.policy.rules import Policy
@@ -71,6 +74,7 @@ class Services:
     searches: SavedSearches
     policy: Policy
     lists: ListServices
+    feeds: FeedService
     reports: ReportService
     quarantine: QuarantineService
     self_service: DigestLinkService
@@ -97,7 +101,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *PeopleScreen(UserAdministration(services.visitors.registry), services.visitors).pages(),
         *DashboardScreen(services.history, services.deployment, services.policy, steps).pages(),
         *StartScreen(steps, services.analyses, services.visitors).pages(),
-        *MessagesScreen(services.history, services.audit, services.searches).pages(),
+        *MessagesScreen(services.history, services.audit, services.searches, services.policy).pages(),
         *SelectionScreen(services.history, actions, services.reports).pages(),
         *MessageScreen(message_pages, services.reports).pages(),
         *IndicatorScreen(services.history, services.lists, actions).pages(),
@@ -106,6 +110,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *RescanScreen(services.quarantine, services.history, services.analyses).pages(),
         *AnalyzeScreen(services.analyses, services.policy).pages(),
         *PreviewScreen(previews).pages(),
+        *FeedsScreen(services.feeds).pages(),  # before the pages of a list of any name
         *ListsScreen(services.lists).pages(),
         *ListEditsScreen(services.lists).pages(),
         *ListChangesScreen(services.lists).pages(),
@@ -123,7 +128,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
 def build_console(services: Services) -> list[Route]:
     """Return the console's routes."""
     assets = Assets()
-    templates = Templates(assets, services.deployment.status)
+    templates = Templates(assets, services.deployment.status, Languages())
     auth = ConsoleAuth(services.sessions, templates, services.directory, services.spool)
     return [
         Route("GET", "/", _to_console),

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.access.audit import MAX_EVENTS, AuditEvent, AuditFilter, AuditStore
+from mailwarden.console.language import N_
 from mailwarden.errors import InvalidQuery
 from mailwarden.history.query import MAX_CHARACTERS, MAX_CONDITIONS, RawTerm, misplaced, split_terms
 from mailwarden.history.words import split_words
@@ -19,11 +20,11 @@ from mailwarden.model.scope import Scope
 SECONDS = 0.25  # after which no further page of events is read
 # The operators, with an example and its meaning.
 OPERATORS: Mapping[str, tuple[str, str]] = {
-    "actor": ("actor:alice", "the user, key or process that acted"),
-    "action": ("action:lists", "the action, or its beginning"),
-    "subject": ("subject:sender-block", "the object of the action"),
-    "detail": ("detail:evil", "a changed value"),
-    "ip": ("ip:192.0.2.7", "the client address, or its beginning"),
+    "actor": ("actor:alice", N_("the user, key or process that acted")),
+    "action": ("action:lists", N_("the action, or its beginning")),
+    "subject": ("subject:sender-block", N_("the object of the action")),
+    "detail": ("detail:evil", N_("a changed value")),
+    "ip": ("ip:192.0.2.7", N_("the client address, or its beginning")),
 }
 
 

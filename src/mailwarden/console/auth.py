@@ -102,6 +102,7 @@ class ConsoleAuth:
 
     def _open(self, page: Page | PublicPage) -> Handler:
         async def answer(call: Call) -> web.StreamResponse:
+            self._templates.languages.use_for(call.request)
             serve = self._serve_visitor(page, call) if isinstance(page, PublicPage) else self._serve_user(page, call)
             return await self._or_error_page(page, call, serve)
 
@@ -110,6 +111,7 @@ class ConsoleAuth:
     async def _show_no_page(self, call: Call) -> web.StreamResponse:
         """Answer a path without a page: inside the layout for a signed-in user."""
         request = None
+        self._templates.languages.use_for(call.request)
         try:
             session = await self._sessions.find(call.request.cookies.get(COOKIE, ""))
             if session is not None and session.user is not None:
@@ -119,6 +121,7 @@ class ConsoleAuth:
         return self._error_page(call, NotFound("There is no such page."), request)
 
     def _user_request(self, call: Call, session: Session, user: User) -> UserRequest:
+        self._templates.languages.use_for(call.request, user.language)
         return UserRequest(call, user, session, EMPTY, self._templates, self._directory)
 
     async def _or_error_page(

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from mailwarden.access.keys import ApiKeys, KeyScope
 from mailwarden.access.users import Role, UserStore
+from mailwarden.console.language import N_
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest
 from mailwarden.history.store import HistoryStore
@@ -71,14 +72,22 @@ class FirstSteps:
         if request.may(Permission.PEOPLE_WRITE):
             add(
                 StepName.ADMINISTRATOR,
-                ("Second administrator", "If one administrator loses access, another one helps.", "Invite a user"),
+                (
+                    N_("Second administrator"),
+                    N_("If one administrator loses access, another one helps."),
+                    N_("Invite a user"),
+                ),
                 "/console/people/new",
                 done=await self._has_two_administrators(request),
             )
         if request.may(Permission.TENANTS_WRITE):
             add(
                 StepName.TENANT,
-                ("Tenant and domain", "A message belongs to the tenant of its recipient's domain.", "Create a tenant"),
+                (
+                    N_("Tenant and domain"),
+                    N_("A message belongs to the tenant of its recipient's domain."),
+                    N_("Create a tenant"),
+                ),
                 f"/console/tenants/new?{urlencode({'start': '1'})}",
                 done=any(each.domains for each in request.tenants if tenant in (None, each.uid)),
             )
@@ -86,9 +95,9 @@ class FirstSteps:
             add(
                 StepName.WAY_IN,
                 (
-                    "API key or SMTP",
-                    "A program submits messages with a key for messages:submit, or Postfix sends them over SMTP.",
-                    "Create a key",
+                    N_("API key or SMTP"),
+                    N_("A program submits messages with a key for messages:submit, or Postfix sends them over SMTP."),
+                    N_("Create a key"),
                 ),
                 "/console/keys/new",
                 done=any(each.source != _SCANNED_BY_KEY for each in recent) or await self._has_key(request, tenant),
@@ -96,14 +105,14 @@ class FirstSteps:
         if request.may(Permission.ANALYZE):
             add(
                 StepName.MESSAGE,
-                ("First message", "Submit a message of your own, or send a sample below.", "Samples"),
+                (N_("First message"), N_("Submit a message of your own, or send a sample below."), N_("Samples")),
                 "#samples",
                 done=bool(recent),
             )
         if request.may(Permission.LISTS_WRITE):
             add(
                 StepName.ENTRY,
-                ("First list entry", "Block or allow a sender, a URL or a file.", "Open the lists"),
+                (N_("First list entry"), N_("Block or allow a sender, a URL or a file."), N_("Open the lists")),
                 f"/console/lists?{urlencode(given)}",
                 done=await self._has_entry(request, tenant),
             )

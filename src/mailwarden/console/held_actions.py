@@ -10,9 +10,11 @@ from uuid import UUID
 from aiohttp import web
 from msgspec import Struct
 
+from mailwarden.console.language import N_
 from mailwarden.console.message_search import read_back
 from mailwarden.console.message_status import needs_confirmation
 from mailwarden.console.message_view import Fact, strongest_of
+from mailwarden.console.policy_texts import request_in_language
 from mailwarden.console.request import UserRequest
 from mailwarden.errors import MailwardenError, MessageNotFound, SchemaViolation
 from mailwarden.history.store import Cursor, HistoryStore
@@ -27,10 +29,10 @@ MAX_CHOSEN = 50
 # Actions on several messages: the button's label and the explanation.
 ACTIONS: Mapping[str, tuple[str, str]] = {
     "release": (
-        "Release",
-        "Each message goes to all recipients that wait for it, without another scan.",
+        N_("Release"),
+        N_("Each message goes to all recipients that wait for it, without another scan."),
     ),
-    "delete": ("Delete", "Each message is deleted for all recipients that wait for it. This cannot be undone."),
+    "delete": (N_("Delete"), N_("Each message is deleted for all recipients that wait for it. This cannot be undone.")),
 }
 
 
@@ -56,6 +58,10 @@ class HeldActions:
         self._quarantine = quarantine
         self._history = history
         self._policy = policy
+
+    def summary_of(self, finished: FinishedRequest) -> str:
+        """Return the reason of a verdict in the language of the page."""
+        return request_in_language(finished, self._policy).judgement.summary
 
     async def known(self, request: UserRequest, uids: Sequence[UUID]) -> list[HeldMessage]:
         """Return the messages of the user's scope with these uids; others are left out."""
@@ -131,10 +137,11 @@ class HeldActions:
         return [self._chosen(each, found.get(each.uid)) for each in held]
 
     def _chosen(self, held: HeldMessage, finished: FinishedRequest | None) -> ChosenMessage:
+        told = request_in_language(finished, self._policy) if finished else None
         return ChosenMessage(
             held=held,
-            summary=finished.judgement.summary if finished else "",
-            strongest=strongest_of(finished.judgement, self._policy) if finished else (),
+            summary=told.judgement.summary if told else "",
+            strongest=strongest_of(told.judgement, self._policy) if told else (),
             is_dangerous=needs_confirmation(held, finished),
         )
 

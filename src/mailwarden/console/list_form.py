@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from mailwarden.console.forms import Form
+from mailwarden.console.language import _
 from mailwarden.console.request import GLOBAL, UserRequest
 from mailwarden.errors import NotFound, SchemaViolation, TooManyEntries
 from mailwarden.lists.catalogue import ListDefinition, find_list
@@ -68,12 +69,16 @@ def scopes_of(request: UserRequest) -> list[tuple[str, str]] | None:
     """Return the scopes that a user may choose from, or None if there are too many for a menu."""
     if len(request.tenants) > MAX_CHOICES:
         return None
-    tenants = [(str(each.uid), f"Tenant {each.name}") for each in request.tenants]
-    return [(GLOBAL, "Global: every tenant"), *tenants] if request.scope.tenants is None else tenants
+    tenants = [(str(each.uid), _("Tenant %(name)s") % {"name": each.name}) for each in request.tenants]
+    return [(GLOBAL, _("Global: every tenant")), *tenants] if request.scope.tenants is None else tenants
 
 
 def scope_name(request: UserRequest, scope: ListScope) -> str:
-    return "every tenant" if scope.tenant is None else f"tenant {request.tenant_name(scope.tenant)}"
+    return (
+        _("every tenant")
+        if scope.tenant is None
+        else _("tenant %(name)s") % {"name": request.tenant_name(scope.tenant)}
+    )
 
 
 def read_expiry(text: str) -> datetime | None:

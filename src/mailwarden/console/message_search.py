@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from mailwarden.console.language import N_
 from mailwarden.errors import InvalidQuery
 from mailwarden.history.store import Cursor, Order
 
@@ -14,18 +15,18 @@ ADDRESS = "/console/messages"
 MAX_NEWER = 20  # previous pages that a URL remembers
 # Time ranges by their value in the URL; the first is the default.
 RANGES: Mapping[str, tuple[str, timedelta | None]] = {
-    "7d": ("the last 7 days", timedelta(days=7)),
-    "1h": ("the last hour", timedelta(hours=1)),
-    "24h": ("the last 24 hours", timedelta(hours=24)),
-    "30d": ("the last 30 days", timedelta(days=30)),
-    "all": ("all history", None),
-    "between": ("between two times", None),
+    "7d": (N_("the last 7 days"), timedelta(days=7)),
+    "1h": (N_("the last hour"), timedelta(hours=1)),
+    "24h": (N_("the last 24 hours"), timedelta(hours=24)),
+    "30d": (N_("the last 30 days"), timedelta(days=30)),
+    "all": (N_("all history"), None),
+    "between": (N_("between two times"), None),
 }
 # The orders by their value in the URL; the first is the default.
 ORDERS: Mapping[Order, str] = {
-    Order.NEWEST: "newest first",
-    Order.OLDEST: "oldest first",
-    Order.POINTS: "most points first",
+    Order.NEWEST: N_("newest first"),
+    Order.OLDEST: N_("oldest first"),
+    Order.POINTS: N_("most points first"),
 }
 
 

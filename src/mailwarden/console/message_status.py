@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
+from mailwarden.console.language import N_, _, number_text, word_text
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import Profile
@@ -20,16 +21,16 @@ DANGEROUS = frozenset({Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD})  # a r
 _SMTP = "smtp"
 # The reply to an undecided message, by scan source. SMTP clients try again; the caller of the API decides itself.
 _UNDECIDED_REPLIES = {
-    _SMTP: "The sender received: 451 4.7.1, try again later",
-    "stalwartHook": "The sender received: 451 4.7.1, try again later",
-    "rspamdApi": "The client received: soft reject, try again later",
+    _SMTP: N_("The sender received: 451 4.7.1, try again later"),
+    "stalwartHook": N_("The sender received: 451 4.7.1, try again later"),
+    "rspamdApi": N_("The client received: soft reject, try again later"),
 }
 PARTICIPLES = {
-    Decision.DELIVER: "delivered",
-    Decision.QUARANTINE: "quarantined",
-    Decision.BOUNCE: "bounced",
-    Decision.DROP: "dropped",
-    Decision.UNDECIDED: "left undecided",
+    Decision.DELIVER: N_("delivered"),
+    Decision.QUARANTINE: N_("quarantined"),
+    Decision.BOUNCE: N_("bounced"),
+    Decision.DROP: N_("dropped"),
+    Decision.UNDECIDED: N_("left undecided"),
 }
 
 
@@ -65,15 +66,19 @@ def _held_lines(held: HeldMessage) -> Iterator[StatusLine]:
 def _held_sentence(held: HeldMessage, state: State, whom: str, by: str, when: datetime | None) -> str:
     match state:
         case State.HELD:
-            end = f"kept until {minute_text(held.expires)}" if held.is_kept else "its content is deleted"
-            return f"Held since {minute_text(held.received)} for {whom}, {end}."
+            values = {"since": minute_text(held.received), "whom": whom, "until": minute_text(held.expires)}
+            if held.is_kept:
+                return _("Held since %(since)s for %(whom)s, kept until %(until)s.") % values
+            return _("Held since %(since)s for %(whom)s, its content is deleted.") % values
         case State.RELEASING:
-            return f"Being released to {whom}, requested by {actor_text(by)}, {minute_text(when)}."
+            sentence = _("Being released to %(whom)s, requested by %(name)s, %(time)s.")
         case State.RELEASED:
-            return f"Released to {whom} by {actor_text(by)}, {minute_text(when)}."
+            sentence = _("Released to %(whom)s by %(name)s, %(time)s.")
+        case State.DELETED if held.is_kept:
+            sentence = _("Deleted for %(whom)s by %(name)s, %(time)s.")
         case State.DELETED:
-            gone = "" if held.is_kept else "; its content is deleted"
-            return f"Deleted for {whom} by {actor_text(by)}, {minute_text(when)}{gone}."
+            sentence = _("Deleted for %(whom)s by %(name)s, %(time)s; its content is deleted.")
+    return sentence % {"whom": whom, "name": actor_text(by), "time": minute_text(when)}
 
 
 def _decided_line(finished: FinishedRequest, policy: Policy, *, reads_quarantine: bool) -> StatusLine:
@@ -81,20 +86,33 @@ def _decided_line(finished: FinishedRequest, policy: Policy, *, reads_quarantine
     would = would_have_been(finished, policy)
     moment = minute_text(finished.completed)
     if would is not None:
-        return StatusLine(
-            would, f"{PARTICIPLES[decision].capitalize()}; it would have been {PARTICIPLES[would]}, {moment}."
-        )
+        values = {"done": _capitalised(participle(decision)), "would": participle(would), "time": moment}
+        return StatusLine(would, _("%(done)s; it would have been %(would)s, %(time)s.") % values)
     if decision is Decision.UNDECIDED:
-        return StatusLine(decision, f"{_undecided_reply(finished.source)}, {moment}. Nothing is held here.")
+        values = {"reply": _(_undecided_reply(finished.source)), "time": moment}
+        return StatusLine(decision, _("%(reply)s, %(time)s. Nothing is held here.") % values)
     if finished.source != _SMTP:
-        return StatusLine(decision, f"The caller received: {decision}, {moment}. Nothing is held here.")
+        values = {"decision": word_text(decision), "time": moment}
+        return StatusLine(decision, _("The caller received: %(decision)s, %(time)s. Nothing is held here.") % values)
     if decision is Decision.QUARANTINE and reads_quarantine:
-        return StatusLine(decision, f"Quarantined, {moment}. The quarantine has no record of it any more.")
-    return StatusLine(decision, f"{PARTICIPLES[decision].capitalize()}, {moment}.")
+        sentence = _("Quarantined, %(time)s. The quarantine has no record of it any more.")
+        return StatusLine(decision, sentence % {"time": moment})
+    return StatusLine(decision, f"{_capitalised(participle(decision))}, {moment}.")
+
+
+def participle(decision: Decision) -> str:
+    """Return what was done by a decision, in the language of the request."""
+    return _(PARTICIPLES[decision])
+
+
+def _capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _undecided_reply(source: str) -> str:
-    return _UNDECIDED_REPLIES.get(source, "The caller received: undecided, to submit the message again or to hold it")
+    return _UNDECIDED_REPLIES.get(
+        source, N_("The caller received: undecided, to submit the message again or to hold it")
+    )
 
 
 def would_have_been(finished: FinishedRequest, policy: Policy) -> Decision | None:
@@ -129,15 +147,16 @@ def names_of(addresses: Sequence[str]) -> str:
     """Return the first recipients and the number of the others."""
     shown = ", ".join(addresses[:MAX_NAMED])
     more = len(addresses) - MAX_NAMED
-    return f"{shown} and {more:,} more" if more > 0 else shown
+    return _("%(names)s and %(number)s more") % {"names": shown, "number": number_text(more)} if more > 0 else shown
 
 
 def actor_text(name: str) -> str:
     """Return an actor's name without its kind; a recipient who used a link of a digest is named as such."""
     if name.startswith(BY_RECIPIENT):
-        return f"the recipient {name.removeprefix(BY_RECIPIENT)}"
-    return name.removeprefix("user:") or "an unknown user"
+        return _("the recipient %(address)s") % {"address": name.removeprefix(BY_RECIPIENT)}
+    return name.removeprefix("user:") or _("an unknown user")
 
 
 def minute_text(moment: datetime | None) -> str:
-    return "at an unknown time" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    """Return a time in a sentence. Templates show it in the format of the language."""
+    return _("at an unknown time") if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")

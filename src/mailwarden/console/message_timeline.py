@@ -8,16 +8,17 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from mailwarden.console.language import N_, _, sentence_text, word_text
 from mailwarden.console.message_status import actor_text, minute_text, names_of
 from mailwarden.learning.reports import UserReport
 from mailwarden.model.record import FinishedRequest
 from mailwarden.quarantine.model import HeldMessage, State
 
 _CHANGES = {
-    State.HELD: "Release failed",
-    State.RELEASING: "Release requested",
-    State.RELEASED: "Released",
-    State.DELETED: "Deleted",
+    State.HELD: N_("Release failed"),
+    State.RELEASING: N_("Release requested"),
+    State.RELEASED: N_("Released"),
+    State.DELETED: N_("Deleted"),
 }
 
 
@@ -40,18 +41,24 @@ def _scan(finished: FinishedRequest | None) -> Iterator[Event]:
     if finished is None:
         return
     envelope = finished.envelope
-    sent_by = f" from {envelope.remote_address}" if envelope.remote_address else ""
+    values = {"guard": finished.guard, "source": finished.source, "address": envelope.remote_address}
+    received = _("Received by %(guard)s over %(source)s")
+    if envelope.remote_address:
+        received = _("Received by %(guard)s over %(source)s from %(address)s")
+    addresses = {"sender": envelope.sender or _("the null sender"), "recipients": names_of(envelope.recipients)}
     yield Event(
-        finished.created,
-        "secondary",
-        f"Received by {finished.guard} over {finished.source}{sent_by}",
-        (f"Envelope: {envelope.sender or 'the null sender'} to {names_of(envelope.recipients)}",),
+        finished.created, "secondary", received % values, (_("Envelope: %(sender)s to %(recipients)s") % addresses,)
     )
-    unfinished = [f"{failure.analyzer} did not finish: {failure.sentence}" for failure in finished.evidence.failures]
+    unfinished = [
+        _("%(analyzer)s did not finish: %(reason)s")
+        % {"analyzer": failure.analyzer, "reason": sentence_text(failure.sentence)}
+        for failure in finished.evidence.failures
+    ]
+    judged = {"verdict": word_text(finished.judgement.verdict), "decision": word_text(finished.ruling.decision)}
     yield Event(
         finished.completed,
         finished.judgement.verdict,
-        f"Judged {finished.judgement.verdict}, decision {finished.ruling.decision}",
+        _("Judged %(verdict)s, decision %(decision)s") % judged,
         (finished.judgement.summary, *unfinished),
     )
 
@@ -60,7 +67,8 @@ def _quarantine(held: HeldMessage | None) -> Iterator[Event]:
     if held is None:
         return
     names = names_of([each.address for each in held.recipients])
-    yield Event(held.received, State.HELD, f"Held for {names}", (f"Kept until {minute_text(held.expires)}",))
+    kept = _("Kept until %(time)s") % {"time": minute_text(held.expires)}
+    yield Event(held.received, State.HELD, _("Held for %(names)s") % {"names": names}, (kept,))
     groups: dict[tuple[datetime, State, str], list[str]] = {}
     failures: dict[tuple[datetime, State, str], list[str]] = {}
     for each in held.recipients:
@@ -68,15 +76,17 @@ def _quarantine(held: HeldMessage | None) -> Iterator[Event]:
             key = each.changed_at, each.state, each.changed_by
             groups.setdefault(key, []).append(each.address)
             if each.failure:
-                failures.setdefault(key, []).append(f"{each.address}: {each.failure}")
+                failures.setdefault(key, []).append(f"{each.address}: {sentence_text(each.failure)}")
     for key, addresses in groups.items():
         moment, state, by = key
-        title = f"{_CHANGES[state]}: {names_of(addresses)}, by {actor_text(by)}"
+        values = {"change": _(_CHANGES[state]), "names": names_of(addresses), "by": actor_text(by)}
+        title = _("%(change)s: %(names)s, by %(by)s") % values
         yield Event(moment, "failed" if state is State.HELD else state, title, tuple(_few(failures.get(key, ()))))
 
 
 def _report(report: UserReport) -> Event:
-    return Event(report.reported_at, report.kind, f"Reported as {report.kind} by {actor_text(report.reported_by)}")
+    values = {"kind": word_text(report.kind), "name": actor_text(report.reported_by)}
+    return Event(report.reported_at, report.kind, _("Reported as %(kind)s by %(name)s") % values)
 
 
 def _few(lines: Iterable[str]) -> list[str]:

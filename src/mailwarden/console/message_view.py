@@ -10,7 +10,9 @@ from msgspec import Struct
 
 from mailwarden.analysis.engines.table import ENGINES
 from mailwarden.analysis.links.hosts import misleading
-from mailwarden.console.message_status import PARTICIPLES, would_have_been
+from mailwarden.console.language import N_, _, sentence_text
+from mailwarden.console.message_status import participle, would_have_been
+from mailwarden.console.policy_texts import change_in_language, request_in_language
 from mailwarden.lists.kinds.domains import with_subdomains
 from mailwarden.model.evidence import Finding, Report
 from mailwarden.model.listing import ListHit
@@ -22,20 +24,20 @@ from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy
 from mailwarden.wire.explanation import explanation_of
 
 HEADINGS: Mapping[str, str] = {
-    "lists": "Lists",
-    "authentication": "Sender",
-    "html": "Links and pages",
-    "attachments": "Attachments",
-    "structure": "Structure",
-    "message": "Structure",
+    "lists": N_("Lists"),
+    "authentication": N_("Sender"),
+    "html": N_("Links and pages"),
+    "attachments": N_("Attachments"),
+    "structure": N_("Structure"),
+    "message": N_("Structure"),
     **{engine.type_name: engine.title for engine in ENGINES},
 }
 _OUTCOMES: Mapping[Decision, str] = {
-    Decision.DELIVER: "It is delivered",
-    Decision.QUARANTINE: "It is quarantined",
-    Decision.BOUNCE: "It is bounced",
-    Decision.DROP: "It is dropped",
-    Decision.UNDECIDED: "Nothing is decided",
+    Decision.DELIVER: N_("It is delivered"),
+    Decision.QUARANTINE: N_("It is quarantined"),
+    Decision.BOUNCE: N_("It is bounced"),
+    Decision.DROP: N_("It is dropped"),
+    Decision.UNDECIDED: N_("Nothing is decided"),
 }
 _CHECKS = (("SPF", "spf-"), ("DKIM", "dkim-"), ("DMARC", "dmarc-"))
 _BODIES = ("text/plain", "text/html")
@@ -132,19 +134,20 @@ def view_of(request: FinishedRequest, policy: Policy) -> MessageView:
     summary = request.summary
     links = tuple(map(_shown, summary.links))
     attachments = attachments_of(request)
+    told = request_in_language(request, policy)
     return MessageView(
         request=request,
-        sentence=sentence_of(request, would_have_been(request, policy)),
-        strongest=strongest_of(request.judgement, policy),
-        groups=groups_of(request.judgement, policy),
+        sentence=sentence_of(told, would_have_been(request, policy)),
+        strongest=strongest_of(told.judgement, policy),
+        groups=groups_of(told.judgement, policy),
         points=tuple(_points_of(request.judgement.points)),
-        change=what_would_change(request, policy),
-        checks=tuple(checks_of(request)),
+        change=change_in_language(what_would_change(request, policy), request, policy),
+        checks=tuple(checks_of(told)),
         links=links,
         attachments=attachments,
         bodies=tuple(part for part in summary.parts if part not in attachments),
         hits=request.listing.acting,
-        notes=tuple(filter(_is_note, request.judgement.reasons)),
+        notes=tuple(filter(_is_note, told.judgement.reasons)),
         unused_findings=tuple(_unused_findings(request, policy)),
         candidates=tuple(candidates_of(request, links, attachments)),
         longest=max((report.milliseconds for report in request.evidence.reports), default=0.0),
@@ -158,14 +161,17 @@ def sentence_of(request: FinishedRequest, would: Decision | None = None) -> str:
 
     `would` is the decision of `balanced` for a tenant in `monitor`, if it differs.
     """
-    happens = _OUTCOMES[request.ruling.decision]
     entry = request.ruling.entry
+    values = {"summary": request.judgement.summary, "outcome": _(_OUTCOMES[request.ruling.decision])}
     if would is not None:
-        return f"{request.judgement.summary} {happens}; it would have been {PARTICIPLES[would]}."
+        values["would"] = participle(would)
+        return _("%(summary)s %(outcome)s; it would have been %(would)s.") % values
     if entry is None:
-        return f"{request.judgement.summary} {happens}."
-    list_name = f"{entry.list_name} of the {'tenant' if entry.tenant else 'deployment'}"
-    return f"{request.judgement.summary} {happens}: the entry {entry.entry} in {list_name} decides."
+        return f"{values['summary']} {values['outcome']}."
+    values |= {"entry": entry.entry, "list": entry.list_name}
+    if entry.tenant:
+        return _("%(summary)s %(outcome)s: the entry %(entry)s in %(list)s of the tenant decides.") % values
+    return _("%(summary)s %(outcome)s: the entry %(entry)s in %(list)s of the deployment decides.") % values
 
 
 def facts_of(reasons: Iterable[Reason], policy: Policy) -> tuple[Fact, ...]:
@@ -191,7 +197,7 @@ def groups_of(judgement: Judgement, policy: Policy) -> tuple[Group, ...]:
     for reason in judgement.reasons:
         if _is_note(reason):
             continue
-        heading = HEADINGS.get(reason.analyzer, reason.analyzer.capitalize())
+        heading = sentence_text(HEADINGS.get(reason.analyzer, reason.analyzer.capitalize()))
         found.setdefault(heading, []).append(reason)
     groups = [Group(heading, facts_of(each, policy)) for heading, each in found.items()]
 
@@ -234,19 +240,24 @@ def candidates_of(
     """Yield values that a user may want to allow or block, at most five of a kind."""
     sender = request.summary.from_address or request.envelope.sender
     if "@" in sender:
-        yield ListCandidate("Sender", sender, "sender-block", "sender-allow")
+        yield ListCandidate(_("Sender"), sender, "sender-block", "sender-allow")
         domain = sender.rpartition("@")[2]
         yield ListCandidate(
-            "Domain and its subdomains", "\n".join(with_subdomains(domain)), "sender-block", "sender-allow"
+            _("Domain and its subdomains"), "\n".join(with_subdomains(domain)), "sender-block", "sender-allow"
         )
     if request.envelope.remote_address:
-        yield ListCandidate("Sending address", request.envelope.remote_address, "ip-block", "ip-allow")
+        yield ListCandidate(_("Sending address"), request.envelope.remote_address, "ip-block", "ip-allow")
     misleading_first = sorted(links, key=lambda shown: not shown.shown_host)
     hosts = dict.fromkeys(shown.link.host for shown in misleading_first if shown.link.host)
     for host in [*hosts][:5]:
-        yield ListCandidate("Links to", host, "url-block", "url-allow")
+        yield ListCandidate(_("Links to"), host, "url-block", "url-allow")
     for part in attachments[:5]:
-        yield ListCandidate(f"File {part.name or part.media_type}", part.sha256, "file-hash-block", "file-hash-allow")
+        yield ListCandidate(
+            _("File %(name)s") % {"name": part.name or part.media_type},
+            part.sha256,
+            "file-hash-block",
+            "file-hash-allow",
+        )
 
 
 def _shown(link: LinkSummary) -> ShownLink:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from mailwarden.access.sessions import Session
 from mailwarden.access.users import User
 from mailwarden.console.forms import Form
+from mailwarden.console.language import N_, sentence_text
 from mailwarden.console.permissions import Permission, may
 from mailwarden.console.templating import HEADERS, Templates
 from mailwarden.console.texts import DONE, NOTICES
@@ -39,18 +40,18 @@ class Entry(Struct, frozen=True):
 
 
 MENU: tuple[Entry, ...] = (
-    Entry("Dashboard", "/console/", Permission.OVERVIEW, "dashboard"),
-    Entry("Messages", "/console/messages", Permission.MESSAGES, "messages"),
-    Entry("Quarantine", "/console/quarantine", Permission.QUARANTINE_READ, "quarantine"),
-    Entry("Analyze", "/console/analyze", Permission.ANALYZE, "analyze"),
-    Entry("Lists", "/console/lists", Permission.LISTS_READ, "lists"),
-    Entry("Learning", "/console/learning", Permission.LEARNING_READ, "learning"),
-    Entry("Reports", "/console/reports", Permission.REPORTS_READ, "reports"),
-    Entry("API keys", "/console/keys", Permission.KEYS_READ, "keys"),
-    Entry("People", "/console/people", Permission.PEOPLE_READ, "people"),
-    Entry("Tenants", "/console/tenants", Permission.TENANTS_READ, "tenants"),
-    Entry("Audit", "/console/audit", Permission.AUDIT, "audit"),
-    Entry("Health", "/console/health", Permission.HEALTH, "health"),
+    Entry(N_("Dashboard"), "/console/", Permission.OVERVIEW, "dashboard"),
+    Entry(N_("Messages"), "/console/messages", Permission.MESSAGES, "messages"),
+    Entry(N_("Quarantine"), "/console/quarantine", Permission.QUARANTINE_READ, "quarantine"),
+    Entry(N_("Analyze"), "/console/analyze", Permission.ANALYZE, "analyze"),
+    Entry(N_("Lists"), "/console/lists", Permission.LISTS_READ, "lists"),
+    Entry(N_("Learning"), "/console/learning", Permission.LEARNING_READ, "learning"),
+    Entry(N_("Reports"), "/console/reports", Permission.REPORTS_READ, "reports"),
+    Entry(N_("API keys"), "/console/keys", Permission.KEYS_READ, "keys"),
+    Entry(N_("People"), "/console/people", Permission.PEOPLE_READ, "people"),
+    Entry(N_("Tenants"), "/console/tenants", Permission.TENANTS_READ, "tenants"),
+    Entry(N_("Audit"), "/console/audit", Permission.AUDIT, "audit"),
+    Entry(N_("Health"), "/console/health", Permission.HEALTH, "health"),
 )
 
 
@@ -245,7 +246,7 @@ def see_other(path: str, done: str = "", **query: str) -> web.Response:
 
 def notice_of(query: Mapping[str, str]) -> str:
     """Return the notice that the URL names, or an empty string."""
-    return NOTICES.get(query.get(DONE, ""), "")
+    return sentence_text(NOTICES.get(query.get(DONE, ""), ""))
 
 
 def _first(tenants: Sequence[Tenant]) -> UUID:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from mailwarden.access.users import User
 from mailwarden.analysis.engines.samples import EICAR, GTUBE
+from mailwarden.console.language import N_
 from mailwarden.model.tenant import Tenant
 
 SENDER = "sample@mailwarden.invalid"  # a reserved domain, so that a bounce has no recipient
@@ -34,9 +35,9 @@ class Sample(Struct, frozen=True):
 
 
 SAMPLES: Sequence[Sample] = (
-    Sample(SampleName.HARMLESS, "Harmless message", "A short text. Nothing speaks against it."),
-    Sample(SampleName.SPAM, "Spam (GTUBE)", "Contains GTUBE, the test text of spam filters."),
-    Sample(SampleName.MALWARE, "Malware (EICAR)", "Carries EICAR, the harmless test file of virus scanners."),
+    Sample(SampleName.HARMLESS, N_("Harmless message"), N_("A short text. Nothing speaks against it.")),
+    Sample(SampleName.SPAM, N_("Spam (GTUBE)"), N_("Contains GTUBE, the test text of spam filters.")),
+    Sample(SampleName.MALWARE, N_("Malware (EICAR)"), N_("Carries EICAR, the harmless test file of virus scanners.")),
 )
 
 

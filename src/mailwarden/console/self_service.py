@@ -11,6 +11,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
+from mailwarden.console.language import N_
 from mailwarden.console.templating import HEADERS, REPORTS, Templates
 from mailwarden.errors import InternalError, MailwardenError
 from mailwarden.model.scope import Actor
@@ -54,6 +55,7 @@ class SelfServicePage:
 
     def _opened(self, handler: Handler) -> Handler:
         async def answer(call: Call) -> web.StreamResponse:
+            self._templates.languages.use_for(call.request)
             try:
                 return await handler(call)
             except MailwardenError as error:
@@ -70,7 +72,7 @@ class SelfServicePage:
         return self._answer(200, stage=stage, shown=DigestLine.of(found.message), sentence="")
 
     def _unknown_link(self) -> web.Response:
-        sentence = "This link is invalid or has expired. If you expect a message, ask your administrator."
+        sentence = N_("This link is invalid or has expired. If you expect a message, ask your administrator.")
         return self._answer(HTTPStatus.NOT_FOUND, stage="nothing", shown=None, sentence=sentence)
 
     def _error_page(self, error: MailwardenError) -> web.Response:

@@ -20,14 +20,32 @@ from urllib.parse import unquote
 
 import msgspec
 from aiohttp import web
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, nodes
 from msgspec import Struct
 
+from mailwarden.console.language import (
+    Languages,
+    counted,
+    current_language,
+    day_text,
+    decimal_text,
+    gettext,
+    line_time,
+    list_time,
+    moment_text,
+    ngettext,
+    npgettext,
+    number_text,
+    pgettext,
+    sentence_text,
+    with_times,
+    word_text,
+)
+from mailwarden.console.policy_texts import place_in_language, rule_in_language
 from mailwarden.console.services import StatusView
-from mailwarden.console.texts import NOTICES, WORDS, file_size, moment_text, moment_value, visible
+from mailwarden.console.texts import WORDS, file_size, moment_value, role_text, script_texts, visible
 from mailwarden.errors import BadRequest, NotFound, PayloadTooLarge
 from mailwarden.message.urls import defang
-from mailwarden.model.place import place_text
 from mailwarden.serving.http_app import Call, Route
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
@@ -172,7 +190,8 @@ class Assets:
 class Templates:
     """The templates, loaded once."""
 
-    def __init__(self, assets: Assets, status: Callable[[], StatusView]) -> None:
+    def __init__(self, assets: Assets, status: Callable[[], StatusView], languages: Languages) -> None:
+        self.languages = languages
         self._environment = Environment(
             loader=FileSystemLoader(TEMPLATE_FOLDER),
             autoescape=True,
@@ -180,16 +199,44 @@ class Templates:
             trim_blocks=True,
             lstrip_blocks=True,
             auto_reload=False,
+            extensions=["jinja2.ext.i18n"],
         )
-        self._environment.globals.update(asset=assets.address, words=WORDS, notices=NOTICES, now=_now, status=status)
+        self._environment.policies["ext.i18n.trimmed"] = True
+        self._environment.install_gettext_callables(  # type: ignore[attr-defined]  # the extension adds it
+            gettext, ngettext, newstyle=True, pgettext=pgettext, npgettext=npgettext
+        )
+        self._environment.globals.update(
+            asset=assets.address,
+            words=WORDS,
+            now=_now,
+            status=status,
+            language=current_language,
+            languages=languages,
+            counted=counted,
+            role_text=role_text,
+            script_texts=script_texts,
+        )
         self._environment.filters.update(
             moment=moment_text,
+            day=day_text,
+            line_time=line_time,
+            list_time=list_time,
+            times=with_times,
+            number=number_text,
+            decimal=decimal_text,
+            word=word_text,
+            rule_texts=rule_in_language,
+            sentence=sentence_text,
             moment_value=moment_value,
             defang=defang,
             file_size=file_size,
             visible=visible,
-            place=place_text,
+            place=place_in_language,
         )
+
+    def parse(self, source: str) -> nodes.Template:
+        """Return the syntax tree of a template."""
+        return self._environment.parse(source)
 
     def text(self, template: str, values: Mapping[str, object]) -> str:
         """Return the rendered template as text."""

@@ -64,6 +64,7 @@ def storage_unavailable(error: BaseException, *, broken: bool = True) -> Storage
 
 COMMAND_TIMEOUT = 10.0
 CONNECT_TIMEOUT = 3.0
+IDLE_SECONDS = 60.0  # of a transaction that waits for its process
 PROBE_TIMEOUT = 2.0
 LOG_EVERY = 10.0  # seconds; a full pool may fail and recover many times per second
 _RELEASE_TIMEOUT = 1.0
@@ -219,6 +220,11 @@ class Database:
                 server_settings={
                     "application_name": "mailwarden",
                     "statement_timeout": str(int(self._command_timeout * 1000)),
+                    # A frozen or unreachable process must not keep its locks: events of others wait for them.
+                    "idle_in_transaction_session_timeout": str(int(max(IDLE_SECONDS, self._command_timeout) * 1000)),
+                    "tcp_keepalives_idle": "30",
+                    "tcp_keepalives_interval": "10",
+                    "tcp_keepalives_count": "3",
                     "jit": "off",
                 },
                 reset=_keep_session,

@@ -23,9 +23,12 @@ from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
 from mailwarden.database.pool_metrics import DatabaseMetrics
 from mailwarden.errors import CommandError
+from mailwarden.events.judged import JudgedEvents
+from mailwarden.events.maintenance import EventRetention
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.config import PATH, GuardConfig, check_rules, domains_folder, rules_folder
 from mailwarden.guard.context import PROGRAM, GuardContext
+from mailwarden.guard.jobs.engine_events import EngineEvents
 from mailwarden.guard.jobs.engine_watch import EngineWatch
 from mailwarden.guard.jobs.learning import Learning
 from mailwarden.guard.processing import Processing
@@ -221,7 +224,10 @@ async def open_context(
         lists = await _start_lists(config, folder, database, metrics, stack, pools=pools)
         workers = await _start_workers(config, folder, metrics, stack)
         engines = open_engines(config.engines)
-        watch = await _watch_engines(engines, metrics, stack)
+        engine_events = EngineEvents(database, config.name or socket.gethostname())
+        engine_events.start()
+        stack.push_async_callback(engine_events.stop)
+        watch = await _watch_engines(engines, metrics, stack, engine_events)
         admission = Admission(
             maximum=config.max_in_processing,
             threshold=config.throttle_threshold,
@@ -276,8 +282,10 @@ def _start_history(
     config: GuardConfig, database: Database, metrics: Metrics, stack: AsyncExitStack
 ) -> tuple[SenderHistory, HistoryWriter]:
     """Start the writer of history and the jobs that delete and count its rows."""
-    store = open_history(database)
-    for job in (Retention(store, config.history.retention_days), Rollups(store), WordBackfill(store)):
+    events = config.events
+    store = open_history(database, JudgedEvents(events.judged, events.sample))
+    retention = Retention(store, config.history.retention_days)
+    for job in (retention, Rollups(store), WordBackfill(store), EventRetention(database, events.retention_days)):
         job.start()
         stack.push_async_callback(job.stop)
     senders = SenderHistory(store.senders)
@@ -288,9 +296,11 @@ def _start_history(
     return senders, history
 
 
-async def _watch_engines(engines: Sequence[AnyEngine], metrics: Metrics, stack: AsyncExitStack) -> EngineWatch:
+async def _watch_engines(
+    engines: Sequence[AnyEngine], metrics: Metrics, stack: AsyncExitStack, events: EngineEvents
+) -> EngineWatch:
     """Check the engines once, and then every second."""
-    watch = EngineWatch(engines, metrics)
+    watch = EngineWatch(engines, metrics, events.changed)
     await watch.check()
     watching = asyncio.create_task(watch.run())
     stack.push_async_callback(end_tasks, watching)

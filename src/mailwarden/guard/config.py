@@ -13,6 +13,7 @@ from msgspec.structs import force_setattr
 
 from mailwarden.analysis.engines import table
 from mailwarden.analysis.engines.engine import Count, EngineSettings, Milliseconds
+from mailwarden.events.judged import Selection
 from mailwarden.quarantine.model import RetentionDays
 from mailwarden.serving.tls import ABBY_NAME, name_mistakes
 from mailwarden.settings.reader import Mistake, Mistakes
@@ -239,6 +240,42 @@ class WeeklyReportSettings(Struct, frozen=True, rename="camel", forbid_unknown_f
             yield "link", f"`{self.link}` is not https://host or https://host:port"
 
 
+class ReportMailboxes(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The report mailboxes of users; see docs/user-reports.md."""
+
+    addresses: Annotated[
+        dict[str, Literal["phishing", "spam", "fine"]],
+        Meta(
+            min_length=1,
+            max_length=10_000,
+            description="Report addresses, each with the kind of a report that names none. guard stores mail to them "
+            "and does not deliver it.",
+        ),
+    ]
+    sender: Annotated[str, Meta(max_length=320, description="Sender address of the answers to reporters.")]
+    trusted_networks: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=100,
+            description="Clients of Postfix whose envelope sender is trusted without SPF and DKIM, such as your own "
+            "mail server.",
+        ),
+    ] = ()
+    per_reporter: Annotated[
+        int, Meta(ge=1, le=1_000, description="Reports of one person a day; further ones are not stored.")
+    ] = 50
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        for address in self.addresses:
+            if not _SENDER.fullmatch(address):
+                yield "addresses", f"`{address}` is not a plain address"
+        if not _SENDER.fullmatch(self.sender):
+            yield "sender", f"`{self.sender}` is not a plain address"
+        if self.sender.lower() in {each.lower() for each in self.addresses}:
+            yield "sender", f"`{self.sender}` is a report address: answers to answers would become reports"
+        yield from network_mistakes("trustedNetworks", self.trusted_networks)
+
+
 class GuardQuarantine(Quarantine, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The quarantine of the scan source `smtp`; see docs/quarantine.md."""
 
@@ -365,6 +402,19 @@ class History(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     retention_days: Annotated[Count, Meta(description="Days of history to keep.")] = 90
 
 
+class Events(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The event outbox; see docs/events.md."""
+
+    judged: Annotated[
+        Selection,
+        Meta(description="Which judged messages get an event: `all`, `notClean` (all but verdict clean) or `none`."),
+    ] = "all"
+    sample: Annotated[
+        float, Meta(gt=0, le=1, description="The share of these messages that get an event; 0.1 is every tenth.")
+    ] = 1.0
+    retention_days: Annotated[int, Meta(ge=4, le=90, description="Days for which events can be read again.")] = 14
+
+
 class Lists(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     replica: Annotated[
         str, Meta(description="Folder for the local copy of all lists; guards of one host may share it.")
@@ -473,6 +523,7 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     ] = {}
     workers: Workers = Workers()
     history: History = History()
+    events: Events = Events()
     lists: Lists = Lists()
     yara: Yara = Yara()
     domains: Domains = Domains()
@@ -482,6 +533,10 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     weekly_report: Annotated[
         WeeklyReportSettings | None,
         Meta(description="The weekly report by email, through `nextHop` of the scan source `smtp`; unset: no email."),
+    ] = None
+    reports: Annotated[
+        ReportMailboxes | None,
+        Meta(description="Report mailboxes of users, through the scan source `smtp`; unset: no mailbox."),
     ] = None
     database: Database = Database()
     spool: Annotated[str, Meta(description="Folder for messages over 1 MiB while they are analyzed.")] = "spool"
@@ -506,6 +561,8 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
             yield "guardRequestThrottleThreshold", problem
         if self.weekly_report is not None and self.scan_sources.smtp is None:
             yield "weeklyReport", "needs the scan source `smtp`: its nextHop receives the emails"
+        if self.reports is not None and self.scan_sources.smtp is None:
+            yield "reports", "needs the scan source `smtp`: it receives the reports, and its nextHop the answers"
         for problem in table.mistakes(self.engines):
             yield "engines", problem
 

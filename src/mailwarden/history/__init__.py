@@ -4,10 +4,14 @@
 """
 
 from mailwarden.database.pool import Database
+from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents
 from mailwarden.history.postgresql.store import PostgresqlHistoryStore
 from mailwarden.history.store import HistoryStore
 
 
-def open_history(database: Database) -> HistoryStore:
-    """Return the history store that uses this pool of connections; nothing connects before the first call."""
-    return PostgresqlHistoryStore(database)
+def open_history(database: Database, judged: JudgedEvents = NO_JUDGED_EVENTS) -> HistoryStore:
+    """Return the history store that uses this pool of connections; nothing connects before the first call.
+
+    `judged` selects the messages that get an event when they are stored.
+    """
+    return PostgresqlHistoryStore(database, judged)

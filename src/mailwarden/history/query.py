@@ -185,7 +185,9 @@ def _condition(raw: RawTerm, text: str, tenants: Tenants) -> Condition:
 
 def misplaced(error: InvalidQuery, raw: RawTerm, text: str) -> InvalidQuery:
     """Return the error of a term with its place in the text."""
-    return InvalidQuery(f"{error.message} (at character {raw.start + 1}: `{text[raw.start : raw.end]}`)")
+    term = text[raw.start : raw.end]
+    details = {"pointer": "/q", "problem": error.message, "character": raw.start + 1, "term": term}
+    return InvalidQuery(f"{error.message} (at character {raw.start + 1}: `{term}`)", details=[details])
 
 
 def _parse_operator_name(text: str, start: int) -> tuple[bool, str, int]:

@@ -3,17 +3,14 @@
 Security: the strings come from hostile messages. NUL and lone surrogates are replaced; they never cause an error.
 """
 
-import re
-
 import msgspec
 from msgspec import Raw, Struct
 
 from mailwarden.errors import UnknownRecordVersion
 from mailwarden.model.record import FinishedRequest
+from mailwarden.model.storable import storable
 
 VERSION = 1  # of a stored record; raise it, with a migration, when a stored field changes its meaning or its form
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class _Record(Struct, frozen=True):
@@ -33,7 +30,7 @@ def encode(request: FinishedRequest) -> bytes:
     try:
         encoded = _encoder.encode(request)
     except UnicodeEncodeError:
-        encoded = _encoder.encode(_cleaned(msgspec.to_builtins(request)))
+        encoded = _encoder.encode(storable(msgspec.to_builtins(request)))
     return _encoder.encode(_Record(Raw(encoded), VERSION))
 
 
@@ -59,23 +56,6 @@ def _unknown(found: str) -> str:
         f"A stored record has {found}, and this Mailwarden reads version {VERSION}. "
         "Run the same version of abby and guard everywhere, and `mailwarden database migrate`."
     )
-
-
-def replace_unstorable(text: str) -> str:
-    """Replace NUL and lone surrogates, which PostgreSQL and UTF-8 cannot hold."""
-    if text.isascii() and "\x00" not in text:
-        return text
-    return _UNSTORABLE.sub(_REPLACEMENT, text)
-
-
-def _cleaned(value: object) -> object:
-    if isinstance(value, str):
-        return replace_unstorable(value)
-    if isinstance(value, dict):
-        return {_cleaned(key): _cleaned(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_cleaned(item) for item in value]
-    return value
 
 
 def _without_null_facts(value: object) -> object:

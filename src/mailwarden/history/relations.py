@@ -114,7 +114,7 @@ def _relations(relation: Relation) -> Iterator[str]:
     """Yield the relations that are stored and looked up alike."""
     yield MEMORY
     if relation.domain:
-        yield _domain(relation.domain)
+        yield domain_relation(relation.domain)
         yield from _forms(label_of(relation.domain))
     if relation.name and relation.provider:
         yield _named(relation.name, relation.provider)
@@ -127,7 +127,7 @@ def findings_of(
 ) -> Iterator[Finding]:
     """Yield what the relations say about the sender; `new_sender` means that the tenant never heard of the address."""
     memory = seen.get(MEMORY, _NOTHING)
-    domain = seen.get(_domain(relation.domain), _NOTHING)
+    domain = seen.get(domain_relation(relation.domain), _NOTHING)
     ripe = memory.days >= RIPE_DAYS and memory.age >= KNOWN_AGE
     if relation.domain and is_known(domain):
         yield _finding("known-domain", domain=relation.domain, count=domain.days)
@@ -216,7 +216,8 @@ def _folded(name: str) -> str:
     return " ".join(words) if 2 <= len(words) <= 4 and "@" not in shown else ""
 
 
-def _domain(domain: str) -> str:
+def domain_relation(domain: str) -> str:
+    """Return the relation of a tenant to a registered domain."""
     return f"domain\0{domain}"
 
 

@@ -21,7 +21,7 @@ from mailwarden.model.record import CampaignIds, FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.model.similarity import Similarity
 
-MAX_ROWS = 200
+MAX_ROWS = 500
 MAX_COUNTED = 1_000
 MAX_COMPARED = 500  # matches of which the points are compared
 RECENT = timedelta(minutes=2)  # longer than an analysis takes, so the row may still be in a guard's queue
@@ -46,6 +46,7 @@ class Row(Struct, frozen=True):
     points: int = 0  # of the verdict with the most
     campaign: UUID | None = None
     reason: str = ""  # the strongest one for the verdict, or the summary
+    request: FinishedRequest | None = None  # the whole, for texts in another language
 
     @classmethod
     def of(cls, request: FinishedRequest, scope: Scope) -> "Row":
@@ -64,6 +65,7 @@ class Row(Struct, frozen=True):
             points=max(request.judgement.points.values(), default=0),
             campaign=campaign_for(scope, request),
             reason=strongest_reason(request.judgement),
+            request=request,
         )
 
     @property
@@ -419,6 +421,9 @@ class HistoryStore(Protocol):
 
         `update_rollups` counts a day when it has ended.
         """
+
+    async def today(self, scope: Scope) -> Mapping[str, int]:
+        """Return the figures of today (UTC) so far, by the measures of DayFigures."""
 
     async def update_rollups(self, scope: Scope) -> datetime | None:
         """Count new rows for `statistics` and return the time counted up to; None if another process is counting."""

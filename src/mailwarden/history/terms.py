@@ -23,6 +23,7 @@ MAX_TERMS = 2_000  # of one row; the rarest kinds of value come last
 MAX_WORDS = 40
 MAX_LINKS = 20
 MAX_LABELS = 8
+MAX_MESSAGE_ID = 900
 NULL_SENDER = "<>"
 _WORD_LENGTH = 40
 _WORD = re.compile(r"\w+")
@@ -64,6 +65,11 @@ def word_terms(operator: str, text: str) -> list[str]:
 
 def hash_term(digest: str) -> str:
     return f"hash:{digest.lower()}"
+
+
+def message_id_term(message_id: str) -> str:
+    """Return the term of a Message-ID, with or without its brackets."""
+    return "id:" + message_id.strip("<> \t")[:MAX_MESSAGE_ID]
 
 
 def campaign_term(campaign: UUID) -> str:
@@ -136,6 +142,8 @@ def _all_terms(request: FinishedRequest) -> Iterator[str]:
     yield from word_terms("subject", summary.subject)
     yield from word_terms("name", summary.from_name)
     yield hash_term(summary.sha256)
+    if summary.message_id:
+        yield message_id_term(summary.message_id)
     yield from (hash_term(part.sha256) for part in summary.parts)
     for recipient in envelope.recipients:
         yield from _addresses("to", recipient)

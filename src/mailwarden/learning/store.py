@@ -10,15 +10,15 @@ import msgspec
 from msgspec import Struct
 
 from mailwarden.access.audit import record_event
-from mailwarden.crypto.keyring import ID
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import LearningFull, ReportNotFound, TenantForbidden
+from mailwarden.events.catalogue import MessageReported, short
+from mailwarden.events.outbox import new_event, record
 from mailwarden.learning.reports import Kind, NewReport, PendingReport, TrainingState, TrainingStatus, UserReport
 from mailwarden.model.scope import Actor, Scope
 
 MAX_REPORTS = 20_000  # of one tenant
 MAX_PAGE = 500
-SEAL_BATCH = 100
 _TRAINING_LOCK = 0x6D77_6C65  # only one guard trains at a time
 
 _STATE = """
@@ -94,20 +94,6 @@ RETURNING learning.tenant, whole.generation AS former, learning.generation
 """
 _DELETE_OLD = "DELETE FROM lessons WHERE reported_at < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2))"
 
-_KEY_USAGE = """
-SELECT substring(contents FROM 2 FOR $2) AS key, count(*) AS lessons FROM lessons
-WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND contents IS NOT NULL GROUP BY key
-"""
-_OTHER_KEYS = """
-SELECT uid, contents FROM lessons
-WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND contents IS NOT NULL AND substring(contents FROM 2 FOR $2) <> $3
-  AND ($4::uuid IS NULL OR uid > $4)
-ORDER BY uid LIMIT $5
-"""
-_REPLACE_CONTENTS = """
-UPDATE lessons SET contents = $4
-WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND uid = $2 AND contents = $3 RETURNING true
-"""
 
 # The change to sender history that a report caused; the store does not interpret it.
 SenderChange = Mapping[str, object]
@@ -149,6 +135,8 @@ class ReportStore:
             await record_event(
                 connection, actor, "learning.report", report.subject[:200], details, tenant=report.tenant
             )
+            reported = MessageReported(uid, report.ggrid, report.kind, short(report.subject), actor.name)
+            await record(connection, [new_event(reported, report.tenant, report.ggrid or uid)])
             row = await connection.fetchrow(_ONE, [report.tenant], uid)
         if row is None:
             raise ReportNotFound("The report was withdrawn while it was stored.")
@@ -249,25 +237,6 @@ class ReportStore:
         """Delete older reports; the classifier forgets them with the next generation."""
         async with self._database.connection() as connection:
             return int((await connection.execute(_DELETE_OLD, before, scope.uids())).rpartition(" ")[2])
-
-    async def key_usage(self, scope: Scope) -> Mapping[bytes, int]:
-        """Return how many reports each key id sealed."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_KEY_USAGE, scope.uids(), ID)
-        return {cast("bytes", row["key"]): cast("int", row["lessons"]) for row in rows}
-
-    async def sealed_with_other_keys(
-        self, scope: Scope, current: bytes, after: UUID | None
-    ) -> Sequence[tuple[UUID, bytes]]:
-        """Return the next reports, by uid, whose contents another key than the current one sealed."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_OTHER_KEYS, scope.uids(), ID, current, after, SEAL_BATCH)
-        return [(cast("UUID", row["uid"]), cast("bytes", row["contents"])) for row in rows]
-
-    async def replace_contents(self, scope: Scope, uid: UUID, before: bytes, after: bytes) -> bool:
-        """Replace sealed contents; return False if they changed or were deleted meanwhile."""
-        async with self._database.connection() as connection:
-            return bool(await connection.fetchval(_REPLACE_CONTENTS, scope.uids(), uid, before, after))
 
 
 async def _put(connection: Connection, report: NewReport, actor: Actor, before: Row | None) -> UUID:

@@ -16,8 +16,20 @@ from msgspec.structs import astuple, replace
 
 from mailwarden.database.pool import Connection, Database, Row, ScopedTransaction, scoped
 from mailwarden.errors import ListFull, NotFound
+from mailwarden.events.catalogue import ListChanged, first
 from mailwarden.lists.catalogue import ListDefinition
-from mailwarden.lists.store import ARRAY, EACH, GRACE, MARK, NULL, ListScope, Stamp, joined, with_list_lock
+from mailwarden.lists.store import (
+    ARRAY,
+    EACH,
+    GRACE,
+    MARK,
+    NULL,
+    ListScope,
+    Stamp,
+    joined,
+    record_list_event,
+    with_list_lock,
+)
 
 KEPT_DAYS = 30  # changes can be shown and undone for so long
 PAGE = 50
@@ -281,6 +293,9 @@ class _Undo:
         if not done:
             return Undone(left=left)
         number = await self._note(work, done, len(restored))
+        counts = len(restored), len(done) - len(restored) - len(work.remove), len(work.remove)
+        changed = ListChanged(self._definition.name, "undo", *counts, first(done), by=self._stamp.actor.name)
+        await record_list_event(self._connection, self._scope, changed)
         if grown := len(restored) - len(work.remove):
             room = self._definition.max_size(in_tenant=self._scope.tenant is not None)
             transaction.last = f"SELECT count_entries({self.list_id}, {grown}, {room})"

@@ -11,7 +11,7 @@ import asyncpg
 import msgspec
 from msgspec import Struct
 
-from mailwarden.database.pool import Connection, Database, Row, scoped
+from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scoped
 from mailwarden.errors import EntryTooBroad, InvalidEntry
 from mailwarden.lists.catalogue import ListDefinition
 from mailwarden.lists.store import ARRAY, BY_INDEX, ListScope, joined
@@ -26,6 +26,10 @@ _LAST = "\U0010ffff"  # sorts after every character an entry holds
 
 _COLUMNS = "entry, comment, created, created_by, updated, updated_by, expires, hits, last_hit"
 _COUNTS = "SELECT name, entries FROM lists WHERE OWN"
+_IN_USE = """
+SELECT EXISTS (
+    SELECT FROM lists WHERE name = $1 AND entries > 0 AND ($2::uuid IS NULL OR tenant IS NULL OR tenant = $2))
+"""
 _LIST = "(SELECT list_id FROM lists WHERE OWN AND name = $2)"
 _PAGE = f"SELECT {_COLUMNS} FROM list_entries WHERE list_id = {_LIST} AND entry > $3 ORDER BY entry LIMIT $4"  # noqa: S608
 _SEARCH = f"""
@@ -65,6 +69,11 @@ class EntryStore:
         async with self._database.connection() as connection, scoped(connection, scope.setting):
             rows = await connection.fetch(scope.own(_COUNTS), scope.tenant)
         return {str(row["name"]): cast("int", row["entries"]) for row in rows}
+
+    async def in_use(self, scope: ListScope, list_name: str) -> bool:
+        """Return whether a list has entries for mail of the scope: its own or global ones, of any tenant if global."""
+        async with self._database.connection() as connection, scoped(connection, EVERYTHING):
+            return bool(await connection.fetchval(_IN_USE, list_name, scope.tenant))
 
     async def page(
         self, scope: ListScope, definition: ListDefinition, search: str = "", after: str = "", limit: int = PAGE

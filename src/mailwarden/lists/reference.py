@@ -12,7 +12,8 @@ _OPENING = """# Lists
 For integrators and analysts. A *list* is a named set of *entries* in one scope: one tenant, or the deployment
 (*global*). The same lists exist in every scope. A tenant's lists act on its messages, global lists on the messages of
 all tenants. Read and change entries over the [List API](list-api.md), with `mailwarden lists`, or in the
-[console](console.md#lists). A change acts on the scans of every guard within two seconds.
+[console](console.md#lists); [feeds](feeds.md) fill block lists. A change acts on the scans of every guard within two
+seconds.
 """
 
 _FORMS = f"""## How entries are written

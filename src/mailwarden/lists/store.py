@@ -20,6 +20,8 @@ from msgspec import UNSET, Struct, UnsetType
 
 from mailwarden.database.pool import EVERYTHING, GLOBAL, Connection, Database, ScopedTransaction, scoped
 from mailwarden.errors import GlobalScopeForbidden, ListFull, TenantNotFound
+from mailwarden.events.catalogue import MAX_LISTED, ListChanged, first
+from mailwarden.events.outbox import new_event, record
 from mailwarden.lists.catalogue import ListDefinition
 from mailwarden.lists.kinds import Entry
 from mailwarden.model.scope import Actor, Scope
@@ -177,7 +179,8 @@ WITH locked AS MATERIALIZED (
     INSERT INTO list_changes (list_id, entries, action, moment, author, address, request_id, touched, deleted, replaced)
     SELECT $1, entries, $11, $9, $10, $6, $7, deleted, deleted, replaced FROM counted WHERE deleted > 0
 )
-SELECT deleted, record_deed($3, $4, 'lists.' || $11, $5, $6, $7, jsonb_build_object('deleted', deleted))
+SELECT deleted, entries[1:{MAX_LISTED}] AS some,
+       record_deed($3, $4, 'lists.' || $11, $5, $6, $7, jsonb_build_object('deleted', deleted))
 FROM counted WHERE deleted > 0
 """  # noqa: S608
 
@@ -301,7 +304,10 @@ class ListStore:
             recorded = stamp.moment, stamp.author, action
             row = await connection.fetchrow(DELETE, list_id, joined(entries), *audit, expired_before, *recorded)
             deleted = 0 if row is None else cast("int", row["deleted"])
-            if deleted:
+            if row is not None and deleted:
+                some = cast("Sequence[str]", row["some"])
+                changed = ListChanged(definition.name, action, 0, 0, deleted, first(some), stamp.actor.name)
+                await record_list_event(connection, scope, changed)
                 transaction.last = f"SELECT count_entries({list_id}, {-deleted}, 0)"
             return deleted
 
@@ -336,7 +342,11 @@ class ListStore:
         room = definition.max_size(in_tenant=scope.tenant is not None)
 
         async def change(transaction: ScopedTransaction) -> None:
-            if added := await _write(connection, list_id, changes, stamp, audit):
+            added = await _write(connection, list_id, changes, stamp, audit)
+            updated, some = len(changes.entries) - added, first(changes.entries)
+            changed = ListChanged(definition.name, stamp.action or "add", added, updated, 0, some, by=stamp.actor.name)
+            await record_list_event(connection, scope, changed)
+            if added:
                 transaction.last = f"SELECT count_entries({list_id}, {added}, {room})"
 
         async with self._database.connection(CHANGE_WAIT) as connection:
@@ -361,6 +371,12 @@ class ListStore:
                 self._known.clear()
             self._known[key] = known
         return known
+
+
+async def record_list_event(connection: Connection, scope: ListScope, changed: ListChanged) -> None:
+    """Write the event of a change, while the transaction holds the locks of its entries."""
+    subject = f"{scope.tenant or GLOBAL}/{changed.list}"
+    await record(connection, [new_event(changed, scope.tenant, subject)])
 
 
 class _ListGone(Exception):

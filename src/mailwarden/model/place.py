@@ -58,7 +58,20 @@ class Place(Struct, frozen=True, omit_defaults=True):
 WHOLE_MESSAGE = Place()
 THE_TEXT = Place(area="the text")
 THE_PAGE = Place(area="the page")
-_PREFIXES = {PlaceKind.FILE: "", PlaceKind.LINK: "link in ", PlaceKind.CODE: "QR code in "}
+
+
+class PlaceWords(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The words that name a place, in one language."""
+
+    part: str = "part"
+    page: str = "page {number} of {place}"
+    link: str = "link in {place}"
+    code: str = "QR code in {place}"
+    without_name: str = "without a name"
+    areas: dict[str, str] = {}  # areas that are no header field, such as `the text`
+
+
+ENGLISH_PLACES = PlaceWords()
 
 
 def area(name: str) -> Place:
@@ -66,21 +79,22 @@ def area(name: str) -> Place:
     return Place(area=name)
 
 
-def place_text(place: Place) -> str:
+def place_text(place: Place, words: PlaceWords = ENGLISH_PLACES) -> str:
     """Write a place as an analyst reads it, such as `QR code in page 2 of part 3 (a.zip) > b.pdf`."""
-    text = place.area
+    text = words.areas.get(place.area, place.area)
     if not text and place.part:
-        text = f"part {place.part} ({place.name})" if place.name else f"part {place.part}"
+        text = f"{words.part} {place.part} ({place.name})" if place.name else f"{words.part} {place.part}"
     if place.inside:
-        text = " > ".join((text, *(name or "without a name" for name in place.inside)))
+        text = " > ".join((text, *(name or words.without_name for name in place.inside)))
     if len(text) > _TEXT:
         text = f"… {text[-_TEXT:]}"
-    if not place.page and place.kind is PlaceKind.FILE:
+    if place.page:
+        text = words.page.replace("{number}", str(place.page)).replace("{place}", text)
+    if place.kind is PlaceKind.FILE:
         return text
-    page = f"page {place.page} of " if place.page else ""
-    return f"{_PREFIXES[place.kind]}{page}{text}"
+    return (words.link if place.kind is PlaceKind.LINK else words.code).replace("{place}", text)
 
 
-def shown_place(place: Place) -> str:
+def shown_place(place: Place, words: PlaceWords = ENGLISH_PLACES) -> str:
     """Return the text of a place for API callers and pages: short, on one line, without control characters."""
-    return shorten(place_text(place), _SHOWN)
+    return shorten(place_text(place, words), _SHOWN)

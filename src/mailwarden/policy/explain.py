@@ -8,16 +8,42 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
+from msgspec import Struct, field
+
 from mailwarden.model.evidence import Fact, Report, Status
 from mailwarden.model.outcome import Verdict
-from mailwarden.model.place import WHOLE_MESSAGE, Place, place_text, shorten
+from mailwarden.model.place import ENGLISH_PLACES, WHOLE_MESSAGE, Place, PlaceWords, place_text, shorten
 
 FACT_LENGTH = 80
 SENTENCE_LENGTH = 240
-MISSING = "(unknown)"
 
 _PLACEHOLDER = re.compile(r"\{([a-z][a-z_]*)\}")
-_LABELS = {Verdict.UNKNOWN: "Not decided"}
+_LABELS = {**{verdict.value: verdict.capitalize() for verdict in Verdict}, Verdict.UNKNOWN.value: "Not decided"}
+
+
+class Wording(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The words around the rules' own texts, in one language; a `{fact}` is inserted as in a summary."""
+
+    verdicts: dict[str, str] = field(default_factory=lambda: dict(_LABELS))
+    missing_fact: str = "(unknown)"
+    yes: str = "yes"
+    no: str = "no"
+    the_message: str = "the message"
+    one_more: str = "{body} (1 more reason)"
+    more: str = "{body} ({count} more reasons)"
+    nothing_finished: str = "no analyzer finished, and nothing convicts"
+    unfinished: str = "the analyzer {analyzer} did not finish"
+    one_missing: str = "{reason}, and nothing else convicts"
+    missing: str = "{reason} and {count} more required did not finish, and nothing else convicts"
+    all_finished: str = "all {count} analyzers finished"
+    one_of_one_finished: str = "all 1 analyzer finished"
+    some_finished: str = "{count} of {all} analyzers finished"
+    without_finding: str = "{who} without a finding"
+    few_points: str = "{who}, with too few points for a verdict ({verdict}: {points} points)"
+    places: PlaceWords = ENGLISH_PLACES
+
+
+ENGLISH = Wording()
 
 
 def template_problems(template: str) -> Iterator[str]:
@@ -30,7 +56,12 @@ def template_problems(template: str) -> Iterator[str]:
         yield "must not end with a full stop: it is put where the sentence ends"
 
 
-def fill(template: str, facts: Mapping[str, Fact], place: Place = WHOLE_MESSAGE) -> str:
+def fact_names(template: str) -> frozenset[str]:
+    """Return the names of the facts that a template inserts."""
+    return frozenset(_pieces(template)[1::2])
+
+
+def fill(template: str, facts: Mapping[str, Fact], place: Place = WHOLE_MESSAGE, words: Wording = ENGLISH) -> str:
     """Insert the facts and the place into a template; a missing fact becomes "unknown"."""
     pieces = _pieces(template)
     if len(pieces) == 1:
@@ -38,8 +69,11 @@ def fill(template: str, facts: Mapping[str, Fact], place: Place = WHOLE_MESSAGE)
     shown = list(pieces)
     for number in range(1, len(pieces), 2):
         name = pieces[number]
-        fact = place_text(place) or "the message" if name == "place" and name not in facts else facts.get(name, MISSING)
-        shown[number] = show(fact)
+        if name == "place" and name not in facts:
+            fact: Fact = place_text(place, words.places) or words.the_message
+        else:
+            fact = facts.get(name, words.missing_fact)
+        shown[number] = show(fact, words)
     if not pieces[-1]:
         shown[-2] = shown[-2].removesuffix(".")  # a fact may be a sentence; the template has its own full stop
     return "".join(shown)
@@ -51,15 +85,15 @@ def _pieces(template: str) -> tuple[str, ...]:
     return tuple(_PLACEHOLDER.split(template))
 
 
-def show(value: Fact) -> str:
+def show(value: Fact, words: Wording = ENGLISH) -> str:
     """Return one fact as text that is safe to display."""
     if isinstance(value, str):
-        return shorten(value, FACT_LENGTH) or MISSING
+        return shorten(value, FACT_LENGTH) or words.missing_fact
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return words.yes if value else words.no
     if isinstance(value, float):
         return f"{value:g}"
-    return shorten(str(value), FACT_LENGTH) or MISSING
+    return shorten(str(value), FACT_LENGTH) or words.missing_fact
 
 
 def sentence(body: str) -> str:
@@ -67,29 +101,36 @@ def sentence(body: str) -> str:
     return f"{body[:1].upper()}{body[1:]}."
 
 
-def conclusion(verdict: Verdict, body: str, more: int = 0) -> str:
+def conclusion(verdict: Verdict, body: str, more: int = 0, words: Wording = ENGLISH) -> str:
     """Return the summary of a judgement: the verdict, its main reason, and the number of further reasons."""
-    label = _LABELS.get(verdict, verdict.capitalize())
-    rest = f" ({more} more {'reason' if more == 1 else 'reasons'})" if more else ""
-    return f"{label}: {body}{rest}."
+    if more:
+        body = _insert(words.one_more if more == 1 else words.more, body=body, count=str(more))
+    return f"{words.verdicts[verdict]}: {body}."
 
 
-def missing_body(missing: Sequence[Report]) -> str:
+def missing_body(missing: Sequence[Report], words: Wording = ENGLISH) -> str:
     """Return the part of the summary that names the required analyzers without a result."""
     if not missing:
-        return "no analyzer finished, and nothing convicts"
+        return words.nothing_finished
     first = min(missing, key=lambda report: report.analyzer)
-    reason = first.failure.sentence if first.failure else f"the analyzer {first.analyzer} did not finish"
-    others = f" and {len(missing) - 1} more required did not finish" if len(missing) > 1 else ""
-    return f"{shorten(reason, SENTENCE_LENGTH).rstrip('.')}{others}, and nothing else convicts"
+    reason = first.failure.sentence if first.failure else _insert(words.unfinished, analyzer=first.analyzer)
+    template = words.missing if len(missing) > 1 else words.one_missing
+    return _insert(template, reason=shorten(reason, SENTENCE_LENGTH).rstrip("."), count=str(len(missing) - 1))
 
 
-def clean_body(reports: Sequence[Report], highest: tuple[Verdict, int] | None) -> str:
+def clean_body(reports: Sequence[Report], highest: tuple[Verdict, int] | None, words: Wording = ENGLISH) -> str:
     """Return the part of the summary with the number of analyzers, and the points below every threshold."""
-    finished = sum(report.status is Status.FINISHED for report in reports)
-    who = f"all {finished}" if finished == len(reports) else f"{finished} of {len(reports)}"
-    noun = "analyzer" if len(reports) == 1 else "analyzers"
+    finished, every = sum(report.status is Status.FINISHED for report in reports), len(reports)
+    template = words.some_finished if finished < every else words.all_finished
+    who = _insert(
+        words.one_of_one_finished if finished == every == 1 else template, count=str(finished), all=str(every)
+    )
     if highest:
         verdict, points = highest
-        return f"{who} {noun} finished, with too few points for a verdict ({verdict}: {points} points)"
-    return f"{who} {noun} finished without a finding"
+        return _insert(words.few_points, who=who, verdict=verdict.value, points=str(points))
+    return _insert(words.without_finding, who=who)
+
+
+def _insert(template: str, **facts: str) -> str:
+    """Insert texts of our own; none is shortened and none is read as a template."""
+    return "".join(facts[piece] if number % 2 else piece for number, piece in enumerate(_pieces(template)))

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from mailwarden.model.evidence import Evidence, Fact, Finding, Report, Status
 from mailwarden.model.outcome import Judgement, Reason, Verdict
-from mailwarden.model.place import place_text
-from mailwarden.policy.explain import clean_body, conclusion, fill, missing_body, sentence
+from mailwarden.model.place import Place, place_text
+from mailwarden.policy.explain import ENGLISH, Wording, clean_body, conclusion, fill, missing_body, sentence
 from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy, Rule
 
 REASONS_PER_RULE = 5
@@ -192,7 +192,9 @@ def _is_match(rule: Rule, present: Mapping[str, Sequence[Occurrence]]) -> bool:
     return isinstance(rule.when, str) or all(need in present for need in rule.when)
 
 
-def _reasons(rule: Rule, needs: tuple[str, ...], present: Mapping[str, Sequence[Occurrence]]) -> Iterator[MatchedRule]:
+def _reasons(
+    rule: Rule, needs: tuple[str, ...], present: Mapping[str, Sequence[Occurrence]], words: Wording = ENGLISH
+) -> Iterator[MatchedRule]:
     """Yield a reason for each occurrence, up to REASONS_PER_RULE; their weights add up to the rule's points."""
     occurrences = present[needs[0]]
     if len(needs) > 1:  # a combination is one reason with the facts of all its findings
@@ -203,7 +205,7 @@ def _reasons(rule: Rule, needs: tuple[str, ...], present: Mapping[str, Sequence[
         occurrences = [(analyzer, Finding(first.name, first.place, facts))]
     for position, (analyzer, finding) in enumerate(occurrences[:REASONS_PER_RULE]):
         weight = _weight(rule, position)
-        body = fill(rule.summary, finding.facts, finding.place)
+        body = fill(rule.summary, finding.facts, finding.place, words)
         yield rule, Reason(rule.id, analyzer, rule.verdict, weight, sentence(body), finding.place, rule.tag), body
 
 
@@ -219,24 +221,68 @@ def _summarise(
     points: Mapping[str, int],
     evidence: Evidence,
     missing: Sequence[Report],
+    *,
+    words: Wording = ENGLISH,
 ) -> str:
     """Return the summary of the verdict."""
     if verdict is Verdict.UNKNOWN:
-        return conclusion(verdict, missing_body(missing))
+        return conclusion(verdict, missing_body(missing, words), words=words)
     if verdict is Verdict.CLEAN:
         most, name = max(((count, name) for name, count in points.items()), default=(0, ""))
-        return conclusion(verdict, clean_body(evidence.reports, (Verdict(name), most) if most > 0 else None))
-    carriers = THREATS if verdict is Verdict.SUSPICIOUS else (verdict,)
-    carrying = [
-        (rule, reason, body)
-        for rule, reason, body in matched
-        if reason.verdict in carriers and (reason.weight > 0 or _forces_quarantine(rule))
-    ]
+        highest = (Verdict(name), most) if most > 0 else None
+        return conclusion(verdict, clean_body(evidence.reports, highest, words), words=words)
+    carrying = _carrying(verdict, matched)
     # A rule that forces quarantine explains it best; otherwise the reason with the highest weight does.
     _, _, body = max(
         carrying, key=lambda item: (verdict is Verdict.SUSPICIOUS and _forces_quarantine(item[0]), item[1].weight)
     )
-    return conclusion(verdict, body, len({rule.id for rule, _, _ in carrying}) - 1)
+    return conclusion(verdict, body, len({rule.id for rule, _, _ in carrying}) - 1, words)
+
+
+def _carrying(verdict: Verdict, matched: Iterable[MatchedRule]) -> Sequence[MatchedRule]:
+    """Return the reasons that the verdict rests on."""
+    carriers = THREATS if verdict is Verdict.SUSPICIOUS else (verdict,)
+    return [
+        (rule, reason, body)
+        for rule, reason, body in matched
+        if reason.verdict in carriers and (reason.weight > 0 or _forces_quarantine(rule))
+    ]
+
+
+def in_other_words(
+    judgement: Judgement, evidence: Evidence, rules: Mapping[str, Rule], summaries: Mapping[str, str], words: Wording
+) -> Judgement:
+    """Return the judgement with its sentences in another language.
+
+    The facts come from the evidence. A reason keeps its sentence if its rule has no translation, or has changed since
+    the message was judged; the summary does if one of its reasons does.
+    """
+    present = _present(evidence)
+    present.setdefault(RECOGNISED_BULK, [("newsletter", Finding(RECOGNISED_BULK))])
+    bodies: dict[tuple[str, str, Place], str] = {}
+    for name in {reason.rule for reason in judgement.reasons} & rules.keys() & summaries.keys():
+        rule = rules[name]
+        if all(need in present for need in rule.needs):
+            other = replace(rule, summary=summaries[name])
+            pairs = zip(_reasons(rule, rule.needs, present), _reasons(other, rule.needs, present, words), strict=True)
+            bodies.update(((name, first.summary, first.place), body) for (_, first, _), (_, _, body) in pairs)
+    matched: list[MatchedRule] = []
+    reasons: list[Reason] = []
+    for reason in judgement.reasons:
+        body = bodies.get((reason.rule, reason.summary, reason.place))
+        reasons.append(replace(reason, summary=sentence(body)) if body else reason)
+        if body:
+            matched.append((rules[reason.rule], reasons[-1], body))
+    verdict, missing = judgement.verdict, _missing(evidence, forces_quarantine=judgement.forces_quarantine)
+    explained = verdict in (Verdict.UNKNOWN, Verdict.CLEAN) or (
+        len(matched) == len(reasons) and bool(_carrying(verdict, matched))
+    )
+    summary = (
+        _summarise(verdict, matched, judgement.points, evidence, missing, words=words)
+        if explained
+        else judgement.summary
+    )
+    return replace(judgement, summary=summary, reasons=tuple(reasons))
 
 
 def _sort_key(occurrence: Occurrence) -> tuple[str, str, str]:

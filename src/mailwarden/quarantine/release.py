@@ -16,6 +16,8 @@ from uuid import UUID
 from mailwarden.crypto.keyring import BrokenSeal, UnknownKey
 from mailwarden.database.pool import Database
 from mailwarden.errors import MailwardenError, StorageUnavailable
+from mailwarden.events.catalogue import MessageReleased, first, short
+from mailwarden.events.outbox import NewEvent, new_event, record
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.model import BY_RECIPIENT, HeldMessage, Release, State
@@ -50,7 +52,7 @@ RETURNING those.message, those.recipient, those.changed_by, those.learn
 _ONE = f"{SELECT_MESSAGE} AND uid = $2"
 _RELEASED = """
 UPDATE quarantine_recipients SET state = 'released', failure = '', changed_at = now(), claimed_until = NULL
-WHERE message = $1 AND state = 'releasing' AND recipient = ANY ($2::text[])
+WHERE message = $1 AND state = 'releasing' AND recipient = ANY ($2::text[]) RETURNING recipient
 """
 _FAILED = """
 UPDATE quarantine_recipients SET state = 'held', failure = each.failure, changed_at = now(), claimed_until = NULL
@@ -87,7 +89,10 @@ class ReleaseStore:
         reasons = {name: storable_text(failure)[:MAX_FAILURE] for name, failure in failures.items()}
         async with self._database.connection() as connection, connection.transaction():
             if accepted:
-                await connection.execute(_RELEASED, message.uid, accepted)
+                changed = {str(row["recipient"]) for row in await connection.fetch(_RELEASED, message.uid, accepted)}
+                released = [each for each in accepted if each in changed]  # none in a second try that is not needed
+                if released:
+                    await record(connection, [_released_event(message, released, actor.name)])
                 event = HeldAuditEvent(
                     "released", message.uid, message.subject, message.tenant, {"recipients": accepted}
                 )
@@ -102,6 +107,20 @@ class ReleaseStore:
         """Record that the bytes of a message are missing from the vault, or present again."""
         async with self._database.connection() as connection:
             await connection.execute(_MISSING, scope.uids(), message.uid, missing)
+
+
+def _released_event(message: HeldMessage, recipients: Sequence[str], by: str) -> NewEvent:
+    released = MessageReleased(
+        ggrid=message.ggrid,
+        uid=message.uid,
+        verdict=message.verdict,
+        sender=short(message.sender),
+        recipients=first(recipients),
+        recipient_count=len(recipients),
+        subject=short(message.subject),
+        by=by,
+    )
+    return new_event(released, message.tenant, message.ggrid)
 
 
 INTERVAL = 1.0

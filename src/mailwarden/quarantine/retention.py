@@ -13,10 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from mailwarden.database.pool import Database
+from mailwarden.events.outbox import NewEvent, record
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.model import DEFAULT, HeldMessage, RetentionDays
+from mailwarden.quarantine.model import DEFAULT, HeldMessage, RetentionDays, State
 from mailwarden.quarantine.release import ReleaseStore
-from mailwarden.quarantine.store import IN_SCOPE, SELECT_MESSAGE, lock_body, message_of
+from mailwarden.quarantine.store import IN_SCOPE, SELECT_MESSAGE, deleted_event, lock_body, message_of
 from mailwarden.quarantine.vault import Body, Vault
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
@@ -46,13 +47,14 @@ ORDER BY expires LIMIT $2 FOR UPDATE SKIP LOCKED
 _EXPIRE = f"""
 WITH gone AS (
     DELETE FROM quarantine WHERE {IN_SCOPE} AND uid = ANY ($2::uuid[]) AND {_NOT_RELEASING}
-    RETURNING vault, tenant, address
+    RETURNING uid, vault, tenant, address
 ), orphaned AS (
     INSERT INTO quarantine_leavings SELECT DISTINCT vault, tenant, address FROM gone WHERE address IS NOT NULL
     ON CONFLICT DO NOTHING
 )
-SELECT count(*) FROM gone
+SELECT uid FROM gone
 """  # noqa: S608 -- built from constants
+_MESSAGES = f"{SELECT_MESSAGE} AND uid = ANY ($2::uuid[])"
 _ORPHANS = """
 SELECT tenant, address FROM quarantine_leavings
 WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND vault = $2 LIMIT $3
@@ -103,7 +105,12 @@ class RetentionStore:
         """Delete a batch of expired messages; return their number."""
         async with self._database.connection() as connection, connection.transaction():
             uids = [row["uid"] for row in await connection.fetch(_EXPIRING, scope.uids(), BATCH)]
-            return cast("int", await connection.fetchval(_EXPIRE, scope.uids(), uids)) if uids else 0
+            if not uids:
+                return 0
+            messages = [message_of(row) for row in await connection.fetch(_MESSAGES, scope.uids(), uids)]
+            gone = {row["uid"] for row in await connection.fetch(_EXPIRE, scope.uids(), uids)}
+            await record(connection, [_expired_event(each) for each in messages if each.uid in gone])
+            return len(gone)
 
     async def delete_expired_tokens(self, scope: Scope) -> None:
         """Delete expired release tokens, which belong to no tenant."""
@@ -151,6 +158,12 @@ class RetentionStore:
         """Return the number of messages in other vaults."""
         async with self._database.connection() as connection:
             return cast("int", await connection.fetchval(_IN_OTHER_VAULTS, scope.uids(), vault))
+
+
+def _expired_event(message: HeldMessage) -> NewEvent:
+    """Return the event of a message whose retention has ended, for the recipients that had not received it."""
+    held = [*message.in_state(State.HELD), *message.in_state(State.RELEASING)]
+    return deleted_event(message, held, "system:retention", "retention")
 
 
 def _count(status: str) -> int:

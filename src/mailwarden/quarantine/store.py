@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import MessageNotFound, NotReleasable, TenantForbidden
+from mailwarden.events.catalogue import MessageDeleted, MessageHeld, first, short
+from mailwarden.events.outbox import NewEvent, new_event, record
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Actor, Scope
@@ -118,7 +120,8 @@ WITH days AS (
     SELECT uid, number, recipient, folded FROM kept, unnest($14::text[], $15::text[])
     WITH ORDINALITY AS each (recipient, folded, number)
 )
-SELECT coalesce((SELECT uid FROM kept), (SELECT uid FROM quarantine WHERE tenant = $2 AND ggrid = $3))
+SELECT coalesce((SELECT uid FROM kept), (SELECT uid FROM quarantine WHERE tenant = $2 AND ggrid = $3)) AS uid,
+       EXISTS (SELECT FROM kept) AS is_new
 """  # noqa: S608 -- built from constants
 _ONE = f"{SELECT_MESSAGE} AND uid = $2"
 _LOCKED = f"{SELECT_MESSAGE} AND uid = $2 FOR UPDATE"
@@ -202,14 +205,18 @@ class QuarantineStore:
             await lock_body(connection, address)
             if not await body_exists():
                 raise BodyGone
-            kept = await connection.fetchval(
+            row = await connection.fetchrow(
                 _ADD, uid, finished.tenant, finished.ggrid, vault, address, summary.size,
                 storable_text(finished.envelope.sender), storable_text(summary.from_address),
                 storable_text(summary.from_name), storable_text(summary.subject)[:MAX_SUBJECT], verdict,
                 finished.created, days.for_verdict(verdict),
                 recipients, [fold(each) for each in recipients], NOT_WHOLE.isdisjoint(finished.tags),
             )  # fmt: skip
-        return cast("UUID", kept)
+            assert row is not None
+            kept = cast("UUID", row["uid"])
+            if row["is_new"]:  # another guard, or an earlier attempt, may have stored it
+                await record(connection, [_held_event(kept, finished)])
+        return kept
 
     async def find(self, scope: Scope, uid: UUID) -> HeldMessage:
         """Return one message; raise MessageNotFound for a message outside the scope, too."""
@@ -267,6 +274,7 @@ class QuarantineStore:
                 await connection.execute(_GIVE_UP, uid)
             names = [str(row["recipient"]) for row in rows]
             await record_audit_event(connection, actor, _event("delete", before, {"recipients": names}))
+            await record(connection, [deleted_event(before, names, actor.name, "request")])
             return await _locked(connection, scope, uid)
 
     async def record_export(self, scope: Scope, uid: UUID, actor: Actor, action: str = "export") -> HeldMessage:
@@ -284,6 +292,38 @@ class QuarantineStore:
         if row is None:
             raise _not_found()
         return message_of(row)
+
+
+def _held_event(uid: UUID, finished: FinishedRequest) -> NewEvent:
+    summary, recipients = finished.summary, finished.envelope.recipients
+    held = MessageHeld(
+        ggrid=finished.ggrid,
+        uid=uid,
+        verdict=finished.judgement.verdict,
+        sender=short(finished.envelope.sender),
+        recipients=first(recipients),
+        recipient_count=len(recipients),
+        from_address=short(summary.from_address),
+        subject=short(summary.subject),
+        size=summary.size,
+    )
+    return new_event(held, finished.tenant, finished.ggrid)
+
+
+def deleted_event(message: HeldMessage, recipients: Sequence[str], by: str, reason: str) -> NewEvent:
+    """Return the event of a message that was deleted for these recipients."""
+    deleted = MessageDeleted(
+        ggrid=message.ggrid,
+        uid=message.uid,
+        verdict=message.verdict,
+        sender=short(message.sender),
+        recipients=first(recipients),
+        recipient_count=len(recipients),
+        subject=short(message.subject),
+        by=by,
+        reason=reason,
+    )
+    return new_event(deleted, message.tenant, message.ggrid)
 
 
 def check_release(message: HeldMessage, recipients: Sequence[str] | None) -> list[str] | None:

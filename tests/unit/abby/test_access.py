@@ -123,5 +123,5 @@ def test_an_api_key_is_recognised_by_its_scheme(headers, expected):
     assert is_api_key(headers) is expected
 
 
-def test_scopes_of_lists_and_events_give_no_permission_here():
-    assert set(KeyScope) - PERMISSION_OF.keys() == {KeyScope.READ, KeyScope.WRITE, KeyScope.EVENTS}
+def test_scopes_of_lists_give_no_permission_here():
+    assert set(KeyScope) - PERMISSION_OF.keys() == {KeyScope.READ, KeyScope.WRITE}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mailwarden.client import failures
-from mailwarden.client.failures import read_failure
+from mailwarden_client import errors as failures
+from mailwarden_client.errors import read_failure
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,8 @@ from mailwarden.client.failures import read_failure
         (401, failures.KeyRefused),
         (403, failures.ScopeRefused),
         (404, failures.NotFound),
-        (409, failures.ListFull),
+        (409, failures.Conflict),
+        (410, failures.CursorExpired),
         (413, failures.CallRefused),
         (422, failures.CallRefused),
         (429, failures.Unavailable),
@@ -23,6 +24,10 @@ from mailwarden.client.failures import read_failure
 )
 def test_each_status_has_its_failure(status, kind):
     assert type(read_failure(status, {}, b"{}")) is kind
+
+
+def test_a_full_list_is_a_conflict_of_its_own():
+    assert type(read_failure(409, {}, b'{"error": "list_full"}')) is failures.ListFull
 
 
 def test_a_failure_carries_code_message_details_and_request_id():

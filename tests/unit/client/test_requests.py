@@ -6,8 +6,9 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from mailwarden.client.asynchronous import NewEntry, add_requests, delete_requests, plain_request
 from mailwarden.wire.lists import AddEntries, DeleteEntries, GetLists, ListEntries, read_request
+from mailwarden_client import NewEntry
+from mailwarden_client.requests import add_entries, delete_entries, entries, lists
 
 TENANT = UUID("01890000-0000-7000-8000-000000000001")
 
@@ -16,7 +17,7 @@ TENANT = UUID("01890000-0000-7000-8000-000000000001")
     ("number", "calls"), [(0, []), (1, [1]), (500, [500]), (501, [500, 1]), (1200, [500, 500, 200])]
 )
 def test_entries_are_split_into_calls_of_500(number, calls):
-    requests = list(add_requests("sender-block", (f"a{index}@spam.example" for index in range(number)), None))
+    requests = list(add_entries("sender-block", (f"a{index}@spam.example" for index in range(number)), None))
 
     bodies = [read_request(request.body, AddEntries) for request in requests]
 
@@ -27,7 +28,7 @@ def test_entries_are_split_into_calls_of_500(number, calls):
 def test_a_call_is_never_larger_than_the_api_takes():
     entries = [NewEntry("\U0001f4a3" * 2000, "\U0001f4a3" * 1024)] * 500
 
-    requests = list(add_requests("subject-block", entries, TENANT))
+    requests = list(add_entries("subject-block", entries, TENANT))
 
     assert len(requests) > 1
     assert sum(request.entries for request in requests) == 500
@@ -43,7 +44,7 @@ def test_absent_fields_of_an_entry_are_not_sent():
         NewEntry("d.example", expires=moment),
     ]
 
-    (request,) = add_requests("sender-block", given, None)
+    (request,) = add_entries("sender-block", given, None)
 
     assert msgspec.json.decode(request.body) == {
         "listName": "sender-block",
@@ -57,11 +58,11 @@ def test_absent_fields_of_an_entry_are_not_sent():
 
 
 def test_the_tenant_is_named_in_every_call():
-    requests = list(delete_requests("ip-block", ["192.0.2.1"] * 501, TENANT))
+    requests = list(delete_entries("ip-block", ["192.0.2.1"] * 501, TENANT))
     assert [read_request(each.body, DeleteEntries).tenant_uid for each in requests] == [TENANT, TENANT]
-    assert read_request(plain_request(str(TENANT)).body, GetLists).tenant_uid == TENANT
-    assert read_request(plain_request(None, "ip-block").body, ListEntries) == ListEntries("ip-block")
+    assert read_request(lists(str(TENANT)).body, GetLists).tenant_uid == TENANT
+    assert read_request(entries("ip-block", None).body, ListEntries) == ListEntries("ip-block")
 
 
 def test_an_empty_tenant_is_not_the_global_scope():
-    assert b'"tenantUid":""' in plain_request("").body
+    assert b'"tenantUid":""' in lists("").body

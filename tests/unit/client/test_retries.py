@@ -2,8 +2,8 @@
 
 import pytest
 
-from mailwarden.client.asynchronous import NO_RETRIES, Retries, RetrySchedule, may_retry
-from mailwarden.client.failures import ApiError, CallRefused, StreamCut, Unavailable, Unreachable
+from mailwarden_client.errors import ApiError, CallRefused, StreamCut, Unavailable, Unreachable
+from mailwarden_client.retries import NO_RETRIES, Retries, RetrySchedule, may_retry
 
 
 def unavailable(retry_after: float | None = None) -> ApiError:
@@ -24,6 +24,7 @@ def test_a_failed_connection_is_tried_again_but_not_a_bad_certificate():
     assert may_retry(Unreachable("", code="unreachable"))
     assert not may_retry(Unreachable("", code="certificate"))
     assert not may_retry(StreamCut(""))
+    assert not may_retry(Unreachable("", code="unreachable"), repeatable=False)
 
 
 def test_waits_grow_and_stay_below_the_longest():

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mailwarden.console.texts import COLOURS, file_size, moment_text, moment_value, visible
+from mailwarden.console.language import moment_text
+from mailwarden.console.texts import COLOURS, file_size, moment_value, visible
 from mailwarden.message.urls import defang
 from mailwarden.model.outcome import Decision, Verdict
 

@@ -54,6 +54,11 @@ def kind_of(host: str) -> HostKind:
     return HostKind.DYNAMIC if _is_below_dynamic(labels) else HostKind.OTHER
 
 
+def is_known_name(host: str) -> bool:
+    """Return whether the host itself is known, not only a name above it."""
+    return host in _kinds()
+
+
 def _is_below_dynamic(labels: list[str]) -> bool:
     """Return whether a host is below a domain that gives names to any user; the domain's own site is none."""
     start = 2 if labels[0] == "www" else 1

@@ -28,6 +28,7 @@ from mailwarden.cli.doctor.report import Check, Host, Line
 from mailwarden.cli.doctor.servers import (
     check_database,
     check_engines,
+    check_event_endpoints,
     check_postfix,
     check_processes,
     check_scans,
@@ -50,6 +51,7 @@ CHECKS: tuple[Check, ...] = (
     check_sandbox,
     check_text_recognition,
     check_database,
+    check_event_endpoints,
     check_engines,
     check_smtp,
     check_postfix,

@@ -17,16 +17,21 @@ import msgspec
 from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.engines import samples
 from mailwarden.analysis.engines.table import open_engines
+from mailwarden.cli.command import shown
 from mailwarden.cli.database import with_driver_error
 from mailwarden.cli.doctor.host import look_at_folder, public_context, rejected_certificate
 from mailwarden.cli.doctor.report import Host, Line, announce
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.migrations import pending, server_time
+from mailwarden.database.pool import Database
 from mailwarden.errors import MailwardenError, StorageUnavailable
+from mailwarden.event_delivery.model import State
+from mailwarden.event_delivery.store import EndpointStore
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
 from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.serving.tls import client_context
@@ -46,6 +51,33 @@ async def check_database(host: Host) -> AsyncIterator[Line]:
         yield line
         if line.well:
             yield await _clock(url)
+
+
+async def check_event_endpoints(host: Host) -> AsyncIterator[Line]:
+    """Report the receivers of events that are disabled, fail, or have lost events."""
+    if host.abby is None:
+        return
+    database = Database(host.abby.database.url, pool_size=1)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            endpoints = await EndpointStore(database).list(Scope.deployment())
+    except (MailwardenError, OSError, TimeoutError):
+        return  # the line of the database reports it
+    finally:
+        await database.close()
+    for endpoint in endpoints:
+        name, remedy = f"event endpoint {shown(endpoint.name)}", "see `mailwarden events endpoint list`, then `test`"
+        if endpoint.state is State.DISABLED:
+            yield Line(True, name, f"disabled. {shown(endpoint.last_error)}", f"{remedy} and `enable`", warning=True)
+        elif endpoint.failing_since is not None:
+            seen = f"failing since {endpoint.failing_since:%Y-%m-%d %H:%M} UTC. {shown(endpoint.last_error)}"
+            yield Line(True, name, seen, remedy, warning=True)
+        elif endpoint.lost:
+            yield Line(
+                True, name, f"at most {endpoint.lost} events were lost", "raise events.retentionDays", warning=True
+            )
+        else:
+            yield Line(True, name, f"{endpoint.delivered} events delivered")
 
 
 async def check_engines(host: Host) -> AsyncIterator[Line]:

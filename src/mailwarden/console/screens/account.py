@@ -1,4 +1,4 @@
-"""The user's own account: password, authenticator, passkeys, recovery codes, sessions and time zone."""
+"""The user's own account: password, authenticator, passkeys, recovery codes, sessions, language and time zone."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 
@@ -36,6 +36,7 @@ class AccountScreen:
             "/account/passkeys": self.add_passkey,
             "/account/passkeys/{passkey}/remove": self.remove_passkey,
             "/account/codes": self.renew_codes,
+            "/account/language": self.set_language,
             "/account/time-zone": self.set_time_zone,
             "/account/sessions/{session}/end": self.end_session,
             "/account/sessions/end-others": self.end_others,
@@ -112,6 +113,14 @@ class AccountScreen:
         except _FORM_ERRORS as error:
             return await self._with_mistake(request, "codes", error)
         return see_other(CODES)
+
+    async def set_language(self, request: UserRequest) -> web.StreamResponse:
+        code = request.form.text("language")
+        if code and code not in dict(request.templates.languages.choices):
+            error = SchemaViolation("The console does not have this language. Choose one that the page offers.")
+            return await self._with_mistake(request, "language", error)
+        change = self._users.set_language(request.scope, request.user.uid, code)
+        return await self._done(request, change, {}, "language", "language-changed")
 
     async def set_time_zone(self, request: UserRequest) -> web.StreamResponse:
         set_zone = self._users.set_time_zone(request.scope, request.user.uid, request.form.text("time_zone"))

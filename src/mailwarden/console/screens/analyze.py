@@ -17,6 +17,7 @@ from aiohttp import web
 
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.auth import BodyType, Page
+from mailwarden.console.language import N_, _, sentence_text
 from mailwarden.console.message_view import view_of
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, preview_response
@@ -35,10 +36,10 @@ from mailwarden.wire.scanning import MessageAnalysisRequest, read_parameters
 READER_SECONDS = 30.0
 
 _FIELDS = {
-    "/borderMtaData/envelopeFrom": "the sender",
-    "/borderMtaData/envelopeRecipients": "the recipients",
-    "/borderMtaData/remoteAddress": "the sending address",
-    "/borderMtaData/senderHelo": "the HELO name",
+    "/borderMtaData/envelopeFrom": N_("the sender"),
+    "/borderMtaData/envelopeRecipients": N_("the recipients"),
+    "/borderMtaData/remoteAddress": N_("the sending address"),
+    "/borderMtaData/senderHelo": N_("the HELO name"),
 }
 
 
@@ -127,7 +128,7 @@ def tenants_for(request: UserRequest) -> list[tuple[str, str]]:
     """Return the tenants to choose from; a user of one tenant has one choice."""
     tenants = [(str(tenant.uid), tenant.name) for tenant in request.tenants]
     if request.scope.tenants is None or len(tenants) > 1:
-        return [("", "By the recipients' domains"), *tenants]
+        return [("", _("By the recipients' domains")), *tenants]
     return tenants
 
 
@@ -156,8 +157,9 @@ def sentence_for(error: MailwardenError) -> str:
         return error.message
     detail = error.details[0]
     pointer = str(detail.get("pointer", ""))
-    name = next((words for start, words in _FIELDS.items() if pointer.startswith(start)), "the form")
-    return f"Look at {name}: {detail.get('problem', error.message)}."
+    name = next((words for start, words in _FIELDS.items() if pointer.startswith(start)), N_("the form"))
+    problem = sentence_text(str(detail.get("problem", error.message)))
+    return _("Look at %(name)s: %(problem)s.") % {"name": _(name), "problem": problem}
 
 
 class PreviewScreen:
@@ -173,17 +175,19 @@ class PreviewScreen:
     async def show_nothing(self, request: UserRequest) -> web.StreamResponse:
         """Show a hint while the frame is empty."""
         del request
-        return preview_response(document_of(notice("The message is shown here.")))
+        return preview_response(document_of(notice(_("The message is shown here."))))
 
     async def show(self, request: UserRequest) -> web.StreamResponse:
         """Show the uploaded message; reject another one if the form names a SHA-256."""
         message = uploaded_message(request)
         if message is None:
-            return preview_response(document_of(notice("No message was given.")))
+            return preview_response(document_of(notice(_("No message was given."))))
         preview = await self._previews.of(message)
         meant = request.form.text("sha256")
         if meant and preview.sha256 and preview.sha256 != meant:
-            return preview_response(document_of(notice(f"This is another message: its SHA-256 is {preview.sha256}.")))
+            return preview_response(
+                document_of(notice(_("This is another message: its SHA-256 is %(hash)s.") % {"hash": preview.sha256}))
+            )
         return preview_response(preview.document)
 
 

@@ -10,7 +10,9 @@ from aiohttp import web
 
 from mailwarden.console.auth import Page
 from mailwarden.console.first_steps import FirstSteps
+from mailwarden.console.language import N_, word_text
 from mailwarden.console.permissions import Permission
+from mailwarden.console.policy_texts import tags_in_language
 from mailwarden.console.request import UserRequest
 from mailwarden.console.services import Deployment
 from mailwarden.console.templating import HEADERS
@@ -19,7 +21,7 @@ from mailwarden.history.store import ATTACKS, Bucket, HistoryStore, Range
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.policy.rules import Policy
 
-TITLES = {Range.HOUR: "Last hour", Range.DAY: "Last 24 hours", Range.WEEK: "Last 7 days"}
+TITLES = {Range.HOUR: N_("Last hour"), Range.DAY: N_("Last 24 hours"), Range.WEEK: N_("Last 7 days")}
 TOP_REASONS = 10
 # The stack order in the chart, from the bottom.
 ORDER = (Decision.DELIVER, Decision.QUARANTINE, Decision.BOUNCE, Decision.DROP, Decision.UNDECIDED)
@@ -58,7 +60,11 @@ class DashboardScreen:
             "width": int(statistics.width.total_seconds()),
             "times": [int(bucket.start.timestamp()) for bucket in statistics.buckets],
             "decisions": [
-                {"name": each, "counts": [bucket.decisions.get(each, 0) for bucket in statistics.buckets]}
+                {
+                    "name": each,
+                    "label": word_text(each),
+                    "counts": [bucket.decisions.get(each, 0) for bucket in statistics.buckets],
+                }
                 for each in ORDER
             ],
         }
@@ -73,14 +79,14 @@ class DashboardScreen:
             "range": range_,
             "statistics": statistics,
             "bucket_search": partial(search_in_bucket, statistics.width),
-            "counted": [
+            "shares": [
                 ("decision", [(each, statistics.decisions[each]) for each in ORDER]),
                 ("verdict", list(statistics.verdicts.items())),
             ],
             "order": ORDER,
             "colour": await self._deployment.colour(),
             "guards": guards,
-            "meanings": self._policy.tags,
+            "meanings": tags_in_language(self._policy.tags),
             "attacked": await self._history.attacked(request.view, range_),
             "attacks_only": ATTACKS_ONLY,
             "reasons": [(tag, count) for tag, count in statistics.tags if tag in self._weighted_tags][:TOP_REASONS],

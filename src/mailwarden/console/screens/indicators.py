@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from mailwarden.console.auth import Page
 from mailwarden.console.held_actions import HeldActions, Result
+from mailwarden.console.language import _
 from mailwarden.console.list_form import ListServices, ScopedList, read_comment, read_expiry, scope_name
 from mailwarden.console.message_search import read_back
 from mailwarden.console.message_view import ListCandidate, candidates_of_request
@@ -24,7 +25,7 @@ from mailwarden.console.request import UserRequest, see_other, with_error_status
 from mailwarden.console.screens.message import scopes_for, tenant_in
 from mailwarden.errors import Forbidden, InvalidQuery, ListFull, MailwardenError, SchemaViolation, SearchTooBroad
 from mailwarden.history.query import MAX_CHARACTERS, parse_query
-from mailwarden.history.store import MAX_ROWS, Cursor, HistoryStore, campaign_for, find_message
+from mailwarden.history.store import Cursor, HistoryStore, campaign_for, find_message
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.service import Preview
 from mailwarden.lists.store import ListScope
@@ -35,6 +36,7 @@ from mailwarden.quarantine.model import HeldMessage
 
 MONTH = timedelta(days=30)
 COUNT_SECONDS = 4.0  # for all indicators of a message together
+MAX_FOUND = 200  # messages that are counted for one indicator, or deleted together
 AT_ONCE = 3  # searches of one page at a time
 MAX_SUBJECT_WORDS = 12
 
@@ -90,22 +92,22 @@ class Choice(Struct, frozen=True):
 def indicators_of(request: FinishedRequest, scope: Scope) -> Iterator[Indicator]:
     """Yield the values of the message that a search can find: campaign, sender, domain, IP, links, files, subject."""
     if campaign := campaign_for(scope, request):
-        yield Indicator("Similar messages", f"campaign {campaign}", f"campaign:{campaign}")
+        yield Indicator(_("Similar messages"), _("campaign %(id)s") % {"id": campaign}, f"campaign:{campaign}")
     sender = request.summary.from_address or request.envelope.sender
     if "@" in sender:
         domain = sender.rpartition("@")[2]
-        yield Indicator("Sender", sender, f"from:{_quoted(sender)}")
-        yield Indicator("Domain and its subdomains", domain, f"from:{_quoted(domain)}")
+        yield Indicator(_("Sender"), sender, f"from:{_quoted(sender)}")
+        yield Indicator(_("Domain and its subdomains"), domain, f"from:{_quoted(domain)}")
     for candidate in candidates_of_request(request):
         if candidate.block == "ip-block":
-            yield Indicator("Sending address", candidate.entry, f"ip:{candidate.entry}")
+            yield Indicator(_("Sending address"), candidate.entry, f"ip:{candidate.entry}")
         elif candidate.block == "url-block":
-            yield Indicator("Links to", candidate.entry, f"url:{_quoted(candidate.entry)}")
+            yield Indicator(_("Links to"), candidate.entry, f"url:{_quoted(candidate.entry)}")
         elif candidate.block == "file-hash-block":
             yield Indicator(candidate.label, candidate.entry, f"hash:{candidate.entry}")
     words = request.summary.subject.replace('"', " ").split()[:MAX_SUBJECT_WORDS]
     if words:
-        yield Indicator("Subject", request.summary.subject, f'subject:"{" ".join(words)}"')
+        yield Indicator(_("Subject"), request.summary.subject, f'subject:"{" ".join(words)}"')
 
 
 def _quoted(value: str) -> str:
@@ -115,7 +117,7 @@ def _quoted(value: str) -> str:
 
 
 async def counted(history: HistoryStore, scope: Scope, indicators: Sequence[Indicator]) -> list[Indicator]:
-    """Count the messages of 30 days with each indicator, up to MAX_ROWS, in COUNT_SECONDS for all together."""
+    """Count the messages of 30 days with each indicator, up to MAX_FOUND, in COUNT_SECONDS for all together."""
     places, end = asyncio.Semaphore(AT_ONCE), asyncio.get_running_loop().time() + COUNT_SECONDS
 
     async def count(each: Indicator) -> Indicator:
@@ -123,7 +125,7 @@ async def counted(history: HistoryStore, scope: Scope, indicators: Sequence[Indi
             try:
                 query = parse_query(each.search[:MAX_CHARACTERS], since=datetime.now(UTC) - MONTH)
                 async with asyncio.timeout_at(end):
-                    page = await history.search(scope, query, None, MAX_ROWS)
+                    page = await history.search(scope, query, None, MAX_FOUND)
             except (InvalidQuery, SearchTooBroad, TimeoutError):
                 return each
         exact = page.complete and page.next is None
@@ -209,7 +211,7 @@ class IndicatorScreen:
             return HeldCampaign()
         query = parse_query(f"campaign:{campaign} is:held", since=datetime.now(UTC) - MONTH)
         try:
-            page = await self._history.search(request.scope.narrowed(scope.tenant), query, None, MAX_ROWS)
+            page = await self._history.search(request.scope.narrowed(scope.tenant), query, None, MAX_FOUND)
         except SearchTooBroad:
             return HeldCampaign(complete=False)
         messages = await self._actions.waiting(request, [Cursor.of(row) for row in page.rows])
@@ -287,7 +289,7 @@ def _choice(request: UserRequest, finished: FinishedRequest, given: _Given) -> C
     if wanted not in [value for value, _ in scopes_for(request, finished)]:
         raise SchemaViolation("Choose the tenant of this message, or global if your role allows it.")
     read_expiry(given.expires)
-    text = f"From message {finished.ggrid}" if given.comment is None else given.comment
+    text = _("From message %(ggrid)s") % {"ggrid": finished.ggrid} if given.comment is None else given.comment
     chosen = tuple(offered[pick] for pick in dict.fromkeys(given.picks))
     return Choice(request.list_scope(wanted), chosen, read_comment(text), given.expires)
 

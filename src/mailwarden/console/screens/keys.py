@@ -11,6 +11,7 @@ from aiohttp import web
 from mailwarden.access.keys import ApiKey, ApiKeys, KeyScope, Network, NewKey
 from mailwarden.access.sessions import Sessions
 from mailwarden.console.auth import Page, VisitorSessions
+from mailwarden.console.language import N_, _
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import GLOBAL, UserRequest, see_other, with_error_status
 from mailwarden.console.samples import SampleName, recipient_of, sample_curl
@@ -20,32 +21,38 @@ from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation, Tenant
 
 KEYS = "/console/keys"
 MAX_TENANT_MENU = 100  # tenants in one menu; with more, a name is typed
-LIFETIMES = (("30", "30 days"), ("90", "90 days"), ("180", "180 days"), ("365", "1 year"), ("", "never"))
+LIFETIMES = (
+    ("30", N_("30 days")),
+    ("90", N_("90 days")),
+    ("180", N_("180 days")),
+    ("365", N_("1 year")),
+    ("", N_("never")),
+)
 OVERLAPS = (
-    ("0", "No overlap: the old key ends now"),
-    ("1", "1 hour"),
-    ("24", "1 day"),
-    ("168", "7 days"),
-    ("720", "30 days"),
+    ("0", N_("No overlap: the old key ends now")),
+    ("1", N_("1 hour")),
+    ("24", N_("1 day")),
+    ("168", N_("7 days")),
+    ("720", N_("30 days")),
 )
 # Every scope with its sentence, by the thing that it is about.
 SCOPES: Mapping[str, Sequence[tuple[KeyScope, str]]] = {
-    "Messages": (
-        (KeyScope.SUBMIT, "Submit messages and receive the decision."),
-        (KeyScope.MESSAGES, "Read why a message was judged as it was."),
-        (KeyScope.REPORTS, "Report messages, undo reports, and reset what a tenant has learned."),
+    N_("Messages"): (
+        (KeyScope.SUBMIT, N_("Submit messages and receive the decision.")),
+        (KeyScope.MESSAGES, N_("Read why a message was judged as it was.")),
+        (KeyScope.REPORTS, N_("Report messages, undo reports, and reset what a tenant has learned.")),
     ),
-    "Quarantine": (
-        (KeyScope.HELD, "See held messages and their recipients."),
-        (KeyScope.RELEASE, "Download, release and delete held messages."),
+    N_("Quarantine"): (
+        (KeyScope.HELD, N_("See held messages and their recipients.")),
+        (KeyScope.RELEASE, N_("Download, release and delete held messages.")),
     ),
-    "Lists": (
-        (KeyScope.READ, "Read lists and their entries."),
-        (KeyScope.WRITE, "Add and delete entries."),
+    N_("Lists"): (
+        (KeyScope.READ, N_("Read lists and their entries.")),
+        (KeyScope.WRITE, N_("Add and delete entries.")),
     ),
-    "Operation": (
-        (KeyScope.STATUS, "Read the status colour of the deployment."),
-        (KeyScope.EVENTS, "Read events. No call of this version needs it."),
+    N_("Operation"): (
+        (KeyScope.STATUS, N_("Read the status colour of the deployment.")),
+        (KeyScope.EVENTS, N_("Read events.")),
     ),
 }
 
@@ -156,8 +163,8 @@ class KeysScreen:
         return key
 
     def _render_form(self, request: UserRequest, given: Mapping[str, object], mistake: str = "") -> web.Response:
-        bounds = [("", "Choose …")]
-        bounds += [(GLOBAL, "Every tenant and the global scope")] if request.scope.tenants is None else []
+        bounds = [("", _("Choose …"))]
+        bounds += [(GLOBAL, _("Every tenant and the global scope"))] if request.scope.tenants is None else []
         bounds += [(str(tenant.uid), tenant.name) for tenant in request.tenants]
         return request.render(
             "keys/new.html",

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from mailwarden.console.auth import BodyType, Page
 from mailwarden.console.forms import Form
+from mailwarden.console.language import N_, _
 from mailwarden.console.list_form import MAX_CHOICES
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, see_other
@@ -29,16 +30,16 @@ from mailwarden.serving.errors import STATUS_OF
 
 # The kinds that users report; only the quarantine reports a release.
 REPORT_KINDS = (
-    (Kind.PHISHING, "Phishing", "Tries to get passwords, money or access by deception"),
-    (Kind.SPAM, "Spam", "Unsolicited, without other harm"),
-    (Kind.FINE, "Fine", "Wanted or harmless"),
+    (Kind.PHISHING, N_("Phishing"), N_("Tries to get passwords, money or access by deception")),
+    (Kind.SPAM, N_("Spam"), N_("Unsolicited, without other harm")),
+    (Kind.FINE, N_("Fine"), N_("Wanted or harmless")),
 )
 
 
 def read_kind(form: Form) -> Kind:
     """Return the reported kind, or raise SchemaViolation."""
     wanted = form.text("kind")
-    for kind, _, _ in REPORT_KINDS:
+    for kind, *_texts in REPORT_KINDS:
         if wanted == kind:
             return kind
     raise SchemaViolation("Choose a kind: phishing, spam or fine.")
@@ -126,7 +127,9 @@ class LearningScreen:
         """Delete everything learned, after the user typed the tenant's name."""
         tenant = tenant_of(request)
         if request.form.text("name") != tenant.name:
-            return await self._reset_page(request, tenant, "This is not the name of the tenant. Nothing was deleted.")
+            return await self._reset_page(
+                request, tenant, _("This is not the name of the tenant. Nothing was deleted.")
+            )
         await self._reports.reset(request.scope, tenant.uid, request.actor)
         return see_other(LEARNING, "learning-reset", tenant=str(tenant.uid))
 
@@ -159,7 +162,7 @@ class LearningScreen:
 
 
 def sides_of(standing: TrainingStatus) -> tuple[Side, Side]:
-    return Side("Phishing and spam", standing.threats), Side("Fine", standing.fine)
+    return Side(_("Phishing and spam"), standing.threats), Side(_("Fine"), standing.fine)
 
 
 def tenant_of(request: UserRequest) -> Tenant:

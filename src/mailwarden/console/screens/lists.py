@@ -14,6 +14,7 @@ from aiohttp import web
 from msgspec import UNSET
 
 from mailwarden.console.auth import BodyType, Page
+from mailwarden.console.language import N_, counted
 from mailwarden.console.list_form import (
     ListForm,
     ListServices,
@@ -58,16 +59,16 @@ _OPERATORS: Mapping[str, str] = {
     "subject": "subject",
 }  # fmt: skip
 READING_NAMES: Mapping[str, str] = {
-    "": "By its form",
-    "sender": "Address of a sender",
-    "recipient": "Address of a recipient",
-    "domain": "Domain",
-    "ip": "IP address",
-    "url": "Link",
-    "hash": "Hash of a file",
-    "file": "Name or type of a file",
-    "subject": "Subject",
-    "name": "Name of a person",
+    "": N_("By its form"),
+    "sender": N_("Address of a sender"),
+    "recipient": N_("Address of a recipient"),
+    "domain": N_("Domain"),
+    "ip": N_("IP address"),
+    "url": N_("Link"),
+    "hash": N_("Hash of a file"),
+    "file": N_("Name or type of a file"),
+    "subject": N_("Subject"),
+    "name": N_("Name of a person"),
 }
 
 
@@ -205,7 +206,7 @@ def _now() -> str:
 
 
 MAX_SHOWN = 50
-FORM_NAMES = (("csv", "CSV: entry, comment, expires"), ("txt", "Text: one entry a line"), ("ndjson", "NDJSON"))
+FORM_NAMES = (("csv", N_("CSV: entry, comment, expires")), ("txt", N_("Text: one entry a line")), ("ndjson", "NDJSON"))
 
 
 class ListEditsScreen:
@@ -329,7 +330,7 @@ def _check(preview: Preview) -> None:
         details = [
             {"line": bad.line, "entry": bad.text, "reason": bad.reason} for bad in preview.seen.mistakes[:MAX_SHOWN]
         ]
-        lines = "1 line" if preview.seen.invalid == 1 else f"{preview.seen.invalid:,} lines"
+        lines = counted(preview.seen.invalid, "line", "lines")
         raise InvalidEntry(f"{lines} are invalid. Nothing was changed.", details=details)
     if not preview.fits:
         raise ListFull(f"{preview.plan.new:,} entries are new, and there is room for {preview.room:,}.")

@@ -12,11 +12,13 @@ from msgspec import Struct
 
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.auth import BodyType, Page
+from mailwarden.console.language import _
 from mailwarden.console.message_search import ADDRESS
 from mailwarden.console.message_status import names_of, needs_confirmation, status_of
 from mailwarden.console.message_timeline import events_of
 from mailwarden.console.message_view import MessageView, view_of
 from mailwarden.console.permissions import Permission
+from mailwarden.console.policy_texts import request_in_language
 from mailwarden.console.request import GLOBAL, UserRequest, preview_response, see_other, with_error_status
 from mailwarden.console.screens.learning import REPORT_KINDS, notice_code, read_contents, read_kind
 from mailwarden.console.screens.quarantine import QUARANTINE, uid_in
@@ -121,7 +123,8 @@ class MessagePages:
         readable = request.may(Permission.QUARANTINE_READ)
         values["status_lines"] = status_of(finished, held, self._policy, reads_quarantine=readable)
         may_see_reports = request.may(Permission.LEARNING_READ)
-        values["events"] = events_of(finished, held, reports if may_see_reports else ())
+        told = request_in_language(finished, self._policy) if finished else None
+        values["events"] = events_of(told, held, reports if may_see_reports else ())
         values |= held_values(request, held)
         page = request.render("message/page.html", values)
         return with_error_status(page, error) if error else page
@@ -351,7 +354,7 @@ def curl_for(request: UserRequest, finished: FinishedRequest) -> str:
 
 def scopes_for(request: UserRequest, finished: FinishedRequest) -> list[tuple[str, str]]:
     """Return the list scopes for an entry: the message's tenant, and global for deployment-wide users."""
-    scopes = [(str(finished.tenant), f"Tenant {request.tenant_name(finished.tenant)}")]
+    scopes = [(str(finished.tenant), _("Tenant %(name)s") % {"name": request.tenant_name(finished.tenant)})]
     if request.scope.tenants is None:
-        scopes.append((GLOBAL, "Global: every tenant"))
+        scopes.append((GLOBAL, _("Global: every tenant")))
     return scopes

@@ -3,9 +3,9 @@
 The URL contains the whole search, so that users can bookmark and share it.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from urllib.parse import parse_qsl
 from uuid import UUID
 
@@ -16,11 +16,13 @@ from mailwarden.access.audit import AuditStore
 from mailwarden.access.saved_searches import SavedSearches
 from mailwarden.console.auth import Page
 from mailwarden.console.exports import format_in, send_file
+from mailwarden.console.language import N_, _, minute_text, sentence_text, word_text
 from mailwarden.console.message_export import Stop, as_csv, as_ndjson
 from mailwarden.console.message_rows import Entry, entries_of
 from mailwarden.console.message_search import ADDRESS, ORDERS, RANGES, Search, read_search
 from mailwarden.console.near_matches import find_near_matches
 from mailwarden.console.permissions import Permission
+from mailwarden.console.policy_texts import reason_in_language
 from mailwarden.console.request import UserRequest, read_uid, see_other
 from mailwarden.console.templating import HEADERS
 from mailwarden.errors import (
@@ -28,10 +30,12 @@ from mailwarden.errors import (
     SearchTooBroad,
 )
 from mailwarden.history.completions import completions
+from mailwarden.history.paging import read_pages
 from mailwarden.history.query import MAX_CHARACTERS, Query, parse_query
-from mailwarden.history.store import MAX_ROWS, Facets, HistoryStore, Order, Row
+from mailwarden.history.store import MAX_ROWS, Cursor, Facets, HistoryStore, Order, Row
 from mailwarden.history.store import Page as Found
 from mailwarden.model.ggrid import new_ggrid
+from mailwarden.policy.rules import Policy
 from mailwarden.serving.errors import STATUS_OF
 
 ROWS = 50
@@ -40,31 +44,35 @@ MAX_EXPORTED = 20_000
 EXPORT_SECONDS = 120.0
 # The search help: an example of each operator, and its meaning.
 HELP: Sequence[tuple[str, str]] = (
-    ("from:alice@sender.example", "the address in From, or the envelope's sender"),
-    ("invoic", "a word, or its beginning, in the subject, a name, an address or a domain; accents do not matter"),
-    ('"gift card"', "words side by side, in the subject or the From's display name"),
-    ("from:sender.example", "every sender of the domain and its subdomains; from:<> is the null sender"),
-    ("from:bjorn", 'words of the sender\'s name, address or domain; from:nordlicht, from:"Jane Doe"'),
-    ("to:bob@acme.example", "a recipient, a domain with its subdomains, or a part of the address"),
-    ('subject:"gift card"', "words of the subject, side by side"),
-    ("domain:evil.example", "the domain or a subdomain of a sender, a recipient or a link"),
-    ("ip:192.0.2.0/24", "the address that handed the message over, or its network"),
-    ("tag:url.display-mismatch", "a tag; several with commas mean any of them"),
-    ("verdict:phishing,malware", "the verdict"),
-    ("decision:quarantine", "the decision"),
-    ("is:held", "held in quarantine; also is:released, is:reported by a user, and is:undecided"),
-    ('tenant:"Acme Ltd"', "a tenant, by name or uid"),
-    ("url:evil.example/login", "the host of a link with its subdomains, or one page; defanged links are understood"),
-    ("hash:9f86d0…", "the SHA-256 of a message or of a part"),
-    ("campaign:6f1d2c…", "messages that are similar to each other, by the id of their campaign"),
-    ("ggrid:01a1dd…", "one message, by its id"),
-    ("-verdict:clean", "a minus negates any operator"),
+    ("from:alice@sender.example", N_("the address in From, or the envelope's sender")),
+    ("invoic", N_("a word, or its beginning, in the subject, a name, an address or a domain; accents do not matter")),
+    ('"gift card"', N_("words side by side, in the subject or the From's display name")),
+    ("from:sender.example", N_("every sender of the domain and its subdomains; from:<> is the null sender")),
+    ("from:bjorn", N_('words of the sender\'s name, address or domain; from:nordlicht, from:"Jane Doe"')),
+    ("to:bob@acme.example", N_("a recipient, a domain with its subdomains, or a part of the address")),
+    ('subject:"gift card"', N_("words of the subject, side by side")),
+    ("domain:evil.example", N_("the domain or a subdomain of a sender, a recipient or a link")),
+    ("ip:192.0.2.0/24", N_("the address that handed the message over, or its network")),
+    ("tag:url.display-mismatch", N_("a tag; several with commas mean any of them")),
+    ("verdict:phishing,malware", N_("the verdict")),
+    ("decision:quarantine", N_("the decision")),
+    ("is:held", N_("held in quarantine; also is:released, is:reported by a user, and is:undecided")),
+    ('tenant:"Acme Ltd"', N_("a tenant, by name or uid")),
+    (
+        "url:evil.example/login",
+        N_("the host of a link with its subdomains, or one page; defanged links are understood"),
+    ),
+    ("hash:9f86d0…", N_("the SHA-256 of a message or of a part")),
+    ("campaign:6f1d2c…", N_("messages that are similar to each other, by the id of their campaign")),
+    ("ggrid:01a1dd…", N_("one message, by its id")),
+    ("-verdict:clean", N_("a minus negates any operator")),
 )
 
 
 class MessagesScreen:
-    def __init__(self, history: HistoryStore, audit: AuditStore, searches: SavedSearches) -> None:
+    def __init__(self, history: HistoryStore, audit: AuditStore, searches: SavedSearches, policy: Policy) -> None:
         self._history = history
+        self._reason_of = partial(reason_in_language, policy)
         self._audit = audit
         self._searches = searches
 
@@ -101,6 +109,7 @@ class MessagesScreen:
             conditions=understood(request, query),
             found=found,
             entries=shown_entries(search, query, found),
+            reason_of=self._reason_of,
             chooses=may_choose(request, search),
             near=near,
             is_empty=is_empty(search, query, found),
@@ -119,7 +128,11 @@ class MessagesScreen:
         search = read_search(request.query)
         found = await self._history.search(request.scope, query_of(request, search), None, ROWS)
         return request.render(
-            "messages/rows.html", search=search, entries=entries_of(found.rows, grouped=False), chooses=False
+            "messages/rows.html",
+            search=search,
+            entries=entries_of(found.rows, grouped=False),
+            chooses=False,
+            reason_of=self._reason_of,
         )
 
     async def show_facets(self, request: UserRequest) -> web.StreamResponse:
@@ -135,6 +148,8 @@ class MessagesScreen:
         vocabulary = await self._history.vocabulary(request.view)
         text = request.query.get("q", "").replace("\x00", "")
         found = completions(text, vocabulary, [tenant.name for tenant in request.tenants])
+        told = tuple(msgspec.structs.replace(each, kind=sentence_text(each.kind)) for each in found.found)
+        found = msgspec.structs.replace(found, found=told)
         return web.Response(body=msgspec.json.encode(found), content_type="application/json", headers=HEADERS)
 
     async def save(self, request: UserRequest) -> web.StreamResponse:
@@ -166,16 +181,15 @@ class MessagesScreen:
         self, request: UserRequest, query: Query, page: Found, order: Order
     ) -> AsyncIterator[Sequence[Row] | Stop]:
         """Yield the rows of one page after the other, and a Stop if matches are left out."""
-        exported, end = 0, asyncio.get_running_loop().time() + EXPORT_SECONDS
-        while True:
-            yield page.rows
-            exported += len(page.rows)
-            if page.next is None:
-                return
-            if exported >= MAX_EXPORTED or asyncio.get_running_loop().time() > end:
-                yield Stop(page.next, newer=order is Order.OLDEST)
-                return
-            page = await self._history.search(request.scope, query, page.next, MAX_ROWS, order)
+
+        async def read(place: Cursor | None, rows: int) -> Found:
+            return await self._history.search(request.scope, query, place, rows, order)
+
+        last = page
+        async for last in read_pages(read, page, max_rows=MAX_EXPORTED, seconds=EXPORT_SECONDS):
+            yield last.rows
+        if last.next is not None:
+            yield Stop(last.next, newer=order is Order.OLDEST)
 
 
 def shown_entries(search: Search, query: Query, found: Found) -> Sequence[Entry]:
@@ -203,9 +217,14 @@ def export_order(search: Search) -> Order:
 def sorted_by(order: Order, found: Found) -> str:
     """Return what the messages of a page are sorted by, as one sentence."""
     if order is Order.POINTS and not found.complete:
-        since = f" (since {found.searched_to:%Y-%m-%d %H:%M} UTC)" if found.searched_to else ""
-        return f"Most points first, of the newest matches only{since}. Older matches are not compared."
-    return f"{ORDERS[order].capitalize()}."
+        if found.searched_to is None:
+            return _("Most points first, of the newest matches only. Older matches are not compared.")
+        sentence = _(
+            "Most points first, of the newest matches only (since %(time)s UTC). Older matches are not compared."
+        )
+        return sentence % {"time": minute_text(found.searched_to)}
+    text = _(ORDERS[order])
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def facet_groups(request: UserRequest, facets: Facets) -> list[tuple[str, list[tuple[str, str, int]]]]:
@@ -214,10 +233,10 @@ def facet_groups(request: UserRequest, facets: Facets) -> list[tuple[str, list[t
         (request.tenant_name(tenant), f"tenant:{tenant}", number) for tenant, number in facets.tenants.items()
     ] if len(request.tenants) > 1 else []  # fmt: skip
     groups = {
-        "Tenant": tenants,
-        "Verdict": [(str(each), f"verdict:{each}", number) for each, number in facets.verdicts.items()],
-        "Decision": [(str(each), f"decision:{each}", number) for each, number in facets.decisions.items()],
-        "State": [(each, f"is:{each}", number) for each, number in facets.states.items() if number],
+        N_("Tenant"): tenants,
+        N_("Verdict"): [(word_text(each), f"verdict:{each}", number) for each, number in facets.verdicts.items()],
+        N_("Decision"): [(word_text(each), f"decision:{each}", number) for each, number in facets.decisions.items()],
+        N_("State"): [(word_text(each), f"is:{each}", number) for each, number in facets.states.items() if number],
     }
     return [
         (title, sorted(values, key=lambda value: (-value[2], value[0]))[:MAX_FACETS])
@@ -256,7 +275,7 @@ def understood(request: UserRequest, query: Query) -> list[tuple[str, str]]:
     """Return each parsed term as operator and value."""
     return [
         (
-            f"not {each.operator}" if each.negated else each.operator,
+            _("not %(operator)s") % {"operator": each.operator} if each.negated else each.operator,
             request.tenant_name(UUID(each.value)) if each.operator == "tenant" else each.value,
         )
         for each in query.conditions

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from mailwarden.access.saved_searches import SavedSearch, SavedSearches
 from mailwarden.console.auth import Page
+from mailwarden.console.language import N_, _, sentence_text, word_text
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import MENU, UserRequest
 from mailwarden.console.templating import HEADERS
@@ -23,14 +24,14 @@ MESSAGES = "/console/messages"
 
 # Pages besides those of the menu.
 FURTHER: tuple[tuple[str, str, Permission], ...] = (
-    ("Your account", "/console/account", Permission.ACCOUNT),
-    ("First steps and samples", "/console/start", Permission.ANALYZE),
-    ("Held messages", f"{MESSAGES}?q=is:held", Permission.MESSAGES),
-    ("Undecided messages", f"{MESSAGES}?q=is:undecided", Permission.MESSAGES),
-    ("Check a value in the lists", "/console/lists/check", Permission.LISTS_READ),
-    ("New tenant", "/console/tenants/new", Permission.TENANTS_WRITE),
-    ("New API key", "/console/keys/new", Permission.KEYS_WRITE),
-    ("Invite a user", "/console/people/new", Permission.PEOPLE_WRITE),
+    (N_("Your account"), "/console/account", Permission.ACCOUNT),
+    (N_("First steps and samples"), "/console/start", Permission.ANALYZE),
+    (N_("Held messages"), f"{MESSAGES}?q=is:held", Permission.MESSAGES),
+    (N_("Undecided messages"), f"{MESSAGES}?q=is:undecided", Permission.MESSAGES),
+    (N_("Check a value in the lists"), "/console/lists/check", Permission.LISTS_READ),
+    (N_("New tenant"), "/console/tenants/new", Permission.TENANTS_WRITE),
+    (N_("New API key"), "/console/keys/new", Permission.KEYS_WRITE),
+    (N_("Invite a user"), "/console/people/new", Permission.PEOPLE_WRITE),
 )
 
 
@@ -69,7 +70,9 @@ def entries_for(request: UserRequest, text: str, saved: Sequence[SavedSearch]) -
         found += list(_tenants(request, words))
         found.sort(key=lambda each: not each.title.casefold().startswith(words[0]))
     if text and request.may(Permission.MESSAGES):
-        search = Entry(f"Search messages for “{text}”", "search", f"{MESSAGES}?{urlencode({'q': text})}")
+        search = Entry(
+            _("Search messages for “%(text)s”") % {"text": text}, _("search"), f"{MESSAGES}?{urlencode({'q': text})}"
+        )
         found.insert(0 if any(sign in text for sign in ":@.") else len(found[: MAX_FOUND - 1]), search)
     return found
 
@@ -82,16 +85,20 @@ def _matches(text: str, words: Sequence[str]) -> bool:
 def _pages(request: UserRequest) -> Iterator[Entry]:
     for entry in MENU:
         if request.may(entry.permission):
-            yield Entry(entry.title, "page", entry.path)
+            yield Entry(_(entry.title), _("page"), entry.path)
     for title, address, permission in FURTHER:
         if request.may(permission):
-            yield Entry(title, "page", address)
+            yield Entry(_(title), _("page"), address)
 
 
 def _lists(request: UserRequest) -> Iterator[Entry]:
     if request.may(Permission.LISTS_READ):
         for each in CATALOGUE:
-            yield Entry(each.display_name, f"list {each.name}", f"/console/lists/{each.name}")
+            yield Entry(
+                sentence_text(each.display_name),
+                _("list %(name)s") % {"name": each.name},
+                f"/console/lists/{each.name}",
+            )
 
 
 def _tenants(request: UserRequest, words: Sequence[str]) -> Iterator[Entry]:
@@ -99,7 +106,7 @@ def _tenants(request: UserRequest, words: Sequence[str]) -> Iterator[Entry]:
     if request.may(Permission.TENANTS_READ):
         matching = (each for each in request.tenants if _matches(_text_of(each), words))
         for tenant in islice(matching, MAX_TENANTS):
-            yield Entry(tenant.name, "tenant", f"/console/tenants/{tenant.uid}")
+            yield Entry(tenant.name, word_text("tenant"), f"/console/tenants/{tenant.uid}")
 
 
 def _text_of(tenant: Tenant) -> str:
@@ -107,4 +114,4 @@ def _text_of(tenant: Tenant) -> str:
 
 
 def _saved(search: SavedSearch) -> Entry:
-    return Entry(search.name, "saved search", f"{MESSAGES}?{search.query}")
+    return Entry(search.name, _("saved search"), f"{MESSAGES}?{search.query}")

@@ -8,6 +8,7 @@ from aiohttp import web
 from mailwarden.access.accounts import UserAdministration
 from mailwarden.access.users import Position, Role, User
 from mailwarden.console.auth import PREFIX, Page, VisitorSessions
+from mailwarden.console.language import N_
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, read_uid, see_other, with_error_status
 from mailwarden.console.screens.keys import MAX_TENANT_MENU, tenant_names, tenant_uid_of
@@ -18,10 +19,10 @@ PEOPLE = "/console/people"
 ALL, CHOSEN = "all", "chosen"  # the choice of tenants in the form
 _FORM_ERRORS = (SchemaViolation, Forbidden, TenantNotFound, LastAdministrator)
 ROLE_HINTS: Mapping[str, str] = {
-    Role.DEPLOYMENT_ADMINISTRATOR: "Everything, in every tenant.",
-    Role.TENANT_ADMINISTRATOR: "Lists, keys and people of their tenants.",
-    Role.ANALYST: "Reads messages and changes lists.",
-    Role.AUDITOR: "Reads everything including the audit log, changes nothing.",
+    Role.DEPLOYMENT_ADMINISTRATOR: N_("Everything, in every tenant."),
+    Role.TENANT_ADMINISTRATOR: N_("Lists, keys and people of their tenants."),
+    Role.ANALYST: N_("Reads messages and changes lists."),
+    Role.AUDITOR: N_("Reads everything including the audit log, changes nothing."),
 }
 
 

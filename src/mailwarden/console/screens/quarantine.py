@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from mailwarden.console.auth import Page
 from mailwarden.console.held_actions import ACTIONS, MAX_CHOSEN, HeldActions, action_in, finished_for
+from mailwarden.console.language import N_
 from mailwarden.console.list_form import MAX_CHOICES
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, with_error_status
@@ -30,11 +31,11 @@ ANY = "any"
 MAX_FILTER = 500
 # States of the filter; the first is the default.
 STATES: Mapping[str, str] = {
-    State.HELD: "held",
-    State.RELEASING: "being released",
-    State.RELEASED: "released",
-    State.DELETED: "deleted",
-    ANY: "any",
+    State.HELD: N_("held"),
+    State.RELEASING: N_("being released"),
+    State.RELEASED: N_("released"),
+    State.DELETED: N_("deleted"),
+    ANY: N_("any"),
 }
 VERDICTS = tuple(each for each in Verdict if each not in (Verdict.CLEAN, Verdict.UNKNOWN))
 
@@ -150,7 +151,7 @@ class QuarantineScreen:
             search=search,
             tenants=request.tenants if len(request.tenants) <= MAX_CHOICES else None,
             messages=shown,
-            reasons={uid: each.judgement.summary for uid, each in finished.items()},
+            reasons={uid: self._actions.summary_of(each) for uid, each in finished.items()},
             older=search.to_older(shown[-1]) if len(found) > ROWS else "",
             counts=sorted(counts.items(), key=lambda each: -each[1]),
             total=sum(counts.values()),

@@ -9,6 +9,7 @@ from uuid import UUID
 from aiohttp import web
 
 from mailwarden.console.auth import Page
+from mailwarden.console.language import _, day_text
 from mailwarden.console.list_form import MAX_CHOICES
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, see_other, with_error_status
@@ -46,6 +47,7 @@ class ReportsScreen:
             tenant=tenant,
             tenants=choices(request),
             week=week,
+            week_title=week_title(week),
             weeks=recent_weeks(datetime.now(UTC)),
             report=report,
             sentences=sentences_of(report),
@@ -132,6 +134,12 @@ def tenant_of(request: UserRequest) -> Tenant:
         if named in (str(tenant.uid), tenant.name.casefold()):
             return tenant
     raise NotFound("There is no such tenant.")
+
+
+def week_title(week: Week) -> str:
+    """Return the week with its days, in the language of the request."""
+    values = {"number": week.monday.isocalendar()[1], "monday": day_text(week.monday), "sunday": day_text(week.sunday)}
+    return _("Week %(number)s, %(monday)s to %(sunday)s (UTC)") % values
 
 
 def week_of(request: UserRequest) -> Week:

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from mailwarden.console.auth import Page
 from mailwarden.console.held_actions import MAX_CHOSEN, HeldActions, action_in
+from mailwarden.console.language import _
 from mailwarden.console.message_rows import read_rows
 from mailwarden.console.message_search import ADDRESS, read_back
 from mailwarden.console.permissions import Permission
@@ -61,7 +62,10 @@ class SelectionScreen:
             return with_error_status(self._page(request, rows, error=error), error)
         failed = [each for row in rows if (each := await self._report(request, row, kind)) is not None]
         if failed:
-            partly = SchemaViolation(f"{len(rows) - len(failed)} of {len(rows)} messages were reported.")
+            partly = SchemaViolation(
+                _("%(reported)s of %(all)s messages were reported.")
+                % {"reported": len(rows) - len(failed), "all": len(rows)}
+            )
             return with_error_status(self._page(request, rows, failed, partly), partly)
         return see_other(read_back(request.form.text("back")) or ADDRESS, "reported-several")
 

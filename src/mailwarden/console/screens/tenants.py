@@ -11,6 +11,7 @@ from mailwarden.access.tenants import TenantDirectory, TenantSettings, TenantSto
 from mailwarden.console.auth import Page
 from mailwarden.console.first_steps import START
 from mailwarden.console.forms import Form
+from mailwarden.console.language import N_
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, see_other
 from mailwarden.console.weight_changes import WeightChange, recent_changes
@@ -21,9 +22,9 @@ from mailwarden.policy.tuning import weight_of
 from mailwarden.serving.errors import STATUS_OF
 
 PROFILES = (
-    (Profile.BALANCED, "balanced: suspicious messages are delivered with a warning"),
-    (Profile.STRICT, "strict: suspicious messages are quarantined"),
-    (Profile.MONITOR, "monitor: all but malware is delivered; the decision of `balanced` is reported"),
+    (Profile.BALANCED, N_("balanced: suspicious messages are delivered with a warning")),
+    (Profile.STRICT, N_("strict: suspicious messages are quarantined")),
+    (Profile.MONITOR, N_("monitor: all but malware is delivered; the decision of `balanced` is reported")),
 )
 
 

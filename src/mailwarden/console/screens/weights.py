@@ -11,6 +11,7 @@ from aiohttp import web
 from mailwarden.access.audit import AuditStore
 from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.console.auth import Page
+from mailwarden.console.language import _, word_text
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, read_uid, see_other
 from mailwarden.console.screens.message import tenant_in
@@ -46,11 +47,13 @@ def read_weight(request: UserRequest, rule: Rule, given: str) -> int:
 def fixed_sentence(request: UserRequest, rule: Rule) -> str:
     """Return why the user cannot lower the rule, or an empty string."""
     if rule.forces_quarantine:
-        return "The rule forces quarantine. Its weight is fixed."
+        return _("The rule forces quarantine. Its weight is fixed.")
     if request.scope.tenants is not None and defines_verdict(rule):
-        return "The rule defines a verdict alone. A tenant's own administrator cannot change its weight."
+        return _("The rule defines a verdict alone. A tenant's own administrator cannot change its weight.")
     if 0 < rule.weight <= bounds_of(rule)[0]:
-        return f"The rule stands for {rule.verdict}: its weight cannot be lowered."
+        return _("The rule stands for %(verdict)s: its weight cannot be lowered.") % {
+            "verdict": word_text(rule.verdict)
+        }
     return ""
 
 

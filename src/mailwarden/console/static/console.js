@@ -17,7 +17,7 @@
     const source = document.getElementById(button.dataset.copy);
     await navigator.clipboard.writeText(source.value || source.textContent);
     const before = button.textContent;
-    button.textContent = "Copied";
+    button.textContent = JSON.parse(root.dataset.texts).copied;
     setTimeout(() => (button.textContent = before), 1500);
   };
 

@@ -2,6 +2,8 @@
 // the arrow keys move between them. The table below has the same numbers and links, and works without this script.
 "use strict";
 (() => {
+  const texts = JSON.parse(document.documentElement.dataset.texts); // in the language of the page
+  const language = document.documentElement.lang;
   const place = document.querySelector("[data-decisions]");
   if (!place || typeof uPlot === "undefined") return;
   const EVERY = 15000;
@@ -50,7 +52,7 @@
       },
       axes: [
         { ...axis, grid: { show: false }, values: (_, moments) => moments.map(told) },
-        { ...axis, size: 54, values: (_, counts) => counts.map((count) => count.toLocaleString("en")) },
+        { ...axis, size: 54, values: (_, counts) => counts.map((count) => count.toLocaleString(language)) },
       ],
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       series: [
@@ -78,8 +80,8 @@
     const counts = answer.decisions.filter((each) => each.counts[at]);
     const total = counts.reduce((sum, each) => sum + each.counts[at], 0);
     const from = minute(answer.times[at]).replace("T", " ");
-    const parts = counts.map((each) => each.counts[at].toLocaleString("en") + " " + each.name);
-    const messages = total.toLocaleString("en") + (total === 1 ? " message" : " messages");
+    const parts = counts.map((each) => each.counts[at].toLocaleString(language) + " " + each.label);
+    const messages = total.toLocaleString(language) + (total === 1 ? " " + texts.message : " " + texts.messages);
     return from + " UTC: " + messages + (parts.length ? " (" + parts.join(", ") + ")" : "");
   };
 

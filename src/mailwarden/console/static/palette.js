@@ -2,6 +2,7 @@
 // The server lists only pages that the user may open. Recent searches stay in this tab.
 "use strict";
 (() => {
+  const texts = JSON.parse(document.documentElement.dataset.texts); // in the language of the page
   const PAUSE = 120; // milliseconds after the last key
   const MAX_RECENT = 5;
   const SEARCH = "/console/messages";
@@ -31,7 +32,7 @@
 
   const recentMatches = (text) => recent()
     .filter((each) => each.toLowerCase().includes(text.toLowerCase()))
-    .map((each) => ({ title: each, note: "recent search", address: SEARCH + "?" + new URLSearchParams({ q: each }) }));
+    .map((each) => ({ title: each, note: texts.recentSearch, address: SEARCH + "?" + new URLSearchParams({ q: each }) }));
 
   const mark = (place) => {
     active = place;
@@ -57,7 +58,7 @@
     }));
     list.hidden = !shown.length;
     input.setAttribute("aria-expanded", String(!!shown.length));
-    status.textContent = shown.length === 1 ? "1 entry" : shown.length + " entries";
+    status.textContent = shown.length + " " + (shown.length === 1 ? texts.entry : texts.entries);
     mark(shown.length ? 0 : -1);
   };
 
@@ -72,7 +73,7 @@
       const { found } = await answer.json();
       show(text ? [...found, ...recentMatches(text)] : [...recentMatches(""), ...found]);
     } catch (error) {
-      if (error.name !== "AbortError") status.textContent = "The console does not answer.";
+      if (error.name !== "AbortError") status.textContent = texts.noAnswer;
     }
   };
 
@@ -86,21 +87,21 @@
     list = document.createElement("ul");
     status = document.createElement("p");
     dialog.className = "mw-palette";
-    dialog.setAttribute("aria-label", "Go to a page, a tenant or a search");
+    dialog.setAttribute("aria-label", texts.palette);
     input.className = "form-control";
     input.type = "text";
     input.autocomplete = "off";
     input.spellcheck = false;
     input.maxLength = 200;
-    input.placeholder = "Page, tenant, list, or words to search for";
+    input.placeholder = texts.paletteHint;
     for (const [name, value] of Object.entries({
-      role: "combobox", "aria-label": "Go to or search for", "aria-autocomplete": "list", "aria-expanded": "false",
+      role: "combobox", "aria-label": texts.paletteField, "aria-autocomplete": "list", "aria-expanded": "false",
       "aria-controls": "mw-palette-list",
     })) input.setAttribute(name, value);
     list.id = "mw-palette-list";
     list.hidden = true;
     list.setAttribute("role", "listbox");
-    list.setAttribute("aria-label", "Entries");
+    list.setAttribute("aria-label", texts.paletteList);
     status.className = "mw-palette-status";
     status.setAttribute("role", "status");
     dialog.append(input, list, status);

@@ -1,13 +1,14 @@
 // Passkeys: asks the server what the browser is to answer, lets the browser answer, and sends the form.
 "use strict";
 (() => {
+  const texts = JSON.parse(document.documentElement.dataset.texts); // in the language of the page
   const toBytes = (text) => Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (sign) => sign.charCodeAt(0));
   const toText = (buffer) =>
     btoa(String.fromCharCode(...new Uint8Array(buffer))).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
 
   const fetchOptions = async (form) => {
     const answer = await fetch(`${form.getAttribute("action")}/options`, { method: "POST", body: new URLSearchParams(new FormData(form)) });
-    if (!answer.ok) throw new Error(answer.status === 401 ? "The password is wrong." : "The server did not agree. Reload the page and try again.");
+    if (!answer.ok) throw new Error(answer.status === 401 ? texts.wrongPassword : texts.passkeyRefused);
     const options = await answer.json();
     options.challenge = toBytes(options.challenge);
     if (options.user) options.user.id = toBytes(options.user.id);
@@ -43,7 +44,7 @@
       form.elements.answer.value = await ask(form);
       form.submit();
     } catch (error) {
-      trouble.textContent = error.name === "NotAllowedError" ? "Cancelled, or there is no passkey for this site." : error.message;
+      trouble.textContent = error.name === "NotAllowedError" ? texts.passkeyCancelled : error.message;
       trouble.hidden = false;
       button.disabled = false;
     }

@@ -2,6 +2,7 @@
 // Without this script it is a plain input.
 "use strict";
 (() => {
+  const texts = JSON.parse(document.documentElement.dataset.texts); // in the language of the page
   const PAUSE = 150; // milliseconds after the last key
 
   const complete = (box) => {
@@ -13,7 +14,7 @@
     list.id = input.id + "-completions";
     list.className = "mw-completions";
     list.setAttribute("role", "listbox");
-    list.setAttribute("aria-label", "Suggestions");
+    list.setAttribute("aria-label", texts.suggestions);
     list.hidden = true;
     status.className = "visually-hidden";
     status.setAttribute("role", "status");
@@ -70,7 +71,7 @@
       }));
       list.hidden = !answer.found.length;
       input.setAttribute("aria-expanded", String(!list.hidden));
-      status.textContent = answer.found.length ? answer.found.length + " suggestions" : "";
+      status.textContent = answer.found.length ? answer.found.length + " " + texts.suggestion : "";
     };
 
     const ask = async () => {

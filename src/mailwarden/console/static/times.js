@@ -2,12 +2,17 @@
 // Without this script, and in exports, times are in UTC.
 "use strict";
 (() => {
-  const SHAPE = /^(\d{4}-\d\d-\d\d)(?: \d\d:\d\d(:\d\d)?)?(?: UTC)?$/;
-  const IN_TEXT = /(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d) UTC/g;
+  // English has the form of ISO 8601; other languages have the formats that the server uses as well (CLDR).
   const FIELDS = {
     year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
     hourCycle: "h23",
   };
+  const FORMS = {
+    second: { length: 19, style: { dateStyle: "medium", timeStyle: "medium" } },
+    minute: { length: 16, style: { dateStyle: "medium", timeStyle: "short" } },
+    day: { length: 10, style: { dateStyle: "medium" } },
+  };
+  const language = document.documentElement.lang;
   let zone, format;
 
   // A zone that this browser does not know is left out.
@@ -25,47 +30,30 @@
     }
   };
 
-  const written = (moment) => {
+  const written = (moment, { length, style }) => {
+    if (language !== "en") return new Intl.DateTimeFormat(language, { ...style, timeZone: zone }).format(moment);
     const parts = Object.fromEntries(format.formatToParts(moment).map(({ type, value }) => [type, value]));
-    return `${parts.year}-${parts.month}-${parts.day} ${parts.hour}:${parts.minute}:${parts.second}`;
+    const text = `${parts.year}-${parts.month}-${parts.day} ${parts.hour}:${parts.minute}:${parts.second}`;
+    return text.slice(0, length);
   };
 
   const show = (time) => {
-    const text = time.textContent.trim();
     const moment = new Date(time.dateTime);
-    if (time.dataset.shown || !SHAPE.test(text) || Number.isNaN(moment.getTime())) return;
+    if (time.dataset.shown || Number.isNaN(moment.getTime())) return;
     time.dataset.shown = zone;
     time.title = moment.toISOString().slice(0, 19).replace("T", " ") + " UTC";
-    const shown = written(moment).slice(0, text.replace(" UTC", "").length);
-    const head = time.firstElementChild; // a part that narrow windows hide, such as the year
-    const cut = head ? head.textContent.length : 0;
-    if (head) head.textContent = shown.slice(0, cut);
-    time.replaceChildren(...(head ? [head] : []), shown.slice(cut));
-  };
-
-  // A sentence that names times: each becomes an element of its own.
-  const split = (node) => {
-    const pieces = [];
-    let last = 0;
-    for (const found of node.data.matchAll(IN_TEXT)) {
-      const time = document.createElement("time");
-      time.dateTime = `${found[1]}-${found[2]}-${found[3]}T${found[4]}:${found[5]}:00Z`;
-      time.textContent = found[0];
-      pieces.push(node.data.slice(last, found.index), time);
-      last = found.index + found[0].length;
-    }
-    if (pieces.length) node.replaceWith(...pieces, node.data.slice(last));
+    const text = written(moment, FORMS[time.dataset.form]);
+    const year = time.querySelector(".mw-line-year"); // narrow windows hide it
+    const place = year ? text.search(/\d{4}/) : -1;
+    if (place < 0) return time.replaceChildren(text);
+    const end = place + (text[place + 4] === "-" ? 5 : 4);
+    year.textContent = text.slice(place, end);
+    time.replaceChildren(text.slice(0, place), year, text.slice(end));
   };
 
   const prepare = (part) => {
     if (zone === "UTC") return;
-    for (const each of part.querySelectorAll("[data-times]")) {
-      const walker = document.createTreeWalker(each, NodeFilter.SHOW_TEXT);
-      const nodes = [];
-      while (walker.nextNode()) if (!walker.currentNode.parentElement.closest("time")) nodes.push(walker.currentNode);
-      nodes.forEach(split);
-    }
-    part.querySelectorAll("time[datetime]").forEach(show);
+    part.querySelectorAll("time[data-form]").forEach(show);
     for (const each of part.querySelectorAll("[data-zone]")) each.textContent = zone;
   };
 

@@ -20,7 +20,13 @@ log = get_logger(__name__)
 class EngineWatch:
     """Keeps the last known state of each engine."""
 
-    def __init__(self, engines: Sequence[AnyEngine], metrics: Metrics) -> None:
+    def __init__(
+        self,
+        engines: Sequence[AnyEngine],
+        metrics: Metrics,
+        on_change: Callable[[EngineState], None] = lambda _: None,
+    ) -> None:
+        self._on_change = on_change
         self.engines = tuple(engines)
         self._states = {engine.name: _down(engine, "not checked yet") for engine in engines}
         self._logged: dict[str, bool] = {}  # the last logged state of each engine
@@ -68,6 +74,7 @@ class EngineWatch:
             self._logged[engine.name] = state.up
             write = log.info if state.up else log.warning
             write("engine_changed", engine=engine.name, up=state.up, detail=state.detail)
+            self._on_change(state)
         if engine in self.engines:  # a reload may have replaced it meanwhile
             self._states[engine.name] = state
 

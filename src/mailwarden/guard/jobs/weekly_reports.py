@@ -9,7 +9,7 @@ administrator gave them. The report is read with the scope of that tenant alone.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 
@@ -19,8 +19,8 @@ from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.users import User
 from mailwarden.guard.config import WeeklyReportSettings
 from mailwarden.guard.context import GuardContext
-from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
-from mailwarden.guard.smtp.next_hop import NO_ANSWER, DeliveryFailed, NextHop
+from mailwarden.guard.jobs.hand_over import OutcomeUnknown, hand_over
+from mailwarden.guard.smtp.next_hop import DeliveryFailed, NextHop
 from mailwarden.history import open_history
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.logs import get_logger
@@ -32,14 +32,9 @@ from mailwarden.weekly_report.service import WeeklyReports, open_weekly_reports,
 from mailwarden.weekly_report.store import MailJob, MailStore
 
 INTERVAL = 60.0  # seconds between two checks of the clock
-SEND_TIMEOUT = 60.0  # seconds for one mail
 STOP_TIMEOUT = 20.0  # seconds for the current mail when guard stops
 ALL = Scope.deployment()
 _log = get_logger("guard.weekly_reports")
-
-
-class OutcomeUnknown(Exception):
-    """The next hop may have accepted the mail: it is not sent again."""
 
 
 class Outcome(Struct, frozen=True):
@@ -123,7 +118,7 @@ class WeeklyReportMails:
             content = write_mail(
                 report, pdf, sender=settings.sender, recipient=address, link=settings.link, now=self._clock()
             )
-            await self._deliver(address, content)
+            await hand_over(self._hop, address, content)
         except DeliveryFailed as failed:
             await self._store.give_back(scope, job, user.uid)
             # The text after the codes often names the recipient.
@@ -141,24 +136,6 @@ class WeeklyReportMails:
         _log.warning("weekly_report_refused", tenant=str(job.tenant), week=str(job.week), reason=reason)
         return Outcome(reason, again)
 
-    async def _deliver(self, address: str, content: bytes) -> None:
-        """Hand the mail over; raise DeliveryFailed if the next hop does not have it for sure."""
-        sender = Sender("", utf8=not address.isascii(), eight_bit=not content.isascii())
-        try:
-            async with asyncio.timeout(SEND_TIMEOUT):
-                connection = await self._hop.prepare(sender, [Recipient(address)], Forwarded(), len(content))
-        except TimeoutError:
-            raise DeliveryFailed(NO_ANSWER) from None
-        try:
-            async with asyncio.timeout(SEND_TIMEOUT):
-                await self._hop.send(connection, _stream(content))
-        except TimeoutError:
-            raise OutcomeUnknown from None
-        except DeliveryFailed as failed:
-            if isinstance(failed.__cause__, OSError):
-                raise OutcomeUnknown from None
-            raise
-
 
 def start_weekly_reports(context: GuardContext, *, hop: NextHop, stack: AsyncExitStack) -> None:
     """Send weekly reports until the stack is closed, if they are configured."""
@@ -169,7 +146,3 @@ def start_weekly_reports(context: GuardContext, *, hop: NextHop, stack: AsyncExi
     mails = WeeklyReportMails(MailStore(database), reports, hop, context.tenants, settings, metrics=context.metrics)
     stack.push_async_callback(mails.stop)
     mails.start()
-
-
-async def _stream(content: bytes) -> AsyncIterator[bytes]:
-    yield content

@@ -7,29 +7,38 @@ any other error, and 421 while guard stops: Postfix keeps the message each time 
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import cast
+from uuid import UUID
 
 import structlog
 from msgspec.structs import replace
 
 from mailwarden.access.tenants import TenantDirectory, grouped
-from mailwarden.crypto.keyring import read_ring
+from mailwarden.cases.service import CaseService
+from mailwarden.cases.store import CaseStore
+from mailwarden.crypto.keyring import KeyRing, read_ring
 from mailwarden.errors import EngineUnavailable, Overloaded
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.config import Smtp as Settings
 from mailwarden.guard.context import GuardContext
+from mailwarden.guard.jobs.case_answers import CaseAnswers
 from mailwarden.guard.jobs.quarantine import start_quarantine
 from mailwarden.guard.jobs.weekly_reports import start_weekly_reports
 from mailwarden.guard.processing import Examined, GuardRequest, Processing
 from mailwarden.guard.result_headers import ResultSeal
-from mailwarden.guard.smtp.commands import Rejection
+from mailwarden.guard.smtp.commands import Recipient, Rejection
 from mailwarden.guard.smtp.delivery import DELIVERY_TIMEOUTS, UNDECIDED, Delivery, Part, answered, settle
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.guard.smtp.reader import PIECE
+from mailwarden.guard.smtp.report_intake import NotStored, ReportIntake
 from mailwarden.guard.smtp.session import STOPPING, Receiver, SmtpSession, Transaction
+from mailwarden.history import open_history
+from mailwarden.learning.reports import ContentsSeal
+from mailwarden.learning.service import ReportService
+from mailwarden.learning.store import ReportStore
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.tenant import Assignment, RecipientGroup
@@ -43,6 +52,7 @@ from mailwarden.telemetry.metrics import Metrics
 BEING_DELIVERED = "451 4.3.0 This released message is already being delivered; try again later"
 CLAIM_MARGIN = 60.0  # seconds beyond the longest delivery in which no other session may take the same release token
 FULL = "451 4.3.2 Too many messages are in processing; try again"
+REPORTED = "250 2.0.0 Ok: the report is stored"
 SLACK_SECONDS = 60.0
 
 log = get_logger(__name__)
@@ -62,6 +72,7 @@ class Smtp:
         tokens: ReleaseTokens,
         spool: Path,
         analysis_timeout: float,
+        reports: ReportIntake | None = None,
     ) -> None:
         self.settings = settings
         self.stopping = False
@@ -72,6 +83,7 @@ class Smtp:
         self._tokens = tokens
         self._spool = spool
         self._analysis_timeout = analysis_timeout
+        self._reports = reports
 
     def require_room(self) -> None:
         if self._admission.delay() is None:
@@ -99,11 +111,16 @@ class Smtp:
         try:
             async with self._admission.admitted(raw.size):
                 examined = await self._examine(transaction, raw)
+                recipients, not_stored = await self._store_reports(transaction, examined, raw)
         except Overloaded:
             raise self._full() from None
         except EngineUnavailable:
             raise Rejection(UNDECIDED) from None
-        parts = settle([Part(each.finished, transaction.tenants[each.finished.tenant]) for each in examined])
+        examined = [each for each in examined if recipients[each.finished.tenant]]
+        if not examined:
+            self._delivery.count("reported" if not_stored is None else "not_stored")
+            return REPORTED if not_stored is None else not_stored.reply(session_open=self._session_open)
+        parts = settle([Part(each.finished, recipients[each.finished.tenant]) for each in examined])
         answer = await self._delivery.carry_out(parts, transaction.sender, transaction.forwarded, raw)
         if answer.done:  # otherwise the client retries, and history stores the result of the retry
             done = {part.finished.tenant for part in answered(parts)}
@@ -111,6 +128,30 @@ class Smtp:
                 if part.finished.tenant in done:
                     self._processing.keep(replace(each, finished=part.finished))
         return answer.reply
+
+    async def _store_reports(
+        self, transaction: Transaction, examined: Sequence[Examined], raw: Spooled
+    ) -> tuple[Mapping[UUID, Sequence[Recipient]], NotStored | None]:
+        """Store the mail as a report where a report address is a recipient; return the other recipients by tenant.
+
+        Also return why a report is not stored: the reply says so only if the mail has no other recipient. A client that
+        retries because a later step failed adds no second report.
+        """
+        kinds = self._reports.addressed(transaction.tenants) if self._reports is not None else {}
+        if self._reports is None or not kinds:
+            return transaction.tenants, None
+        outcomes = [
+            await self._reports.store(each, kinds[each.finished.tenant], raw)
+            for each in examined
+            if each.finished.tenant in kinds
+        ]
+        others = {tenant: self._reports.without_reports(those) for tenant, those in transaction.tenants.items()}
+        return others, next((each for each in outcomes if each is not None), None)
+
+    @property
+    def _session_open(self) -> bool:
+        """Return whether the sender waits for the reply, which may be a rejection."""
+        return self.settings.mode == "beforeQueue"
 
     def _full(self) -> Rejection:
         self._delivery.count("full")
@@ -127,7 +168,7 @@ class Smtp:
             groups=groups_of(transaction),
             raw=raw,
             deadline=self._analysis_timeout,
-            session_open=self.settings.mode == "beforeQueue",
+            session_open=self._session_open,
         )
         return await self._processing.examine(request)
 
@@ -176,11 +217,38 @@ async def open_smtp(context: GuardContext, guard: str) -> AsyncIterator[Callable
             ),
             spool=context.spool,
             analysis_timeout=analysis_timeout,
+            reports=_open_reports(context, key=key, hop=hop, stack=stack),
         )
         listener = SmtpListener(source, name, analysis_timeout, context.metrics)
         stack.push_async_callback(listener.stop, config.shutdown_grace_period / 1000)
         await listener.start()
         yield listener.close
+
+
+def _open_reports(context: GuardContext, *, key: KeyRing, hop: NextHop, stack: AsyncExitStack) -> ReportIntake | None:
+    """Return the intake of report mailboxes, if configured; answers are sent until the stack is closed."""
+    config, database = context.config, context.database
+    if config.reports is None:
+        return None
+    store, history, seal = CaseStore(database), open_history(database), ContentsSeal(key)
+    answers = CaseAnswers(
+        store,
+        hop,
+        context.tenants,
+        sender=config.reports.sender,
+        retention_days=config.history.retention_days,
+        metrics=context.metrics,
+    )
+    stack.push_async_callback(answers.stop)
+    answers.start()
+    return ReportIntake(
+        config.reports,
+        CaseService(store, history, ReportService(ReportStore(database), history, seal), seal),
+        tenants=context.tenants,
+        processing=context.processing,
+        analysis_timeout=config.analysis_timeout / 1000,
+        metrics=context.metrics,
+    )
 
 
 class SmtpListener:

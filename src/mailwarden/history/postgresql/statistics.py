@@ -6,7 +6,8 @@ is counted again. The reader adds the rows that are not rolled up yet.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import cast
@@ -107,21 +108,37 @@ class StatisticsReader:
     async def read(self, scope: Scope, range_: Range) -> Statistics:
         return await self._recent.get(scope, range_)
 
-    async def _read(self, scope: Scope, range_: Range) -> Statistics:
+    async def read_today(self, scope: Scope) -> Mapping[str, int]:
+        """Return the decisions and verdicts since midnight UTC."""
         now = datetime.now(UTC)
-        length, width = LENGTHS[range_]
-        since = _bucket_start(now - length + width, width)
-        tenants = None if scope.tenants is None else sorted(scope.tenants)
+        midnight = _bucket_start(now, timedelta(days=1))
+        totals: Counter[str] = Counter()
+        async with self._reading() as connection:
+            for _, measure, messages in await _counts(connection, scope.uids(), midnight, now, hourly=True):
+                if measure.startswith(("decision:", "verdict:")):
+                    totals[measure] += messages
+        return totals
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[Connection]:
+        """Begin a read-only snapshot; raise SearchTooBroad if a statement takes too long."""
         first = "SET LOCAL statement_timeout = '2s'; SET LOCAL plan_cache_mode = force_custom_plan"
         async with (
             self._database.connection() as connection,
             scoped(connection, EVERYTHING, snapshot=True, first=first),
         ):
             try:
-                counts = await _counts(connection, tenants, since, now, hourly=range_ is not Range.HOUR)
-                recent = await connection.fetchval(_RATE, *range_values(now - RATE_WINDOW, now), tenants)
+                yield connection
             except asyncpg.QueryCanceledError:
                 raise SearchTooBroad("Counting these messages takes too long.") from None
+
+    async def _read(self, scope: Scope, range_: Range) -> Statistics:
+        now = datetime.now(UTC)
+        length, width = LENGTHS[range_]
+        since = _bucket_start(now - length + width, width)
+        async with self._reading() as connection:
+            counts = await _counts(connection, scope.uids(), since, now, hourly=range_ is not Range.HOUR)
+            recent = await connection.fetchval(_RATE, *range_values(now - RATE_WINDOW, now), scope.uids())
         return _statistics(range_, since, now, counts, cast("int", recent) / RATE_WINDOW.total_seconds())
 
 

@@ -13,6 +13,7 @@ import asyncpg
 
 from mailwarden.database.pool import Connection, Database
 from mailwarden.errors import GlobalScopeForbidden, StorageUnavailable
+from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents
 from mailwarden.history.postgresql.attacked import AttackedReader
 from mailwarden.history.postgresql.campaigns import PostgresqlCampaignStore
 from mailwarden.history.postgresql.days import read_days
@@ -23,7 +24,7 @@ from mailwarden.history.postgresql.statistics import StatisticsReader, mark_late
 from mailwarden.history.postgresql.vocabulary import VocabularyReader
 from mailwarden.history.postgresql.word_backfill import add_words, check_recent_days
 from mailwarden.history.query import UNDECIDED, Query, any_of
-from mailwarden.history.records import decode, encode, replace_unstorable
+from mailwarden.history.records import decode, encode
 from mailwarden.history.store import (
     MAX_COMPARED,
     MAX_COUNTED,
@@ -48,6 +49,7 @@ from mailwarden.model.ggrid import day_of, moment_of
 from mailwarden.model.outcome import SEVERITY, Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.model.storable import replace_unstorable
 from mailwarden.telemetry.logs import get_logger
 
 _log = get_logger("history.postgresql")
@@ -68,6 +70,16 @@ FROM unnest($1::date[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::timestamp
                campaign)
 ON CONFLICT (day, ggrid, tenant) DO NOTHING
 """
+# A row that another guard has stored already gets no second event. The event's columns have an array of their own: the
+# rows of `given` hold whole records, which must not be copied for a join.
+_INSERT_WITH_EVENTS = f"""
+WITH stored AS ({_INSERT} RETURNING ggrid, tenant)
+INSERT INTO events (id, type, tenant, subject, data)
+SELECT event, 'message.judged', tenant, ggrid::text, judged
+FROM stored JOIN unnest($2::uuid[], $3::uuid[], $23::uuid[], $24::text[]) AS judgements (ggrid, tenant, event, judged)
+     USING (ggrid, tenant)
+WHERE event IS NOT NULL
+"""  # noqa: S608 -- built from constants
 # The most severe outcome first, as `severity` ranks them.
 _OF_GGRID = """
 FROM history WHERE day = $1 AND ggrid = $2 AND ($3::uuid[] IS NULL OR tenant = ANY($3))
@@ -97,7 +109,8 @@ Columns = tuple[object, ...]
 class PostgresqlHistoryStore:
     """The HistoryStore of PostgreSQL."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, judged: JudgedEvents = NO_JUDGED_EVENTS) -> None:
+        self._judged = judged
         self.senders: SenderStore = PostgresqlSenderStore(database)
         self.campaigns: CampaignStore = PostgresqlCampaignStore(database)
         self._database = database
@@ -109,7 +122,11 @@ class PostgresqlHistoryStore:
         self._checked_for_words = False
 
     async def save(self, scope: Scope, requests: Sequence[FinishedRequest]) -> int:
-        rows = [row for request in requests if scope.allows(request.tenant) and (row := _columns(request))]
+        rows = [
+            (*row, *(self._judged.event_of(request) or (None, None)))
+            for request in requests
+            if scope.allows(request.tenant) and (row := _columns(request))
+        ]
         if not rows:
             return 0
         # The same order in every guard, so that two guards with the same requests cannot deadlock.
@@ -222,6 +239,9 @@ class PostgresqlHistoryStore:
         async with self._database.connection() as connection:
             return await read_days(connection, scope, since, until)
 
+    async def today(self, scope: Scope) -> Mapping[str, int]:
+        return await self._statistics.read_today(scope)
+
     async def update_rollups(self, scope: Scope) -> datetime | None:
         _require_deployment(scope)
         async with self._database.connection() as connection:
@@ -283,7 +303,11 @@ class PostgresqlHistoryStore:
         if not rows:
             return 0
         try:
-            await connection.execute(_INSERT, *map(list, zip(*rows, strict=True)))
+            columns = [list(column) for column in zip(*rows, strict=True)]
+            if any(columns[-1]):
+                await connection.execute(_INSERT_WITH_EVENTS, *columns)
+            else:
+                await connection.execute(_INSERT, *columns[:-2])
         except asyncpg.CheckViolationError:
             # Another process dropped a partition that is in our set: the next attempt reads the set again.
             self._days.clear()

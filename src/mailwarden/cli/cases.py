@@ -1,0 +1,143 @@
+"""`mailwarden cases`: shows the cases of user reports, and closes them with an outcome."""
+
+import argparse
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+from uuid import UUID
+
+from mailwarden.abby.config import PATH, AbbyConfig
+from mailwarden.cases.model import Case, CaseOutcome, CaseReport, CaseState
+from mailwarden.cases.service import CaseService
+from mailwarden.cases.store import MAX_PAGE, CaseStore
+from mailwarden.cli.command import Command, add_action, operator, print_json, shown, table
+from mailwarden.cli.database import add_database_options, find_tenant, query_database
+from mailwarden.crypto.keyring import read_ring
+from mailwarden.database.pool import Database
+from mailwarden.history import open_history
+from mailwarden.learning.reports import ContentsSeal
+from mailwarden.learning.service import ReportService
+from mailwarden.learning.store import ReportStore
+from mailwarden.model.scope import Scope
+from mailwarden.settings.reader import read
+
+T = TypeVar("T")
+ALL = Scope.deployment()
+MAX_TEXT = 60
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    ls = add_action(
+        actions, "list", "show cases, first those on which reporters agree", "mailwarden cases list --tenant acme"
+    )
+    ls.add_argument("--tenant", metavar="TENANT", help="name or UUID of the tenant (default: all)")
+    ls.add_argument("--state", choices=[each.value for each in CaseState], help="only cases in this state")
+    ls.add_argument("--unverified", action="store_true", help="show instead the reports that are not verified")
+    show = add_action(actions, "show", "show a case with its reports", "mailwarden cases show UID")
+    close = add_action(
+        actions,
+        "close",
+        "close a case: the filter learns the outcome, and the reporters are answered",
+        "mailwarden cases close UID --outcome malicious",
+    )
+    close.add_argument("--outcome", required=True, choices=[each.value for each in CaseOutcome], help="the outcome")
+    for action in (show, close):
+        action.add_argument("uid", type=UUID, metavar="UID", help="a case, as `mailwarden cases list` shows it")
+    for action in (ls, show, close):
+        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
+        add_database_options(action)
+
+
+def _run(options: argparse.Namespace) -> int:
+    runs: Mapping[str, Callable[[argparse.Namespace], int]] = {"list": _list, "show": _show, "close": _close}
+    return runs[options.action](options)
+
+
+def _list(options: argparse.Namespace) -> int:
+    async def ask(service: CaseService, database: Database) -> tuple[list[Case], list[CaseReport]]:
+        scope = ALL if options.tenant is None else Scope.of((await find_tenant(database, options.tenant)).uid)
+        if options.unverified:
+            return [], list(await service.unverified(scope))
+        state = None if options.state is None else CaseState(options.state)
+        return list(await service.cases(scope, state, limit=MAX_PAGE)), []
+
+    cases, reports = _with_service(options, ask)
+    if options.output == "json":
+        print_json([_without_contents(each) for each in reports] if options.unverified else cases)
+    elif options.unverified:
+        print(_report_table(reports) if reports else "No unverified reports.")
+    else:
+        rows = [("UID", "CHANGED", "STATE", "REPORTS", "REPORTERS", "AGREED", "SENDER", "SUBJECT")]
+        rows += [
+            (
+                *(str(each.uid), f"{each.changed_at:%Y-%m-%d %H:%M}", each.outcome or each.state),
+                *(str(each.reports), str(each.reporters), each.agreed or "-", _text(each.sender), _text(each.subject)),
+            )
+            for each in cases
+        ]
+        print(table(rows) if cases else "No cases.")
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    async def ask(service: CaseService, _: Database) -> tuple[Case, list[CaseReport]]:
+        case = await service.find(ALL, options.uid)
+        return case, list(await service.reports(ALL, options.uid))
+
+    case, reports = _with_service(options, ask)
+    if options.output == "json":
+        print_json({"case": case, "reports": [_without_contents(each) for each in reports]})
+        return 0
+    print(f"case      {case.uid}\nsubject   {_text(case.subject)}\nsender    {_text(case.sender)}")
+    print(f"state     {case.outcome or case.state}\nagreed    {case.agreed or '-'}\ncampaign  {case.campaign or '-'}")
+    print(f"\n{_report_table(reports)}")
+    return 0
+
+
+def _close(options: argparse.Namespace) -> int:
+    async def close(service: CaseService, _: Database) -> Case:
+        return await service.close(ALL, options.uid, CaseOutcome(options.outcome), operator())
+
+    case = _with_service(options, close)
+    if options.output == "json":
+        print_json(case)
+    else:
+        print(f"The case is closed as {case.outcome}. guard answers its reporters.")
+    return 0
+
+
+def _report_table(reports: list[CaseReport]) -> str:
+    rows = [("REPORTED", "REPORTER", "KIND", "FORMAT", "ANSWER", "GGRID", "SUBJECT")]
+    rows += [
+        (
+            *(f"{each.reported_at:%Y-%m-%d %H:%M}", _text(each.reporter), each.kind, each.format, each.answer),
+            *(str(each.ggrid or "-"), _text(each.subject)),
+        )
+        for each in reports
+    ]
+    return table(rows)
+
+
+def _without_contents(report: CaseReport) -> dict[str, object]:
+    digest = report.digest.hex() if report.digest is not None else None
+    return {name: getattr(report, name) for name in CaseReport.__struct_fields__} | {"digest": digest}
+
+
+def _text(text: str) -> str:
+    return shown(text[:MAX_TEXT])
+
+
+def _with_service(options: argparse.Namespace, operation: Callable[[CaseService, Database], Awaitable[T]]) -> T:
+    """Run an operation with the same database and key as abby."""
+    config = read(options.config / PATH, AbbyConfig)
+    seal = ContentsSeal(read_ring(options.config / config.contents.key, "contents.key"))
+
+    async def ask(database: Database) -> T:
+        history = open_history(database)
+        reports = ReportService(ReportStore(database), history, seal)
+        return await operation(CaseService(CaseStore(database), history, reports, seal), database)
+
+    return query_database(options, ask)
+
+
+COMMAND = Command(example="mailwarden cases list --state open", arguments=_arguments, run=_run)

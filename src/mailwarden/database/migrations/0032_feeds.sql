@@ -1,0 +1,72 @@
+-- Feeds: subscriptions that fill block lists, what each of them gave, and the updates that wait for approval.
+
+CREATE TABLE feeds (
+    uid uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    tenant uuid REFERENCES tenants (uid) ON DELETE CASCADE, -- NULL: the global lists
+    name text NOT NULL,
+    settings jsonb NOT NULL,
+    secret bytea, -- a request header, sealed with the contents key
+    created timestamptz NOT NULL DEFAULT now(),
+    created_by text NOT NULL,
+    next_run timestamptz NOT NULL DEFAULT now(),
+    leased_until timestamptz, -- a process is updating this feed
+    etag text NOT NULL DEFAULT '',
+    modified text NOT NULL DEFAULT '', -- Last-Modified
+    fetched timestamptz, -- the last complete answer
+    failure text NOT NULL DEFAULT '', -- of the last run
+    failures integer NOT NULL DEFAULT 0, -- runs in a row that failed
+    UNIQUE NULLS NOT DISTINCT (tenant, name)
+);
+CREATE INDEX feeds_next_run ON feeds (next_run);
+ALTER TABLE feeds ENABLE ROW LEVEL SECURITY;
+ALTER TABLE feeds FORCE ROW LEVEL SECURITY;
+CREATE POLICY feeds_scope ON feeds USING (sees_tenant(tenant)) WITH CHECK (sees_tenant(tenant));
+
+-- The entries that a feed gave. An entry stays here for some time after the feed dropped it. The list itself says who
+-- added an entry: a feed deletes only entries that feeds added and that nobody changed.
+CREATE TABLE feed_entries (
+    feed uuid NOT NULL REFERENCES feeds (uid) ON DELETE CASCADE,
+    entry text COLLATE "C" NOT NULL,
+    confidence smallint NOT NULL,
+    reference text NOT NULL,
+    expires text COLLATE "C", -- as in list_entries
+    first_seen timestamptz NOT NULL,
+    dropped timestamptz, -- the first update without it; NULL: the feed has it
+    reported bigint NOT NULL DEFAULT 0, -- hits that were reported as sightings
+    PRIMARY KEY (feed, entry)
+);
+CREATE INDEX feed_entries_dropped ON feed_entries (feed, dropped) WHERE dropped IS NOT NULL;
+CREATE INDEX feed_entries_expires ON feed_entries (feed, expires) WHERE expires IS NOT NULL;
+CREATE INDEX feed_entries_entry ON feed_entries (entry);
+ALTER TABLE feed_entries ENABLE ROW LEVEL SECURITY;
+ALTER TABLE feed_entries FORCE ROW LEVEL SECURITY;
+CREATE POLICY feed_entries_scope ON feed_entries USING (feed IN (SELECT uid FROM feeds));
+
+CREATE TABLE feed_updates (
+    uid uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    feed uuid NOT NULL REFERENCES feeds (uid) ON DELETE CASCADE,
+    fetched timestamptz NOT NULL,
+    digest bytea NOT NULL, -- of the content
+    state text NOT NULL, -- reading, waiting, applying, applied, rejected, superseded
+    preview jsonb NOT NULL DEFAULT '{}',
+    decided timestamptz,
+    decided_by text NOT NULL DEFAULT ''
+);
+CREATE INDEX feed_updates_feed ON feed_updates (feed, fetched DESC);
+CREATE UNIQUE INDEX feed_updates_open ON feed_updates (feed) WHERE state IN ('reading', 'waiting', 'applying');
+ALTER TABLE feed_updates ENABLE ROW LEVEL SECURITY;
+ALTER TABLE feed_updates FORCE ROW LEVEL SECURITY;
+CREATE POLICY feed_updates_scope ON feed_updates USING (feed IN (SELECT uid FROM feeds));
+
+-- The entries of an update that is not applied yet.
+CREATE TABLE feed_candidates (
+    update_uid uuid NOT NULL REFERENCES feed_updates (uid) ON DELETE CASCADE,
+    entry text COLLATE "C" NOT NULL,
+    confidence smallint NOT NULL,
+    reference text NOT NULL,
+    expires text COLLATE "C",
+    PRIMARY KEY (update_uid, entry)
+);
+ALTER TABLE feed_candidates ENABLE ROW LEVEL SECURITY;
+ALTER TABLE feed_candidates FORCE ROW LEVEL SECURITY;
+CREATE POLICY feed_candidates_scope ON feed_candidates USING (update_uid IN (SELECT uid FROM feed_updates));

@@ -1,0 +1,31 @@
+-- Receivers of events. `types` NULL: every type. `tenants` NULL: the deployment, with the events of all tenants.
+CREATE TABLE event_endpoints (
+    uid uuid PRIMARY KEY,
+    name text NOT NULL,
+    kind text NOT NULL CHECK (kind IN ('webhook', 'syslog', 'file')),
+    format text NOT NULL CHECK (format IN ('native', 'ocsf', 'ecs')),
+    url text NOT NULL,
+    types text[],
+    tenants uuid[] CHECK (cardinality(tenants) > 0),
+    batch_size integer NOT NULL DEFAULT 1,
+    batch_seconds integer NOT NULL DEFAULT 0,
+    created timestamptz NOT NULL DEFAULT now(),
+    created_by text NOT NULL,
+    state text NOT NULL DEFAULT 'enabled' CHECK (state IN ('enabled', 'disabled')),
+    secret bytea, -- sealed with the pepper, as is the previous one, which signs too until `previous_until`
+    previous_secret bytea,
+    previous_until timestamptz,
+    cursor text NOT NULL, -- of the outbox: everything before it is acknowledged
+    failing_since timestamptz,
+    attempts integer NOT NULL DEFAULT 0,
+    next_attempt timestamptz NOT NULL DEFAULT now(),
+    last_error text NOT NULL DEFAULT '',
+    last_delivery timestamptz,
+    delivered bigint NOT NULL DEFAULT 0,
+    failed bigint NOT NULL DEFAULT 0,
+    lost bigint NOT NULL DEFAULT 0,
+    lease uuid, -- the abby process that delivers
+    lease_until timestamptz,
+    CHECK (tenants IS NULL OR kind = 'webhook')
+);
+CREATE UNIQUE INDEX event_endpoints_name ON event_endpoints (tenants, lower(name)) NULLS NOT DISTINCT;

@@ -1,0 +1,52 @@
+-- Cases: reported messages of one campaign, until an analyst closes the case with an outcome.
+CREATE TABLE cases (
+    uid uuid PRIMARY KEY,
+    tenant uuid NOT NULL REFERENCES tenants (uid) ON DELETE CASCADE,
+    campaign uuid, -- within the tenant; NULL: the message has too little to compare
+    subject text NOT NULL,
+    sender text NOT NULL,
+    state text NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'closed')),
+    outcome text CHECK (outcome IN ('malicious', 'spam', 'harmless', 'undecided')),
+    opened_at timestamptz NOT NULL DEFAULT now(),
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    closed_by text NOT NULL DEFAULT '',
+    CHECK ((state = 'closed') = (outcome IS NOT NULL))
+);
+CREATE UNIQUE INDEX cases_open_campaign ON cases (tenant, campaign) WHERE state = 'open' AND campaign IS NOT NULL;
+CREATE INDEX cases_newest ON cases (tenant, changed_at DESC, uid DESC);
+
+-- One reported message of one report. A report that is not verified belongs to no case and has no effect.
+CREATE TABLE case_reports (
+    uid uuid PRIMARY KEY,
+    tenant uuid NOT NULL REFERENCES tenants (uid) ON DELETE CASCADE,
+    case_uid uuid REFERENCES cases (uid) ON DELETE CASCADE,
+    mail bytea NOT NULL CHECK (octet_length(mail) = 32), -- SHA-256 of the report: a second delivery adds nothing
+    number integer NOT NULL, -- of the message in the report
+    reporter text NOT NULL, -- the address in lower case
+    kind text NOT NULL CHECK (kind IN ('phishing', 'spam', 'fine')),
+    format text NOT NULL,
+    message_id text NOT NULL,
+    subject text NOT NULL,
+    sender text NOT NULL,
+    ggrid uuid, -- of the message in history
+    digest bytea, -- SHA-256 of the attached message
+    contents bytea, -- compressed and sealed; NULL if it was not attached, is too large, or the case is closed
+    reported_at timestamptz NOT NULL DEFAULT now(),
+    lesson text NOT NULL DEFAULT '', -- the kind that was learned from it
+    answer text NOT NULL DEFAULT 'none' CHECK (answer IN ('none', 'wanted', 'due', 'sending', 'sent', 'failed')),
+    attempts integer NOT NULL DEFAULT 0,
+    next_attempt timestamptz NOT NULL DEFAULT now(),
+    UNIQUE (tenant, mail, number)
+);
+CREATE INDEX case_reports_case ON case_reports (case_uid, reported_at);
+CREATE INDEX case_reports_unverified ON case_reports (tenant, reported_at DESC) WHERE case_uid IS NULL;
+CREATE INDEX case_reports_due ON case_reports (next_attempt) WHERE answer = 'due';
+
+-- How many messages an address reported on a day; reports beyond the bound are not stored.
+CREATE TABLE case_report_days (
+    tenant uuid NOT NULL REFERENCES tenants (uid) ON DELETE CASCADE,
+    day date NOT NULL,
+    reporter text NOT NULL, -- '' for all reports of a day that are not verified
+    reports integer NOT NULL,
+    PRIMARY KEY (tenant, day, reporter)
+);

@@ -1,0 +1,1 @@
+"""Delivery of events to receivers: webhooks, syslog and files, in the formats native, OCSF and ECS."""

@@ -1,0 +1,46 @@
+"""Opens the delivery of events with a configuration: for abby, and for the test of an endpoint."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from mailwarden.crypto.keyring import KeyRing
+from mailwarden.crypto.seal import Seal
+from mailwarden.database.pool import Database
+from mailwarden.event_delivery.addresses import AddressRules
+from mailwarden.event_delivery.delivery import Delivery
+from mailwarden.event_delivery.http_client import client_trust, open_http_client
+from mailwarden.event_delivery.name_lookup import Lookup, NameLookup
+from mailwarden.event_delivery.senders import PURPOSE, Channels
+from mailwarden.event_delivery.service import EndpointService
+from mailwarden.event_delivery.store import EndpointStore
+from mailwarden.events.reader import EventReader
+from mailwarden.telemetry.metrics import Metrics
+
+
+@asynccontextmanager
+async def open_channels(
+    rules: AddressRules, authority: Path | None, folder: Path, pepper: KeyRing, lookup: Lookup | None = None
+) -> AsyncIterator[Channels]:
+    """Open what senders need: `rules` are those of the deployment's endpoints."""
+    trust, lookup = client_trust(authority), lookup or NameLookup()
+    async with (
+        open_http_client(rules, trust, lookup) as http,
+        open_http_client(rules.for_tenants(), trust, lookup) as tenant_http,
+    ):
+        yield Channels(http, tenant_http, trust, rules, folder, Seal(pepper, PURPOSE), lookup)
+
+
+@asynccontextmanager
+async def open_delivery(database: Database, channels: Channels, metrics: Metrics) -> AsyncIterator[Delivery]:
+    """Deliver events while the block runs."""
+    delivery = Delivery(EndpointStore(database), EventReader(database), channels, metrics)
+    delivery.start()
+    try:
+        yield delivery
+    finally:
+        await delivery.stop()
+
+
+def open_endpoints(database: Database, pepper: KeyRing) -> EndpointService:
+    return EndpointService(EndpointStore(database), EventReader(database), Seal(pepper, PURPOSE))

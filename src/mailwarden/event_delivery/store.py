@@ -1,0 +1,299 @@
+"""All SQL about endpoints: their records, the lease of one abby process, the cursor and the failures.
+
+An abby process leases an endpoint before it delivers, and renews the lease. When the process ends without returning it,
+the lease expires and another process continues after the stored cursor: events that were sent and not yet recorded are
+sent again with the same id.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import cast
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from mailwarden.access.audit import record_event
+from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.errors import EndpointNotFound, NameTaken, SchemaViolation
+from mailwarden.event_delivery.model import Endpoint, Format, Kind, NewEndpoint, Sealed, State, shown_target
+from mailwarden.events.catalogue import EndpointDisabled
+from mailwarden.events.outbox import new_event, record
+from mailwarden.model.scope import Actor, Scope
+
+LEASE = timedelta(seconds=30)
+MAX_ENDPOINTS = 100  # of the deployment with all tenants
+MAX_OF_TENANTS = 10  # with the same tenants
+MAX_ERROR = 500  # characters
+
+_COLUMNS = """uid, name, kind, format, url, types, tenants, batch_size, batch_seconds, created, created_by, state,
+cursor, sealed_url, secret, previous_secret, previous_until, failing_since, attempts, next_attempt, last_error,
+last_delivery, delivered, failed, lost"""
+_SEEN = "($1::uuid[] IS NULL OR tenants <@ $1)"  # an endpoint of the deployment has no tenants: NULL is not true
+_LIST = f"SELECT {_COLUMNS} FROM event_endpoints WHERE {_SEEN} ORDER BY lower(name), uid LIMIT {MAX_ENDPOINTS}"  # noqa: S608 -- one constant
+_FIND = f"SELECT {_COLUMNS} FROM event_endpoints WHERE {_SEEN} AND uid = $2"  # noqa: S608 -- one constant
+_LOCK = f"{_FIND} FOR UPDATE"
+_COUNTS = """
+SELECT count(*) AS everywhere, count(*) FILTER (WHERE tenants IS NOT DISTINCT FROM $1::uuid[]) AS here
+FROM event_endpoints
+"""
+_SERIALISE = "SELECT pg_advisory_xact_lock(hashtext('event_endpoints'))"
+_SAME_FILE = "SELECT name FROM event_endpoints WHERE kind = 'file' AND lower(url) = lower($1)"
+_CREATE = f"""
+INSERT INTO event_endpoints (uid, name, kind, format, url, types, tenants, batch_size, batch_seconds, created_by,
+                             cursor, secret, sealed_url)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) RETURNING {_COLUMNS}
+"""  # noqa: S608 -- one constant
+_ROTATE = f"""
+UPDATE event_endpoints SET previous_secret = secret, previous_until = $3, secret = $2 WHERE uid = $1
+RETURNING {_COLUMNS}
+"""  # noqa: S608 -- one constant
+_ENABLE = f"""
+UPDATE event_endpoints SET state = 'enabled', failing_since = NULL, attempts = 0, next_attempt = now(), last_error = ''
+WHERE uid = $1 RETURNING {_COLUMNS}
+"""  # noqa: S608 -- one constant
+_DISABLE = f"UPDATE event_endpoints SET state = 'disabled', last_error = $2 WHERE uid = $1 RETURNING {_COLUMNS}"  # noqa: S608 -- one constant
+_REMOVE = "DELETE FROM event_endpoints WHERE uid = $1"
+
+_CLAIM = """
+UPDATE event_endpoints SET lease = $1, lease_until = now() + $2 WHERE uid IN (
+    SELECT uid FROM event_endpoints
+    WHERE state = 'enabled' AND (lease_until IS NULL OR lease_until < now()) ORDER BY uid LIMIT $3
+    FOR UPDATE SKIP LOCKED
+)
+"""
+_RENEW = f"""
+UPDATE event_endpoints SET lease_until = now() + $2 WHERE lease = $1 AND lease_until > now() AND state = 'enabled'
+RETURNING {_COLUMNS}
+"""  # noqa: S608 -- one constant
+_RETURN = "UPDATE event_endpoints SET lease = NULL, lease_until = NULL WHERE lease = $1"
+_HELD = "uid = $1 AND lease = $2 AND lease_until > now() AND state = 'enabled'"
+_ADVANCE = f"""
+UPDATE event_endpoints SET cursor = $3, delivered = delivered + $4, failing_since = NULL, attempts = 0, last_error = '',
+    last_delivery = CASE WHEN $4 > 0 THEN $5 ELSE last_delivery END, lease_until = now() + $6
+WHERE {_HELD} RETURNING {_COLUMNS}
+"""  # noqa: S608 -- one constant
+_FAIL = f"""
+UPDATE event_endpoints SET attempts = attempts + 1, failed = failed + 1, failing_since = coalesce(failing_since, $3),
+    next_attempt = $4, last_error = $5, lease_until = now() + $6
+WHERE {_HELD} RETURNING {_COLUMNS}
+"""  # noqa: S608 -- one constant
+_LOSE = f"UPDATE event_endpoints SET cursor = $3, lost = lost + $4 WHERE {_HELD} RETURNING {_COLUMNS}"  # noqa: S608 -- one constant
+_LAST_REMOVED = "SELECT number FROM events_removed"
+_RESEAL = """
+UPDATE event_endpoints SET secret = $3, previous_secret = $5, sealed_url = $6, url = $7
+WHERE uid = $1 AND secret = $2 AND previous_secret IS NOT DISTINCT FROM $4 RETURNING true
+"""
+
+
+class EndpointStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list(self, scope: Scope) -> Sequence[Endpoint]:
+        """Return the endpoints whose tenants are all in the scope; those of the deployment only for the deployment."""
+        async with self._database.connection() as connection:
+            return [_endpoint(row) for row in await connection.fetch(_LIST, scope.uids())]
+
+    async def find(self, scope: Scope, uid: UUID) -> Endpoint:
+        async with self._database.connection() as connection:
+            return _required(await connection.fetchrow(_FIND, scope.uids(), uid))
+
+    async def create(
+        self, scope: Scope, uid: UUID, wanted: NewEndpoint, *, cursor: str, sealed: Sealed | None, actor: Actor
+    ) -> Endpoint:
+        """Store an endpoint that receives the events after the cursor; the URL of a webhook only in `sealed`."""
+        _require_allowed(scope, wanted)
+        tenants = None if wanted.tenants is None else sorted(wanted.tenants)
+        types = None if wanted.types is None else sorted(wanted.types)
+        hidden = (None, None) if sealed is None else (sealed.secret, sealed.url)
+        async with self._database.connection() as connection, connection.transaction():
+            await connection.execute(_SERIALISE)
+            counts = await connection.fetchrow(_COUNTS, tenants)
+            assert counts is not None
+            if cast("int", counts["everywhere"]) >= MAX_ENDPOINTS or cast("int", counts["here"]) >= MAX_OF_TENANTS:
+                raise SchemaViolation(
+                    f"There are at most {MAX_ENDPOINTS} endpoints, and {MAX_OF_TENANTS} for the same tenants. "
+                    "Remove one first."
+                )
+            if wanted.kind is Kind.FILE:
+                await _require_new_file(connection, wanted.url)
+            shown = shown_target(wanted.kind, wanted.url)
+            values = (wanted.kind, wanted.format, shown, types, tenants, wanted.batch_size, wanted.batch_seconds)
+            try:
+                row = await connection.fetchrow(_CREATE, uid, wanted.name, *values, actor.name, cursor, *hidden)
+            except asyncpg.UniqueViolationError:
+                raise NameTaken(f"There is already an endpoint named `{wanted.name}`.") from None
+            made = _required(row)
+            # The digest shows that two URLs of one host differ.
+            after = {**_shown(made), "urlDigest": sha256(wanted.url.encode()).hexdigest()[:16]}
+            await _audit(connection, actor, "events.endpoint-create", made, {"after": after})
+        return made
+
+    async def rotate(self, scope: Scope, uid: UUID, secret: bytes, until: datetime, actor: Actor) -> Endpoint:
+        """Store a new secret; webhooks are signed with the old secret too until the given time."""
+        return await self._change(scope, uid, actor, "events.endpoint-rotate", _ROTATE, secret, until)
+
+    async def enable(self, scope: Scope, uid: UUID, actor: Actor) -> Endpoint:
+        """Let deliveries continue after the stored cursor."""
+        return await self._change(scope, uid, actor, "events.endpoint-enable", _ENABLE)
+
+    async def disable(self, scope: Scope, uid: UUID, reason: str, actor: Actor) -> Endpoint:
+        """Stop deliveries; an event and the audit log say why."""
+        async with self._database.connection() as connection, connection.transaction():
+            before = _required(await connection.fetchrow(_LOCK, scope.uids(), uid))
+            if before.state is State.DISABLED:
+                return before
+            after = _required(await connection.fetchrow(_DISABLE, uid, reason[:MAX_ERROR]))
+            await _audit(connection, actor, "events.endpoint-disable", after, {"reason": reason})
+            data = EndpointDisabled(endpoint=before.name, endpoint_uid=uid, reason=reason[:MAX_ERROR])
+            owners: Sequence[UUID | None] = [None] if before.tenants is None else sorted(before.tenants)
+            await record(connection, [new_event(data, tenant=each, subject=str(uid)) for each in owners])
+        return after
+
+    async def remove(self, scope: Scope, uid: UUID, actor: Actor) -> None:
+        async with self._database.connection() as connection, connection.transaction():
+            before = _required(await connection.fetchrow(_LOCK, scope.uids(), uid))
+            await connection.execute(_REMOVE, uid)
+            await _audit(connection, actor, "events.endpoint-remove", before, {"before": _shown(before)})
+
+    async def lease(self, scope: Scope, process: UUID, most: int) -> Sequence[Endpoint]:
+        """Renew the leases of a process, take free endpoints, and return all that it holds."""
+        _require_deployment(scope)
+        async with self._database.connection() as connection, connection.transaction():
+            held = await connection.fetch(_RENEW, process, LEASE)
+            if len(held) < most:
+                await connection.execute(_CLAIM, process, LEASE, most - len(held))
+                held = await connection.fetch(_RENEW, process, LEASE)
+        return [_endpoint(row) for row in held]
+
+    async def end_leases(self, scope: Scope, process: UUID) -> None:
+        _require_deployment(scope)
+        async with self._database.connection() as connection:
+            await connection.execute(_RETURN, process)
+
+    async def advance(
+        self, scope: Scope, uid: UUID, process: UUID, cursor: str, *, delivered: int, now: datetime
+    ) -> Endpoint | None:
+        """Move the cursor; return None if the process lost its lease."""
+        return await self._while_leased(scope, _ADVANCE, uid, process, cursor, delivered, now, LEASE)
+
+    async def fail(
+        self, scope: Scope, uid: UUID, process: UUID, *, now: datetime, next_attempt: datetime, error: str
+    ) -> Endpoint | None:
+        """Record a failed attempt; return None if the process lost its lease."""
+        return await self._while_leased(scope, _FAIL, uid, process, now, next_attempt, error[:MAX_ERROR], LEASE)
+
+    async def lose(self, scope: Scope, uid: UUID, process: UUID, cursor: str, lost: int) -> Endpoint | None:
+        """Count events that expired before they were delivered, and continue after them."""
+        return await self._while_leased(scope, _LOSE, uid, process, cursor, lost)
+
+    async def last_removed(self, scope: Scope) -> int:
+        """Return the number of the newest event that retention has removed."""
+        _require_deployment(scope)
+        async with self._database.connection() as connection:
+            return cast("int", await connection.fetchval(_LAST_REMOVED))
+
+    async def replace_secrets(
+        self, scope: Scope, before: Endpoint, sealed: Sealed, previous_secret: bytes | None
+    ) -> bool:
+        """Store the secrets and the URL encrypted with another key; return False if they changed meanwhile."""
+        _require_deployment(scope)
+        values = (before.uid, before.secret, sealed.secret, before.previous_secret, previous_secret)
+        async with self._database.connection() as connection:
+            return bool(await connection.fetchval(_RESEAL, *values, sealed.url, before.target))
+
+    async def _change(
+        self, scope: Scope, uid: UUID, actor: Actor, action: str, statement: str, *values: object
+    ) -> Endpoint:
+        async with self._database.connection() as connection, connection.transaction():
+            _required(await connection.fetchrow(_LOCK, scope.uids(), uid))
+            after = _required(await connection.fetchrow(statement, uid, *values))
+            await _audit(connection, actor, action, after, {"after": _shown(after)})
+        return after
+
+    async def _while_leased(self, scope: Scope, statement: str, *values: object) -> Endpoint | None:
+        _require_deployment(scope)
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(statement, *values)
+        return None if row is None else _endpoint(row)
+
+
+def new_uid() -> UUID:
+    return uuid4()
+
+
+def _require_allowed(scope: Scope, wanted: NewEndpoint) -> None:
+    """Raise SchemaViolation for an endpoint outside of the scope: files and syslog are for the deployment."""
+    if scope.tenants is not None and (not wanted.tenants or not wanted.tenants <= scope.tenants):
+        raise SchemaViolation("Choose at least one of your tenants: the endpoint receives their events.")
+    if wanted.tenants is not None and wanted.kind is not Kind.WEBHOOK:
+        raise SchemaViolation("Only the deployment can have endpoints of the kinds syslog and file.")
+
+
+async def _require_new_file(connection: Connection, file: str) -> None:
+    """Raise NameTaken for the file of another endpoint: the undo of a failed write could cut its lines."""
+    other = await connection.fetchval(_SAME_FILE, file)
+    if other is not None:
+        raise NameTaken(f"The endpoint `{other}` writes to `{file}`: choose another file name.")
+
+
+def _require_deployment(scope: Scope) -> None:
+    assert scope.tenants is None, "deliveries belong to the whole deployment"
+
+
+def _required(row: Row | None) -> Endpoint:
+    if row is None:
+        raise EndpointNotFound("There is no such event endpoint.")
+    return _endpoint(row)
+
+
+def _endpoint(row: Row) -> Endpoint:
+    types = cast("list[str] | None", row["types"])
+    tenants = cast("list[UUID] | None", row["tenants"])
+    return Endpoint(
+        uid=cast("UUID", row["uid"]),
+        name=str(row["name"]),
+        kind=Kind(str(row["kind"])),
+        format=Format(str(row["format"])),
+        url=str(row["url"]),
+        types=None if types is None else frozenset(types),
+        tenants=None if tenants is None else frozenset(tenants),
+        batch_size=cast("int", row["batch_size"]),
+        batch_seconds=cast("int", row["batch_seconds"]),
+        created=cast("datetime", row["created"]),
+        created_by=str(row["created_by"]),
+        state=State(str(row["state"])),
+        cursor=str(row["cursor"]),
+        sealed_url=cast("bytes | None", row["sealed_url"]),
+        secret=cast("bytes | None", row["secret"]),
+        previous_secret=cast("bytes | None", row["previous_secret"]),
+        previous_until=cast("datetime | None", row["previous_until"]),
+        failing_since=cast("datetime | None", row["failing_since"]),
+        attempts=cast("int", row["attempts"]),
+        next_attempt=cast("datetime", row["next_attempt"]),
+        last_error=str(row["last_error"]),
+        last_delivery=cast("datetime | None", row["last_delivery"]),
+        delivered=cast("int", row["delivered"]),
+        failed=cast("int", row["failed"]),
+        lost=cast("int", row["lost"]),
+    )
+
+
+def _shown(endpoint: Endpoint) -> Mapping[str, object]:
+    return {
+        "name": endpoint.name,
+        "kind": endpoint.kind,
+        "format": endpoint.format,
+        "target": endpoint.target,
+        "types": None if endpoint.types is None else sorted(endpoint.types),
+        "tenants": None if endpoint.tenants is None else [str(each) for each in sorted(endpoint.tenants)],
+    }
+
+
+async def _audit(
+    connection: Connection, actor: Actor, action: str, endpoint: Endpoint, details: Mapping[str, object]
+) -> None:
+    tenants = endpoint.tenants or frozenset()
+    tenant = next(iter(tenants)) if len(tenants) == 1 else None
+    await record_event(connection, actor, action, endpoint.name, {"uid": str(endpoint.uid), **details}, tenant=tenant)

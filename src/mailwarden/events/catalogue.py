@@ -1,0 +1,443 @@
+"""Every event type: its data, its JSON schema and an example.
+
+An event type is added by one class and one row of `CATALOGUE`. A published field keeps its name and its meaning; new
+fields may be added, so receivers ignore unknown ones.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, ClassVar, cast
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta, Struct
+
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.tenant import Profile
+from mailwarden.wire.events import EventRecord
+
+VERSION = 1  # of all schemas; a changed meaning of a field raises it
+MAX_LISTED = 100  # recipients, tags or entries in one event; the counts are complete
+MAX_TEXT = 1_000
+
+Json = object  # a value of JSON, as msgspec decodes it
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event as it is stored and delivered; every delivery has the same id."""
+
+    id: UUID
+    type: str
+    time: datetime
+    tenant: UUID | None  # None: an event of the deployment
+    subject: str  # the ordering key: a ggrid, a list, a key, a user, an engine, a tenant
+    data: Mapping[str, Json]
+
+
+class EventData(Struct, frozen=True, rename="camel", omit_defaults=False):
+    """The data of one event type."""
+
+    type: ClassVar[str]
+
+
+By = Annotated[str, Meta(description="The actor, with its kind: `key:soar`, `user:anna`, `digest:…`, `system`.")]
+Recipients = Annotated[
+    tuple[str, ...], Meta(description=f"The first {MAX_LISTED} recipients; `recipientCount` has the number of all.")
+]
+Subject = Annotated[str, Meta(description="The decoded Subject of the message, shortened.")]
+
+
+class MessageJudged(EventData, frozen=True, rename="camel"):
+    """guard has decided about a message, and history has stored it. One event for each tenant of the message."""
+
+    type = "message.judged"
+
+    ggrid: Annotated[UUID, Meta(description="The id of the analysis, as in the result and in history.")]
+    verdict: Verdict
+    decision: Decision
+    tags: Annotated[tuple[str, ...], Meta(description=f"The first {MAX_LISTED} tags, sorted.")]
+    sender: Annotated[str, Meta(description="The envelope sender; empty: the null sender.")]
+    recipients: Recipients
+    recipient_count: int
+    from_address: Annotated[str, Meta(description="The address in the From header.")]
+    subject: Subject
+    message_id: Annotated[str, Meta(description="The Message-ID header.")]
+    sha256: Annotated[str, Meta(description="SHA-256 of the message as received.")]
+    size: Annotated[int, Meta(description="Bytes of the message.")]
+    source: Annotated[str, Meta(description="The scan source, such as `restApi` or `smtp`.")]
+    guard: Annotated[str, Meta(description="The name of the guard.")]
+    remote_address: Annotated[str | None, Meta(description="The client of the border MTA.")]
+    campaign: Annotated[UUID | None, Meta(description="The group of similar messages of this tenant.")]
+    profile: Annotated[Profile, Meta(description="The tenant's profile; `monitor` delivers what others hold.")]
+    incomplete: Annotated[bool, Meta(description="The analysis did not cover the whole message.")]
+    received: Annotated[datetime, Meta(description="When guard received the message.")]
+    completed: Annotated[datetime, Meta(description="When guard had decided.")]
+
+
+class MessageHeld(EventData, frozen=True, rename="camel"):
+    """A message is in quarantine. It may precede `message.judged`: it is stored before the reply to the MTA."""
+
+    type = "message.held"
+
+    ggrid: UUID
+    uid: Annotated[UUID, Meta(description="The held message, as in `/v1/quarantine`.")]
+    verdict: Verdict
+    sender: str
+    recipients: Recipients
+    recipient_count: int
+    from_address: str
+    subject: Subject
+    size: int
+
+
+class MessageReleased(EventData, frozen=True, rename="camel"):
+    """The next hop has accepted a held message for these recipients."""
+
+    type = "message.released"
+
+    ggrid: UUID
+    uid: UUID
+    verdict: Verdict
+    sender: str
+    recipients: Recipients
+    recipient_count: int
+    subject: Subject
+    by: By
+
+
+class MessageDeleted(EventData, frozen=True, rename="camel"):
+    """A held message was deleted for these recipients, by a user or by retention."""
+
+    type = "message.deleted"
+
+    ggrid: UUID
+    uid: UUID
+    verdict: Verdict
+    sender: str
+    recipients: Recipients
+    recipient_count: int
+    subject: Subject
+    by: By
+    reason: Annotated[str, Meta(description="`request`, or `retention` for a message that expired.")]
+
+
+class MessageReported(EventData, frozen=True, rename="camel"):
+    """A user or program has reported what a message is; the latest report counts."""
+
+    type = "message.reported"
+
+    uid: Annotated[UUID, Meta(description="The report, as in `/v1/reports`.")]
+    ggrid: Annotated[UUID | None, Meta(description="The analysis; null if the message was not scanned here.")]
+    kind: Annotated[str, Meta(description="`phishing`, `spam`, `fine` or `released`.")]
+    subject: Subject
+    by: By
+
+
+class ListChanged(EventData, frozen=True, rename="camel"):
+    """Entries of a list were added, updated or deleted. One event for each call, import, undo or expiry run."""
+
+    type = "list.changed"
+
+    list: Annotated[str, Meta(description="The name of the list.")]
+    action: Annotated[str, Meta(description="`add`, `import`, `edit`, `delete`, `expire` or `undo`.")]
+    added: int
+    updated: Annotated[int, Meta(description="Entries that existed already, changed or not.")]
+    deleted: int
+    entries: Annotated[
+        tuple[str, ...], Meta(description=f"The first {MAX_LISTED} changed entries; the counts have the number of all.")
+    ]
+    by: By
+
+
+class KeyCreated(EventData, frozen=True, rename="camel"):
+    """An API key was created, or replaces another one after a rotation."""
+
+    type = "key.created"
+
+    key_id: Annotated[str, Meta(description="The public id of the key; never its text.")]
+    name: str
+    scopes: tuple[str, ...]
+    tenant_uids: Annotated[tuple[UUID, ...], Meta(description="Its tenants; empty: the whole deployment.")]
+    expires: datetime | None
+    replaces: Annotated[str | None, Meta(description="The id of the key that was rotated.")]
+    by: By
+
+
+class KeyRevoked(EventData, frozen=True, rename="camel"):
+    """An API key was revoked."""
+
+    type = "key.revoked"
+
+    key_id: str
+    name: str
+    by: By
+
+
+class UserLogin(EventData, frozen=True, rename="camel"):
+    """A user has logged in to the console."""
+
+    type = "user.login"
+
+    user: UUID
+    name: str
+    method: Annotated[str, Meta(description="`password and code`, `passkey`, `recovery code` or `openid`.")]
+    address: Annotated[str | None, Meta(description="The client address.")]
+
+
+class UserLoginFailed(EventData, frozen=True, rename="camel"):
+    """A login was rejected. The name that was typed is not stored: it may be a password."""
+
+    type = "user.login-failed"
+
+    step: Annotated[str, Meta(description="`password`, `code` or `passkey`.")]
+    user: Annotated[UUID | None, Meta(description="The user, if one of that name exists.")]
+    address: str | None
+
+
+class EngineDown(EventData, frozen=True, rename="camel"):
+    """An engine of a guard does not answer."""
+
+    type = "engine.down"
+
+    guard: str
+    engine: str
+    required: Annotated[bool, Meta(description="Without this engine messages are undecided.")]
+    detail: str
+    since: Annotated[datetime, Meta(description="When guard saw the change.")]
+
+
+class EngineUp(EventData, frozen=True, rename="camel"):
+    """An engine of a guard answers again, or for the first time after the start."""
+
+    type = "engine.up"
+
+    guard: str
+    engine: str
+    required: bool
+    detail: str
+    since: Annotated[datetime, Meta(description="When guard saw the change.")]
+
+
+class TenantCreated(EventData, frozen=True, rename="camel"):
+    """A tenant was created."""
+
+    type = "tenant.created"
+
+    name: str
+    domains: Annotated[tuple[str, ...], Meta(description=f"The first {MAX_LISTED} domains.")]
+    by: By
+
+
+class TenantChanged(EventData, frozen=True, rename="camel"):
+    """Settings of a tenant have changed."""
+
+    type = "tenant.changed"
+
+    name: str
+    changed: Annotated[
+        tuple[str, ...], Meta(description="The settings that differ: `name`, `domains`, `profile`, `weights`, …")
+    ]
+    by: By
+
+
+class EndpointDisabled(EventData, frozen=True, rename="camel"):
+    """An endpoint of the event delivery was disabled: after three days of failures, by its receiver or by a user."""
+
+    type = "endpoint.disabled"
+
+    endpoint: Annotated[str, Meta(description="The name of the endpoint.")]
+    endpoint_uid: UUID
+    reason: str
+
+
+class EndpointTest(EventData, frozen=True, rename="camel"):
+    """A test of an endpoint. It is sent to this endpoint alone and is not stored."""
+
+    type = "endpoint.test"
+
+    endpoint: Annotated[str, Meta(description="The name of the endpoint.")]
+
+
+CATALOGUE: Mapping[str, type[EventData]] = {
+    kind.type: kind
+    for kind in (
+        MessageJudged,
+        MessageHeld,
+        MessageReleased,
+        MessageDeleted,
+        MessageReported,
+        ListChanged,
+        KeyCreated,
+        KeyRevoked,
+        UserLogin,
+        UserLoginFailed,
+        EngineDown,
+        EngineUp,
+        TenantCreated,
+        TenantChanged,
+        EndpointDisabled,
+        EndpointTest,
+    )
+}
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def event_record(event: Event) -> EventRecord:
+    """Return an event in its native form."""
+    return EventRecord(event.id, event.type, VERSION, event.time, event.tenant, event.subject, dict(event.data))
+
+
+def encode(event: Event) -> bytes:
+    """Return an event in its native JSON form."""
+    return _encoder.encode(event_record(event))
+
+
+def short(text: str) -> str:
+    """Return a text of bounded length."""
+    return text[:MAX_TEXT]
+
+
+def first(values: Sequence[str]) -> tuple[str, ...]:
+    """Return the first values, each of bounded length."""
+    return tuple(value[:MAX_TEXT] for value in values[:MAX_LISTED])
+
+
+def schemas() -> Mapping[str, dict[str, Json]]:
+    """Return the JSON schema (draft 2020-12) of each whole event by its type."""
+    return {name: _schema(name, kind) for name, kind in CATALOGUE.items()}
+
+
+def _schema(name: str, kind: type[EventData]) -> dict[str, Json]:
+    (envelope, data), parts = msgspec.json.schema_components(
+        (EventRecord, kind), ref_template="#/$defs/{name}", schema_hook=_any
+    )
+    properties = cast("dict[str, dict[str, Json]]", parts[_last(envelope)]["properties"])
+    properties = {**properties, "type": {"const": name}, "version": {"const": VERSION}, "data": data}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:mailwarden:event:{name}:{VERSION}",
+        "title": name,
+        "description": " ".join((kind.__doc__ or name).split()),
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "$defs": {part: value for part, value in parts.items() if part != _last(envelope)},
+    }
+
+
+def _any(_: type) -> dict[str, Json]:
+    return {"description": "A value of JSON."}
+
+
+def _last(reference: Mapping[str, Json]) -> str:
+    return str(reference["$ref"]).rpartition("/")[2]
+
+
+_TENANT = UUID("0199a3f0-0000-7000-8000-000000000001")
+_GGRID = UUID("0199a3f2-6c1e-7b54-9a11-5d0c7e2f8b10")
+_UID = UUID("5b6f0c5e-7e0a-4c56-9a0e-3c1f4c0f9d21")
+_USER = UUID("8c2d1f7e-1d0b-4f0e-8a52-6a4f0f4f6b11")
+_MOMENT = datetime(2026, 3, 2, 9, 30, 0, 250_000, tzinfo=UTC)
+_TO = ("anna@customer.example", "ben@customer.example")
+_SUBJECT = "Your invoice is overdue"
+
+_EXAMPLES: Sequence[tuple[EventData, UUID | None, str]] = (
+    (
+        MessageJudged(
+            ggrid=_GGRID,
+            verdict=Verdict.PHISHING,
+            decision=Decision.QUARANTINE,
+            tags=("auth.dmarc-fail", "link.brand-lookalike"),
+            sender="billing@sender.example",
+            recipients=_TO,
+            recipient_count=2,
+            from_address="billing@sender.example",
+            subject=_SUBJECT,
+            message_id="<20260302.1@sender.example>",
+            sha256="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+            size=18_231,
+            source="smtp",
+            guard="mta-1",
+            remote_address="192.0.2.25",
+            campaign=UUID("0199a3f2-0000-7000-8000-00000000c0de"),
+            profile=Profile.BALANCED,
+            incomplete=False,
+            received=_MOMENT,
+            completed=_MOMENT,
+        ),
+        _TENANT,
+        str(_GGRID),
+    ),
+    (
+        MessageHeld(
+            ggrid=_GGRID,
+            uid=_UID,
+            verdict=Verdict.PHISHING,
+            sender="billing@sender.example",
+            recipients=_TO,
+            recipient_count=2,
+            from_address="billing@sender.example",
+            subject=_SUBJECT,
+            size=18_231,
+        ),
+        _TENANT,
+        str(_GGRID),
+    ),
+    (
+        MessageReleased(
+            _GGRID, _UID, Verdict.SUSPICIOUS, "billing@sender.example", _TO[:1], 1, _SUBJECT, by="user:anna"
+        ),
+        _TENANT,
+        str(_GGRID),
+    ),
+    (
+        MessageDeleted(
+            _GGRID, _UID, Verdict.PHISHING, "billing@sender.example", _TO, 2, _SUBJECT, by="system", reason="retention"
+        ),
+        _TENANT,
+        str(_GGRID),
+    ),
+    (MessageReported(_UID, _GGRID, "phishing", _SUBJECT, by="user:anna"), _TENANT, str(_GGRID)),
+    (
+        ListChanged("sender-block", "add", added=1, updated=0, deleted=0, entries=("@sender.example",), by="key:soar"),
+        _TENANT,
+        f"{_TENANT}/sender-block",
+    ),
+    (
+        KeyCreated("k3v9x0a1b2c4", "soar", ("events:read",), (_TENANT,), None, None, by="user:anna"),
+        _TENANT,
+        "k3v9x0a1b2c4",
+    ),
+    (KeyRevoked("k3v9x0a1b2c4", "soar", by="user:anna"), _TENANT, "k3v9x0a1b2c4"),
+    (UserLogin(_USER, "anna", "passkey", "192.0.2.7"), _TENANT, str(_USER)),
+    (UserLoginFailed("password", None, "192.0.2.66"), None, "192.0.2.66"),
+    (
+        EngineDown("mta-1", "antivirus", required=True, detail="connection refused", since=_MOMENT),
+        None,
+        "mta-1/antivirus",
+    ),
+    (EngineUp("mta-1", "antivirus", required=True, detail="", since=_MOMENT), None, "mta-1/antivirus"),
+    (TenantCreated("Customer", ("customer.example",), by="user:anna"), _TENANT, str(_TENANT)),
+    (TenantChanged("Customer", ("profile", "retentionDays"), by="user:anna"), _TENANT, str(_TENANT)),
+    (EndpointDisabled("soar", _UID, "No delivery succeeded for 3 days. The receiver answered 500."), None, str(_UID)),
+    (EndpointTest("soar"), None, str(_UID)),
+)
+
+
+def examples() -> Sequence[Event]:
+    """Return one valid event of each type, for the documentation and for tests of formats."""
+    return [
+        Event(
+            UUID(int=_GGRID.int + number),
+            data.type,
+            _MOMENT,
+            tenant,
+            subject,
+            cast("dict[str, Json]", msgspec.to_builtins(data, str_keys=True)),
+        )
+        for number, (data, tenant, subject) in enumerate(_EXAMPLES)
+    ]

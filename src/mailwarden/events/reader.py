@@ -1,0 +1,166 @@
+"""Reads events in their order, by a cursor.
+
+A cursor is the number of the last event that was looked at. Only numbers up to `settled_events()` are read: below it no
+transaction is open that could still add an event, so that no event is skipped. See decision 93.
+
+Security: tenants are separated here. Every statement has the tenants of the scope.
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import cast
+from uuid import UUID
+
+import msgspec
+
+from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.errors import CursorExpired, SchemaViolation
+from mailwarden.events.catalogue import Event, Json
+from mailwarden.model.scope import Scope
+
+MAX_PAGE = 1_000
+LOOKED_AT = 5_000  # rows of all tenants that one page looks at, so that every read is short
+_CURSOR_VERSION = b"\x01"
+_CURSOR_BYTES = 9
+
+_SETTLED = "SELECT settled_events()"
+_REMOVED = "SELECT (SELECT number FROM events_removed) AS removed, (SELECT last_value FROM event_numbers) AS last"
+# $3 has the tenants, NULL for all; $4 says whether events of the deployment belong to the answer.
+_MATCHES = """
+CASE WHEN tenant IS NULL THEN $4::boolean ELSE $3::uuid[] IS NULL OR tenant = ANY ($3) END
+"""
+_READ = f"""
+WITH looked_at AS MATERIALIZED (
+    SELECT * FROM events WHERE number > $1 AND number <= $2 ORDER BY number LIMIT {LOOKED_AT}
+), found AS MATERIALIZED (
+    SELECT * FROM looked_at WHERE {_MATCHES} AND ($5::text[] IS NULL OR type = ANY ($5)) ORDER BY number LIMIT $6
+)
+SELECT number, id, type, time, tenant, subject, data, (SELECT count(*) FROM looked_at) AS looked_at,
+       (SELECT max(number) FROM looked_at) AS reached
+FROM found
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, (SELECT count(*) FROM looked_at), (SELECT max(number) FROM looked_at)
+WHERE NOT EXISTS (SELECT FROM found)
+ORDER BY number
+"""  # noqa: S608 -- built from constants
+_NEW = """
+SELECT DISTINCT tenant, type FROM events WHERE number > $1 AND number <= $2
+"""
+_data = msgspec.json.Decoder(dict[str, Json])
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The events that a reader may see and wants: `deployment` includes events without a tenant."""
+
+    scope: Scope
+    deployment: bool
+    types: frozenset[str] | None = None  # None: all
+
+    def matches(self, tenant: UUID | None, kind: str) -> bool:
+        visible = self.deployment if tenant is None else self.scope.allows(tenant)
+        return visible and (self.types is None or kind in self.types)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Events in their order. `next` is set for an empty page too; `more` says that it may have further events now."""
+
+    events: Sequence[Event]
+    next: str
+    number: int  # of `next`
+    more: bool
+
+
+class EventReader:
+    """Reads the outbox; nothing is changed by reading."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read_after(self, wanted: Filter, cursor: str | None, limit: int = 100) -> Page:
+        """Return the events after the cursor; None starts with the oldest event that is kept.
+
+        Raises CursorExpired if events after the cursor were removed by retention, or if the cursor is from another
+        state of the database.
+        """
+        after = 0 if cursor is None else number_of(cursor)
+        limit = max(1, min(limit, MAX_PAGE))
+        types = None if wanted.types is None else sorted(wanted.types)
+        async with self._database.connection() as connection:
+            settled = cast("int", await connection.fetchval(_SETTLED))
+            # A statement of its own: its snapshot must be newer than the bound.
+            given = (after, settled, wanted.scope.uids(), wanted.deployment, types, limit)
+            rows = await connection.fetch(_READ, *given)
+            if cursor is not None:
+                await _check_cursor(connection, after)
+        return _page(rows, after, settled, limit)
+
+    async def latest(self) -> str:
+        """Return the cursor behind the newest event."""
+        return cursor_of(await self.settled())
+
+    async def settled(self) -> int:
+        """Return the number up to which every event can be read."""
+        async with self._database.connection() as connection:
+            return cast("int", await connection.fetchval(_SETTLED))
+
+    async def new_kinds(self, after: int, until: int) -> Sequence[tuple[UUID | None, str]]:
+        """Return the tenants and types of the events between two numbers."""
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_NEW, after, until)
+        return [(cast("UUID | None", row["tenant"]), str(row["type"])) for row in rows]
+
+
+async def _check_cursor(connection: Connection, after: int) -> None:
+    """Raise CursorExpired if events after the cursor are missing.
+
+    It is called after the read, which retention may overtake.
+    """
+    row = await connection.fetchrow(_REMOVED)
+    assert row is not None
+    if after < cast("int", row["removed"]):
+        raise CursorExpired("Events after this cursor were removed by retention. Start again without `after`.")
+    if after > cast("int", row["last"]):
+        raise CursorExpired("This cursor is newer than the database, which was restored. Start again without `after`.")
+
+
+def _page(rows: Sequence[Row], after: int, settled: int, limit: int) -> Page:
+    found = [row for row in rows if row["number"] is not None]
+    looked_at = cast("int", rows[0]["looked_at"])
+    if len(found) == limit:
+        number, more = cast("int", found[-1]["number"]), True
+    elif looked_at == LOOKED_AT:
+        number, more = cast("int", rows[0]["reached"]), True
+    else:
+        number, more = max(after, settled), False
+    return Page([_event(row) for row in found], cursor_of(number), number, more)
+
+
+def _event(row: Row) -> Event:
+    return Event(
+        id=cast("UUID", row["id"]),
+        type=str(row["type"]),
+        time=cast("datetime", row["time"]),
+        tenant=cast("UUID | None", row["tenant"]),
+        subject=str(row["subject"]),
+        data=_data.decode(str(row["data"])),
+    )
+
+
+def cursor_of(number: int) -> str:
+    """Return the cursor behind an event."""
+    return base64.urlsafe_b64encode(_CURSOR_VERSION + number.to_bytes(_CURSOR_BYTES - 1)).decode()
+
+
+def number_of(cursor: str) -> int:
+    """Return the number in a cursor, or raise SchemaViolation."""
+    try:
+        raw = base64.b64decode(cursor, altchars=b"-_", validate=True)
+    except ValueError:
+        raw = b""
+    if len(raw) != _CURSOR_BYTES or raw[:1] != _CURSOR_VERSION or raw[1] > 0x7F:
+        raise SchemaViolation("`after` is no cursor: use `next` of the page before, or `latest`.")
+    return int.from_bytes(raw[1:])

@@ -1,0 +1,1 @@
+"""Feeds into block lists: parsers, subscriptions, the rehearsal of every update, and sightings."""

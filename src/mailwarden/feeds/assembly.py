@@ -1,0 +1,34 @@
+"""Opens the feed service with its stores."""
+
+from mailwarden.access.tenants import TenantStore
+from mailwarden.crypto.keyring import KeyRing
+from mailwarden.crypto.seal import Seal
+from mailwarden.database.pool import Database
+from mailwarden.feeds.fetching import HttpClient
+from mailwarden.feeds.service import SECRET, FeedService
+from mailwarden.feeds.store import FeedStore
+from mailwarden.feeds.warning_lists import WarningLists
+from mailwarden.history import open_history
+from mailwarden.lists.change_log import ChangeStore, UndoStore
+from mailwarden.lists.entry_store import EntryStore
+from mailwarden.lists.service import ListService
+from mailwarden.lists.store import ListStore
+from mailwarden.policy.rehearsal import Rehearsal
+from mailwarden.policy.rules import Policy
+
+CONNECTIONS = 3
+COMMAND_SECONDS = 60.0  # a comparison of a million entries takes some seconds
+
+
+def open_feeds(database: Database, http: HttpClient, ring: KeyRing, policy: Policy) -> FeedService:
+    """Return the service; `database` has CONNECTIONS of its own and COMMAND_SECONDS, so that feeds delay no scan."""
+    history, lists, entries = open_history(database), ListStore(database, database), EntryStore(database)
+    return FeedService(
+        FeedStore(database),
+        lists=lists,
+        list_service=ListService(lists, entries, ChangeStore(database), UndoStore(database)),
+        warnings=WarningLists(history.senders, TenantStore(database)),
+        rehearsal=Rehearsal(history, policy, entries),
+        http=http,
+        seal=Seal(ring, SECRET),
+    )

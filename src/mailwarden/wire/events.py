@@ -1,0 +1,48 @@
+"""The records of the events API."""
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+MAX_EVENTS = 1_000
+MAX_WAIT = 60
+LATEST = "latest"
+
+
+class EventsQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The query of a page of events."""
+
+    after: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=64)] | UnsetType,
+        Meta(description="`next` of the page before, or `latest`; unset: from the oldest event that is kept."),
+    ] = UNSET
+    types: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=1_000)] | UnsetType,
+        Meta(description="Only these types, separated by commas: `message.held,message.released`."),
+    ] = UNSET
+    tenant_uid: Annotated[UUID | UnsetType, Meta(description="Only this tenant's events.")] = UNSET
+    wait: Annotated[
+        int, Meta(ge=0, le=MAX_WAIT, description="Seconds to wait for an event if there is none after the cursor.")
+    ] = 0
+    limit: Annotated[int, Meta(ge=1, le=MAX_EVENTS, description="Maximum number of events on one page.")] = 100
+
+
+class EventRecord(Struct, frozen=True, rename="camel"):
+    """One event; `data` depends on the type, see `/v1/events/schemas`."""
+
+    id: Annotated[
+        UUID, Meta(description="UUID version 7, the same in every delivery: receivers drop duplicates by it.")
+    ]
+    type: Annotated[str, Meta(description="The event type, such as `message.judged`.")]
+    version: Annotated[int, Meta(description="The version of the type's schema.")]
+    time: Annotated[datetime, Meta(description="When the event was recorded, by the clock of the database.")]
+    tenant_uid: Annotated[UUID | None, Meta(description="The tenant; null for events of the deployment.")]
+    subject: Annotated[str, Meta(description="The ordering key: events of one subject come in order.")]
+    data: Annotated[dict[str, object], Meta(description="The fields of this type.")]
+
+
+class EventPage(Struct, frozen=True, rename="camel"):
+    events: Annotated[tuple[EventRecord, ...], Meta(description="In their order.")]
+    next: Annotated[str, Meta(description="The cursor behind this page; also set if the page is empty.")]
