@@ -129,7 +129,7 @@ bench-lists: ## Measure the List API on 1 and 10 million entries against Postgre
 bench-search: ## Measure searches of five million messages, operator by operator (ROWS=number)
 	@$(BIN)/python -m bench.search $(if $(ROWS),--rows $(ROWS))
 
-bench-events: ## Measure scans with and without events, and 1,000 events per second through one abby (MORE="--rounds 5")
+bench-events: ## Measure scans with and without events, and 1,000 events per second beside scans (MORE="--only-beside --pairs 12")
 	@$(BIN)/python -m bench.events $(MORE)
 
 bench-sandbox: ## Measure what the worker sandbox costs at start and a message
@@ -154,8 +154,8 @@ pictures: ## Take the pictures of the docs again
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/browser
 	@$(BIN)/python -m tests.browser.pictures run/screenshots docs/pictures
 
-test-events: ## Kill abby, guard and PostgreSQL 50 times under load and count the events (KILLS=number, SEED=number)
-	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(if $(SEED),SEED=$(SEED)) $(BIN)/pytest -q --timeout 3600 tests/faults/test_events_killed.py
+test-events: ## Kill abby, guard and PostgreSQL 50 times, and a receiver is down for an hour (KILLS, SEED, EVENTS=number)
+	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(if $(SEED),SEED=$(SEED)) $(if $(EVENTS),EVENTS=$(EVENTS)) $(BIN)/pytest -q --timeout 3600 tests/faults/test_events_killed.py tests/integration/event_delivery/test_receiver_down.py
 
 torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSON
 	@$(BIN)/python -m torture

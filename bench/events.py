@@ -1,4 +1,7 @@
-"""`make bench-events`: the cost of events in a scan, and 1,000 events per second through one abby to one client."""
+"""`make bench-events`: the cost of events in a scan, and 1,000 events per second through one abby to one client.
+
+`--only-beside` measures scanning with and without those events through the same abby, see `bench.events_beside_scans`.
+"""
 
 import argparse
 import asyncio
@@ -11,6 +14,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from bench import events_beside_scans
 from bench.clients import ScanClient
 from bench.cpu import Processes, Round, cpu_seconds, run_counted, show_spread
 from bench.load import run_load
@@ -36,7 +40,19 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=400, help="messages a round (default: %(default)s)")
     parser.add_argument("--rate", type=int, default=1_000, help="events per second (default: %(default)s)")
     parser.add_argument("--seconds", type=int, default=60, help="seconds of events (default: %(default)s)")
+    parser.add_argument("--only-beside", action="store_true", help="scan with and without a flow of events")
+    parser.add_argument("--pairs", type=int, default=12, help="pairs of phases of --only-beside (default: %(default)s)")
+    parser.add_argument("--phase", type=int, default=600, help="messages of such a phase (default: %(default)s)")
+    parser.add_argument(
+        "--batch",
+        type=int,
+        default=50,
+        help="events of one transaction; guard writes every 50 ms (default: %(default)s)",
+    )
     arguments = parser.parse_args()
+    if arguments.only_beside:
+        _beside(events_beside_scans.Settings(arguments.pairs, arguments.phase, arguments.rate, arguments.batch))
+        return
     with tempfile.TemporaryDirectory() as folder, start_engines(signature_set=REALISTIC) as engines:
         urls = {name: engines.postgresql.create_database(f"bench_{name}") for name in ("none", "all")}
         with (
@@ -45,6 +61,14 @@ def main() -> None:
         ):
             uvloop.run(_compare(engines, without, product, arguments.rounds, arguments.count))
             uvloop.run(_flow(engines, product, urls["all"], arguments.rate, arguments.seconds))
+
+
+def _beside(settings: events_beside_scans.Settings) -> None:
+    """Measure with the setup of `bench.scan`: abby and guard as one process."""
+    with tempfile.TemporaryDirectory() as folder, start_engines(signature_set=REALISTIC) as engines:
+        url = engines.postgresql.create_database("bench")
+        with start_product(Path(folder), engines, url, guards=[_guard("all")], one_process=True) as product:
+            uvloop.run(events_beside_scans.measure(engines, product, url, settings))
 
 
 def _guard(judged: str) -> Overrides:

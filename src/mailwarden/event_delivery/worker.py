@@ -101,7 +101,7 @@ class Worker:
     async def close(self) -> None:
         await self._sender.close()
 
-    async def _read(self) -> Page | None:
+    async def _read(self) -> Page[Event] | None:
         """Return the next page, or None after the endpoint lost events that retention had removed."""
         endpoint = self.endpoint
         wanted = Filter(endpoint.scope, endpoint.is_deployment, endpoint.types)
@@ -116,7 +116,7 @@ class Worker:
             self._cursor = cursor
             return None
 
-    def _batch_wait(self, page: Page, now: datetime) -> float:
+    def _batch_wait(self, page: Page[Event], now: datetime) -> float:
         """Return how long to wait for more events of a batch."""
         endpoint = self.endpoint
         if endpoint.batch_size <= 1 or len(page.events) >= endpoint.batch_size:
@@ -169,7 +169,7 @@ class Worker:
         if recovered:
             _log.info("event_endpoint_recovered", endpoint=str(uid), name=self.endpoint.name)
 
-    async def _pass_by(self, page: Page, now: datetime) -> None:
+    async def _pass_by(self, page: Page[Event], now: datetime) -> None:
         """Move on over events that are not for this endpoint; store it now and then."""
         self._cursor = page.next
         if page.next != self.endpoint.cursor and now - self._saved >= SAVE_EVERY:

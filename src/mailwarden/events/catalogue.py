@@ -296,6 +296,22 @@ def encode(event: Event) -> bytes:
     return _encoder.encode(event_record(event))
 
 
+class StoredRecord(Struct, frozen=True, rename="camel"):
+    """The fields of EventRecord, with the data as the database has it: it is encoded without being decoded before."""
+
+    id: UUID
+    type: str
+    time: datetime
+    tenant_uid: UUID | None
+    subject: str
+    data: msgspec.Raw
+    version: int = VERSION
+
+    def encode(self) -> bytes:
+        """Return the event in its native JSON form."""
+        return _encoder.encode(self)
+
+
 def short(text: str) -> str:
     """Return a text of bounded length."""
     return text[:MAX_TEXT]

@@ -7,18 +7,20 @@ Security: tenants are separated here. Every statement has the tenants of the sco
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import cast
+from typing import Generic, TypeVar, cast
 from uuid import UUID
 
 import msgspec
 
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import CursorExpired, SchemaViolation
-from mailwarden.events.catalogue import Event, Json
+from mailwarden.events.catalogue import Event, Json, StoredRecord
 from mailwarden.model.scope import Scope
+
+T = TypeVar("T")
 
 MAX_PAGE = 1_000
 LOOKED_AT = 5_000  # rows of all tenants that one page looks at, so that every read is short
@@ -27,23 +29,17 @@ _CURSOR_BYTES = 9
 
 _SETTLED = "SELECT settled_events()"
 _REMOVED = "SELECT (SELECT number FROM events_removed) AS removed, (SELECT last_value FROM event_numbers) AS last"
-# $3 has the tenants, NULL for all; $4 says whether events of the deployment belong to the answer.
-_MATCHES = """
-CASE WHEN tenant IS NULL THEN $4::boolean ELSE $3::uuid[] IS NULL OR tenant = ANY ($3) END
-"""
+# $3 has the tenants, NULL for all; $4 says whether events of the deployment belong to the answer. The outer limit stops
+# the scan: a page after a long pause does not read the rows of the next pages.
 _READ = f"""
-WITH looked_at AS MATERIALIZED (
-    SELECT * FROM events WHERE number > $1 AND number <= $2 ORDER BY number LIMIT {LOOKED_AT}
-), found AS MATERIALIZED (
-    SELECT * FROM looked_at WHERE {_MATCHES} AND ($5::text[] IS NULL OR type = ANY ($5)) ORDER BY number LIMIT $6
-)
-SELECT number, id, type, time, tenant, subject, data, (SELECT count(*) FROM looked_at) AS looked_at,
-       (SELECT max(number) FROM looked_at) AS reached
-FROM found
-UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, (SELECT count(*) FROM looked_at), (SELECT max(number) FROM looked_at)
-WHERE NOT EXISTS (SELECT FROM found)
-ORDER BY number
+SELECT number, id, type, time, tenant, subject, data
+FROM (SELECT * FROM events WHERE number > $1 AND number <= $2 ORDER BY number LIMIT {LOOKED_AT}) AS looked_at
+WHERE CASE WHEN tenant IS NULL THEN $4::boolean ELSE $3::uuid[] IS NULL OR tenant = ANY ($3) END
+  AND ($5::text[] IS NULL OR type = ANY ($5))
+ORDER BY number LIMIT $6
+"""  # noqa: S608 -- built from constants
+_REACHED = f"""
+SELECT number FROM events WHERE number > $1 AND number <= $2 ORDER BY number OFFSET {LOOKED_AT - 1} LIMIT 1
 """  # noqa: S608 -- built from constants
 _NEW = """
 SELECT DISTINCT tenant, type FROM events WHERE number > $1 AND number <= $2
@@ -65,10 +61,10 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Page(Generic[T]):
     """Events in their order. `next` is set for an empty page too; `more` says that it may have further events now."""
 
-    events: Sequence[Event]
+    events: Sequence[T]
     next: str
     number: int  # of `next`
     more: bool
@@ -80,23 +76,39 @@ class EventReader:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def read_after(self, wanted: Filter, cursor: str | None, limit: int = 100) -> Page:
+    async def read_after(self, wanted: Filter, cursor: str | None, limit: int = 100) -> Page[Event]:
         """Return the events after the cursor; None starts with the oldest event that is kept.
 
         Raises CursorExpired if events after the cursor were removed by retention, or if the cursor is from another
         state of the database.
         """
+        return await self._read(_event, wanted, cursor, limit)
+
+    async def read_encoded(self, wanted: Filter, cursor: str | None, limit: int = 100) -> Page[bytes]:
+        """Return the events as `read_after` does, in their native JSON form; their data is not decoded."""
+        return await self._read(_encoded, wanted, cursor, limit)
+
+    async def _read(self, make: Callable[[Row], T], wanted: Filter, cursor: str | None, limit: int) -> Page[T]:
         after = 0 if cursor is None else number_of(cursor)
         limit = max(1, min(limit, MAX_PAGE))
         types = None if wanted.types is None else sorted(wanted.types)
         async with self._database.connection() as connection:
             settled = cast("int", await connection.fetchval(_SETTLED))
             # A statement of its own: its snapshot must be newer than the bound.
-            given = (after, settled, wanted.scope.uids(), wanted.deployment, types, limit)
-            rows = await connection.fetch(_READ, *given)
+            rest = (wanted.scope.uids(), wanted.deployment, types, limit)
+            rows = await connection.fetch(_READ, after, settled, *rest)
+            number, more = max(after, settled), False
+            if len(rows) < limit and settled - after >= LOOKED_AT:
+                reached = cast("int | None", await connection.fetchval(_REACHED, after, settled))
+                if reached is not None:
+                    # Up to a fixed number: retention may have removed rows since the first read.
+                    rows = await connection.fetch(_READ, after, reached, *rest)
+                    number, more = reached, True
+            if len(rows) == limit:
+                number, more = cast("int", rows[-1]["number"]), True
             if cursor is not None:
                 await _check_cursor(connection, after)
-        return _page(rows, after, settled, limit)
+        return Page([make(row) for row in rows], cursor_of(number), number, more)
 
     async def latest(self) -> str:
         """Return the cursor behind the newest event."""
@@ -127,18 +139,6 @@ async def _check_cursor(connection: Connection, after: int) -> None:
         raise CursorExpired("This cursor is newer than the database, which was restored. Start again without `after`.")
 
 
-def _page(rows: Sequence[Row], after: int, settled: int, limit: int) -> Page:
-    found = [row for row in rows if row["number"] is not None]
-    looked_at = cast("int", rows[0]["looked_at"])
-    if len(found) == limit:
-        number, more = cast("int", found[-1]["number"]), True
-    elif looked_at == LOOKED_AT:
-        number, more = cast("int", rows[0]["reached"]), True
-    else:
-        number, more = max(after, settled), False
-    return Page([_event(row) for row in found], cursor_of(number), number, more)
-
-
 def _event(row: Row) -> Event:
     return Event(
         id=cast("UUID", row["id"]),
@@ -148,6 +148,17 @@ def _event(row: Row) -> Event:
         subject=str(row["subject"]),
         data=_data.decode(str(row["data"])),
     )
+
+
+def _encoded(row: Row) -> bytes:
+    return StoredRecord(
+        id=cast("UUID", row["id"]),
+        type=str(row["type"]),
+        time=cast("datetime", row["time"]),
+        tenant_uid=cast("UUID | None", row["tenant"]),
+        subject=str(row["subject"]),
+        data=msgspec.Raw(str(row["data"]).encode()),
+    ).encode()
 
 
 def cursor_of(number: int) -> str:

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from mailwarden.database.pool import Connection, Database
 from mailwarden.errors import CursorExpired, Overloaded
 from mailwarden.events import reader as reader_module
-from mailwarden.events.catalogue import KeyRevoked
+from mailwarden.events.catalogue import KeyRevoked, encode
 from mailwarden.events.maintenance import EventRetention, existing_days
 from mailwarden.events.outbox import new_event, record
 from mailwarden.events.reader import EventReader, Filter, cursor_of
@@ -149,6 +150,7 @@ async def test_a_page_looks_at_a_bounded_number_of_rows(
 ) -> None:
     small = reader_module._READ.replace(f"LIMIT {reader_module.LOOKED_AT}", "LIMIT 3")
     monkeypatch.setattr(reader_module, "_READ", small)
+    monkeypatch.setattr(reader_module, "_REACHED", reader_module._REACHED.replace("OFFSET 4999", "OFFSET 2"))
     monkeypatch.setattr(reader_module, "LOOKED_AT", 3)
     await written(database, *"abcdefgh", tenant=OTHER)
     await written(database, "mine")
@@ -156,6 +158,29 @@ async def test_a_page_looks_at_a_bounded_number_of_rows(
     first = await reader.read_after(own, None)
     assert (first.events, first.more) == ([], True)
     assert await read_all(reader, own) == ["mine"]
+    for limit in (1, 2, 3, 4, 100):
+        assert await read_all(reader, limit=limit) == [*"abcdefgh", "mine"]
+
+
+async def test_a_page_with_a_backlog_reads_its_own_rows_alone(database: Database, reader: EventReader) -> None:
+    """A client with a backlog and small pages must not read all looked-at rows for each page."""
+    await written(database, *(str(number) for number in range(400)))
+    async with database.connection() as connection:
+        await connection.execute("ANALYZE events")
+        given = (0, await reader.settled(), None, True, None, 10)
+        plan = await connection.fetch("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) " + reader_module._READ, *given)
+    scans = [line for row in plan if "Scan" in (line := str(row[0])) and "never executed" not in line]
+    assert max(int(scan.split("rows=")[1].split()[0].rstrip(")").split(".")[0]) for scan in scans) <= 11, plan
+
+
+async def test_encoded_events_are_those_that_are_decoded(database: Database, reader: EventReader) -> None:
+    await written(database, "a", '\u00e4 \u2028 "')
+    await written(database, "deployment", tenant=None)
+    page, encoded = await reader.read_after(ALL, None), await reader.read_encoded(ALL, None)
+    assert [msgspec.json.decode(each) for each in encoded.events] == [
+        msgspec.json.decode(encode(event)) for event in page.events
+    ]
+    assert (encoded.next, encoded.more) == (page.next, page.more)
 
 
 async def test_retention_ends_cursors_with_an_error_and_never_with_a_gap(
