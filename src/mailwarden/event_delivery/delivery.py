@@ -43,6 +43,7 @@ class Delivery:
         self._failed = metrics.counter("event_delivery_failures", "Failed attempts to deliver events.", *labels)
         metrics.read_gauge("event_delivery_lag_seconds", "Age of the oldest event that waits.", self._lags, *labels)
         metrics.read_gauge("event_endpoint_failing", "1 while deliveries to an endpoint fail.", self._states, *labels)
+        self._disabled = metrics.gauge("event_endpoints_disabled", "Endpoints that were disabled by their failures.")
 
     def start(self) -> None:
         self._task.start(at_once=True)
@@ -68,6 +69,7 @@ class Delivery:
 
     async def _lease(self) -> None:
         """Start and stop workers, so that there is one for each leased endpoint in its current form."""
+        self._disabled.set(await self._store.count_disabled(ALL))
         held = {endpoint.uid: endpoint for endpoint in await self._store.lease(ALL, self.process, MAX_ENDPOINTS)}
         for uid, (worker, task) in list(self._running.items()):
             if task.done() or uid not in held or _settings(held[uid]) != _settings(worker.endpoint):

@@ -1,22 +1,26 @@
 """Appends events to a file of abby's events folder, one JSON document a line (NDJSON).
 
 A log rotation may move or remove the file at any time: each batch goes to the file that has the name now. A batch is
-written with one call and synchronised to the disk before it counts as delivered. Each file has its own thread, which
-also closes it: never while it is written, and a slow disk holds no thread of others.
+written with one call and synchronised to the disk before it counts as delivered. Each write has a deadline and its own
+thread: a disk that hangs holds no other endpoint, and the threads are daemons, so it delays no shutdown. A file has one
+thread at a time: the next attempt fails while a write still runs, and the file is closed after it.
 """
 
 import asyncio
 import os
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 from mailwarden.errors import SchemaViolation
 from mailwarden.event_delivery.http_client import DeliveryFailed
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}\.(?:ndjson|jsonl|log)")
 MODE = 0o640
+DEADLINE = 15.0  # seconds for one batch
+CLOSE_DEADLINE = 2.0  # seconds that an endpoint's end waits for its file
 
 
 def checked_name(name: str) -> str:
@@ -35,25 +39,52 @@ class FileSender:
     def __init__(self, folder: Path, name: str) -> None:
         self._path = folder / checked_name(name)
         self._handle: int | None = None
-        self._thread = ThreadPoolExecutor(1, "event file")
+        self._running: asyncio.Future[None] | None = None
 
     async def send(self, lines: Sequence[bytes]) -> None:
-        """Append the lines, or raise DeliveryFailed."""
+        """Append the lines, or raise DeliveryFailed. A write that exceeds its deadline may still succeed later."""
+        if self._is_busy():
+            raise DeliveryFailed(f"An earlier write to {self._path.name} still waits for the disk.")
         try:
-            await self._in_thread(self._append, b"".join(line + b"\n" for line in lines))
+            async with asyncio.timeout(DEADLINE):
+                await asyncio.shield(self._start(self._append, b"".join(line + b"\n" for line in lines)))
+        except TimeoutError:
+            sentence = f"The disk did not write {self._path.name} in the events folder within {DEADLINE:.0f} seconds."
+            raise DeliveryFailed(sentence) from None
         except OSError as error:
             raise DeliveryFailed(f"Cannot write {self._path.name} in the events folder: {error.strerror}.") from None
 
     async def close(self) -> None:
-        """Close the file after the write that may still run; the sender cannot be used again."""
-        try:
-            await self._in_thread(self._close)
-        finally:
-            self._thread.shutdown(wait=False)
+        """Close the file after the write that may still run, without waiting for a disk that hangs."""
+        with suppress(OSError):  # a timeout is an OSError
+            async with asyncio.timeout(CLOSE_DEADLINE):
+                if self._running is not None and self._is_busy():
+                    await asyncio.wait([self._running])
+                await asyncio.shield(self._start(self._close))
+                return
+        if self._running is not None and self._is_busy():
+            self._running.add_done_callback(lambda _: self._start(self._close))
 
-    async def _in_thread(self, work: Callable[..., None], *values: bytes) -> None:
-        """Run the work after all earlier work; a cancelled caller does not cancel it."""
-        await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work, *values))
+    def _is_busy(self) -> bool:
+        return self._running is not None and not self._running.done()
+
+    def _start(self, work: Callable[..., None], *values: bytes) -> asyncio.Future[None]:
+        """Run the work in a thread; a cancelled caller does not cancel it."""
+        loop = asyncio.get_running_loop()
+        self._running = done = loop.create_future()
+        done.add_done_callback(lambda future: future.cancelled() or future.exception())  # without a waiting caller too
+
+        def run() -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile, and with it the caller
+                try:
+                    work(*values)
+                except Exception as error:  # the caller gets it
+                    loop.call_soon_threadsafe(done.set_exception, error)
+                else:
+                    loop.call_soon_threadsafe(done.set_result, None)
+
+        Thread(target=run, name="event file", daemon=True).start()
+        return done
 
     def _append(self, data: bytes) -> None:
         try:
@@ -66,13 +97,15 @@ class FileSender:
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
             data = b"\n" + data  # a crash left half a line: the first event must not become a part of it
+        written = 0
         try:
-            written = 0
             while written < len(data):
                 written += os.write(handle, data[written:])
             os.fsync(handle)
         except OSError:
-            os.ftruncate(handle, size)  # a full disk leaves no half line; the batch is written again later
+            # A full disk leaves no half line; the batch is written again later. After a hang others may have written.
+            if os.fstat(handle).st_size == size + written:
+                os.ftruncate(handle, size)
             raise
 
     def _opened(self) -> int:

@@ -14,6 +14,7 @@ MAX_PAUSE = 3_600.0
 JITTER = 0.2  # of a pause, both ways, so that endpoints of one receiver do not retry together
 GIVE_UP = timedelta(days=3)  # of failures without a success; the outbox keeps events longer
 OVERLAP = timedelta(days=1)  # in which the previous secret signs too, after a rotation
+BY_USER = "Disabled by an administrator."
 MAX_BATCH = 500  # events
 MAX_BATCH_SECONDS = 60
 
@@ -88,6 +89,11 @@ class Endpoint(Struct, frozen=True):
     def scope(self) -> Scope:
         """Return the tenants whose events it receives."""
         return Scope(self.tenants)
+
+    @property
+    def is_paused(self) -> bool:
+        """Return whether an administrator disabled it, and not its failures."""
+        return self.state is State.DISABLED and self.last_error == BY_USER
 
     @property
     def target(self) -> str:

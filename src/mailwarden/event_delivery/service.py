@@ -11,7 +11,16 @@ from mailwarden.crypto.seal import Seal
 from mailwarden.errors import SchemaViolation
 from mailwarden.event_delivery.addresses import read_target
 from mailwarden.event_delivery.file_sender import checked_name
-from mailwarden.event_delivery.model import MAX_BATCH, MAX_BATCH_SECONDS, OVERLAP, Endpoint, Kind, NewEndpoint, Sealed
+from mailwarden.event_delivery.model import (
+    BY_USER,
+    MAX_BATCH,
+    MAX_BATCH_SECONDS,
+    OVERLAP,
+    Endpoint,
+    Kind,
+    NewEndpoint,
+    Sealed,
+)
 from mailwarden.event_delivery.senders import Channels, url_context
 from mailwarden.event_delivery.signatures import new_secret
 from mailwarden.event_delivery.store import EndpointStore, new_uid
@@ -22,7 +31,6 @@ from mailwarden.model.scope import Actor, Scope
 
 MAX_NAME = 60
 MAX_OVERLAP = timedelta(days=30)
-BY_USER = "Disabled by an administrator."
 
 
 class EndpointService:

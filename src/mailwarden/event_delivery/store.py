@@ -16,7 +16,7 @@ import asyncpg
 from mailwarden.access.audit import record_event
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import EndpointNotFound, NameTaken, SchemaViolation
-from mailwarden.event_delivery.model import Endpoint, Format, Kind, NewEndpoint, Sealed, State, shown_target
+from mailwarden.event_delivery.model import BY_USER, Endpoint, Format, Kind, NewEndpoint, Sealed, State, shown_target
 from mailwarden.events.catalogue import EndpointDisabled
 from mailwarden.events.outbox import new_event, record
 from mailwarden.model.scope import Actor, Scope
@@ -79,6 +79,7 @@ UPDATE event_endpoints SET attempts = attempts + 1, failed = failed + 1, failing
 WHERE {_HELD} RETURNING {_COLUMNS}
 """  # noqa: S608 -- one constant
 _LOSE = f"UPDATE event_endpoints SET cursor = $3, lost = lost + $4 WHERE {_HELD} RETURNING {_COLUMNS}"  # noqa: S608 -- one constant
+_COUNT_DISABLED = "SELECT count(*) FROM event_endpoints WHERE state = 'disabled' AND last_error <> $1"
 _LAST_REMOVED = "SELECT number FROM events_removed"
 _RESEAL = """
 UPDATE event_endpoints SET secret = $3, previous_secret = $5, sealed_url = $6, url = $7
@@ -187,6 +188,12 @@ class EndpointStore:
     async def lose(self, scope: Scope, uid: UUID, process: UUID, cursor: str, lost: int) -> Endpoint | None:
         """Count events that expired before they were delivered, and continue after them."""
         return await self._while_leased(scope, _LOSE, uid, process, cursor, lost)
+
+    async def count_disabled(self, scope: Scope) -> int:
+        """Return the number of endpoints that were disabled by their failures, not by an administrator."""
+        _require_deployment(scope)
+        async with self._database.connection() as connection:
+            return cast("int", await connection.fetchval(_COUNT_DISABLED, BY_USER))
 
     async def last_removed(self, scope: Scope) -> int:
         """Return the number of the newest event that retention has removed."""

@@ -3,21 +3,29 @@
 import asyncio
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
+from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.tenants import TenantStore
+from mailwarden.cli.doctor.report import Host
+from mailwarden.cli.doctor.servers import check_event_endpoints
 from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import KeyRing, ring_text
 from mailwarden.database.pool import Database
 from mailwarden.errors import EndpointNotFound, NameTaken, SchemaViolation
+from mailwarden.event_delivery.delivery import Delivery
 from mailwarden.event_delivery.http_client import DeliveryFailed
 from mailwarden.event_delivery.model import Kind, NewEndpoint
 from mailwarden.event_delivery.senders import WebhookSender
 from mailwarden.event_delivery.store import MAX_OF_TENANTS
 from mailwarden.model.scope import Scope
+from mailwarden.settings.reader import read
+from mailwarden.telemetry.metrics import Metrics
 from tests.integration.event_delivery.receivers import ALL, PEPPER, ROOT, Outbox, Receiver, open_outbox
 
 NORTH, SOUTH = uuid4(), uuid4()
@@ -237,3 +245,37 @@ async def test_a_rotated_pepper_keeps_and_renews_the_secrets(
         said = capsys.readouterr()
         assert part in said.out + said.err
     assert await asyncio.to_thread(main, ["events", "endpoint", "test", str(endpoint.uid), *where]) == 0
+
+
+async def test_disabled_and_failing_endpoints_are_reported(
+    outbox: Outbox, receiver: Receiver, folder: Path, database_url: str
+) -> None:
+    """By `mailwarden doctor`, and by the metric of the alert; an endpoint that an administrator disabled is not."""
+    config = read(folder / PATH, AbbyConfig)
+    abby = msgspec.structs.replace(config, database=msgspec.structs.replace(config.database, url=database_url))
+    names = ("gone", "failing", "paused", "well")
+    endpoints = {
+        name: (await outbox.service.add(ALL, NewEndpoint(name, Kind.WEBHOOK, receiver.url), ROOT))[0] for name in names
+    }
+    delivery = Delivery(outbox.store, outbox.reader, outbox.channels, metrics := Metrics())
+    await outbox.store.lease(ALL, delivery.process, 100)
+    now = datetime.now(UTC)
+    uid = endpoints["failing"].uid
+    await outbox.store.fail(ALL, uid, delivery.process, now=now, next_attempt=now, error="The receiver answered 500.")
+    await outbox.store.disable(ALL, endpoints["gone"].uid, "The receiver answered 410 Gone.", ROOT)
+    await outbox.service.disable(ALL, endpoints["paused"].uid, ROOT)
+    lines = {line.name: line async for line in check_event_endpoints(Host(folder, None, abby))}
+    seen = {name: (lines[f"event endpoint {name}"].warning, lines[f"event endpoint {name}"].seen) for name in names}
+    assert seen == {
+        "gone": (True, "disabled. The receiver answered 410 Gone."),
+        "failing": (True, f"failing since {now:%Y-%m-%d %H:%M} UTC. The receiver answered 500."),
+        "paused": (False, "disabled by an administrator"),
+        "well": (False, "0 events delivered"),
+    }
+    assert all(line.well for line in lines.values())
+    await delivery._look()
+    page = metrics.page().decode()
+    await delivery.stop()
+    assert "mailwarden_event_endpoints_disabled 1.0" in page
+    assert f'mailwarden_event_endpoint_failing{{endpoint="failing",uid="{uid}"}} 1.0' in page
+    assert f'mailwarden_event_endpoint_failing{{endpoint="well",uid="{endpoints["well"].uid}"}} 0.0' in page

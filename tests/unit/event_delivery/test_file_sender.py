@@ -3,12 +3,14 @@
 import asyncio
 import errno
 import os
+import time
 from pathlib import Path
 from threading import Event
 
 import pytest
 
 from mailwarden.errors import SchemaViolation
+from mailwarden.event_delivery import file_sender
 from mailwarden.event_delivery.file_sender import FileSender
 from mailwarden.event_delivery.http_client import DeliveryFailed
 
@@ -92,6 +94,54 @@ async def test_a_cancelled_write_ends_before_its_file_is_closed(
     go_on.set()
     await closing
     assert ended == ["written", "closed"]
+
+
+async def test_a_disk_that_hangs_fails_its_own_endpoint_within_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, synchronised = Event(), os.fsync
+    hanging, other = FileSender(tmp_path, "siem.ndjson"), FileSender(tmp_path, "lake.ndjson")
+    await hanging.send([b"1"])
+    inode = (tmp_path / "siem.ndjson").stat().st_ino
+
+    def fsync(handle: int) -> None:
+        if os.fstat(handle).st_ino == inode:
+            go_on.wait(20)
+        synchronised(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(file_sender, "DEADLINE", 0.2)
+    monkeypatch.setattr(file_sender, "CLOSE_DEADLINE", 0.2)
+    began = time.monotonic()
+    with pytest.raises(DeliveryFailed, match="did not write"):
+        await hanging.send([b"2"])
+    for _ in range(3):  # no second thread for the same file
+        with pytest.raises(DeliveryFailed, match="still waits"):
+            await hanging.send([b"3"])
+    await other.send([b"a"])
+    await hanging.close()
+    assert time.monotonic() - began < 5
+    assert hanging._handle is not None
+    go_on.set()
+    async with asyncio.timeout(5):
+        while hanging._handle is not None:
+            await asyncio.sleep(0.01)
+    await other.close()
+    assert (tmp_path / "siem.ndjson").read_bytes() == b"1\n2\n"
+
+
+async def test_a_late_failure_does_not_cut_the_lines_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sender, file = FileSender(tmp_path, "siem.ndjson"), tmp_path / "siem.ndjson"
+
+    def fail(_: int) -> None:
+        with file.open("ab") as others:
+            others.write(b"theirs\n")
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(DeliveryFailed, match="Input/output"):
+        await sender.send([b"1"])
+    assert file.read_bytes() == b"1\ntheirs\n"
 
 
 async def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:

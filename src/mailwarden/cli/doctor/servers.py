@@ -67,7 +67,9 @@ async def check_event_endpoints(host: Host) -> AsyncIterator[Line]:
         await database.close()
     for endpoint in endpoints:
         name, remedy = f"event endpoint {shown(endpoint.name)}", "see `mailwarden events endpoint list`, then `test`"
-        if endpoint.state is State.DISABLED:
+        if endpoint.is_paused:
+            yield Line(True, name, "disabled by an administrator")
+        elif endpoint.state is State.DISABLED:
             yield Line(True, name, f"disabled. {shown(endpoint.last_error)}", f"{remedy} and `enable`", warning=True)
         elif endpoint.failing_since is not None:
             seen = f"failing since {endpoint.failing_since:%Y-%m-%d %H:%M} UTC. {shown(endpoint.last_error)}"
