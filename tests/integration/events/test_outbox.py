@@ -169,7 +169,7 @@ async def test_a_page_with_a_backlog_reads_its_own_rows_alone(database: Database
         await connection.execute("ANALYZE events")
         given = (0, await reader.settled(), None, True, None, 10)
         plan = await connection.fetch("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) " + reader_module._READ, *given)
-    scans = [line for row in plan if "Scan" in (line := str(row[0])) and "never executed" not in line]
+    scans = [line for row in plan if "Scan" in (line := str(row["QUERY PLAN"])) and "never executed" not in line]
     assert max(int(scan.split("rows=")[1].split()[0].rstrip(")").split(".")[0]) for scan in scans) <= 11, plan
 
 

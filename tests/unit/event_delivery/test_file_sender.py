@@ -96,6 +96,10 @@ async def test_a_cancelled_write_ends_before_its_file_is_closed(
     assert ended == ["written", "closed"]
 
 
+def handle_of(sender: FileSender) -> int | None:
+    return sender._handle
+
+
 async def test_a_disk_that_hangs_fails_its_own_endpoint_within_the_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,10 +125,10 @@ async def test_a_disk_that_hangs_fails_its_own_endpoint_within_the_deadline(
     await other.send([b"a"])
     await hanging.close()
     assert time.monotonic() - began < 5
-    assert hanging._handle is not None
+    assert handle_of(hanging) is not None
     go_on.set()
     async with asyncio.timeout(5):
-        while hanging._handle is not None:
+        while handle_of(hanging) is not None:
             await asyncio.sleep(0.01)
     await other.close()
     assert (tmp_path / "siem.ndjson").read_bytes() == b"1\n2\n"
