@@ -30,7 +30,7 @@ class FakeReader:
     reads: int = 0
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def read_after(self, wanted: Filter, cursor: str | None, limit: int) -> Page:
+    async def read_encoded(self, wanted: Filter, cursor: str | None, limit: int) -> Page[bytes]:
         self.reads += 1
         await self.gate.wait()
         return Page((), "AQAAAAAAAAAB", 1, self.more)
