@@ -142,7 +142,7 @@ class AsyncClient:
 
     async def status(self) -> str:
         """Return GREEN, YELLOW or RED."""
-        return str((await self._object(requests.status()))["messageQueueStatus"])
+        return await self._member(requests.status(), "messageQueueStatus", str)
 
     async def lists(self, tenant: Tenant = None) -> tuple[ListFileInfo, ...]:
         """Return all lists of a tenant, or of the global scope, with their metadata."""
@@ -319,7 +319,7 @@ class AsyncClient:
 
     async def reset_learning(self, tenant: Id) -> int:
         """Delete all reports of a tenant and what was learned from them; return how many."""
-        return cast("int", (await self._object(requests.reset_learning(tenant)))["forgotten"])
+        return await self._member(requests.reset_learning(tenant), "forgotten", int)
 
     async def event_pages(
         self,
@@ -331,15 +331,15 @@ class AsyncClient:
     ) -> AsyncIterator[EventPage]:
         """Yield pages of events after a cursor: `next` of a page, "latest", or None for the oldest event that is kept.
 
-        Store `next` after you have handled a page: a program that starts again from there loses no event. With
-        `follow` it waits for new events and never ends; else it ends with the newest event.
+        Store `next` after you have handled a page: a program that starts again from there loses no event. A page may be
+        empty, because the service looks at a limited number of events of other types and tenants for each page; its
+        `next` counts too. With `follow` it waits for new events and never ends; else it ends with the newest event.
         """
         wait = FOLLOW_SECONDS if follow else 0
         while True:
             page = await self._transport.record(requests.events(after, types, tenant, wait), EventPage)
-            if page.events:
-                yield page
-            elif not follow:
+            yield page
+            if not page.more and not follow:
                 return
             after = page.next
 
@@ -354,10 +354,7 @@ class AsyncClient:
 
     async def change(self, request: Request) -> int:
         """Send one call of addEntries or deleteEntries, for callers that split the entries themselves."""
-        modified = (await self._object(request)).get("modifiedEntries")
-        if type(modified) is not int:
-            raise unreadable("it has no number of modified entries")
-        return modified
+        return await self._member(request, "modifiedEntries", int)
 
     async def _change(self, calls: Iterable[Request]) -> int:
         modified = acknowledged = 0
@@ -372,6 +369,13 @@ class AsyncClient:
 
     async def _object(self, request: Request) -> Json:
         return await self._transport.record(request, Mapping[str, object])  # type: ignore[type-abstract]
+
+    async def _member(self, request: Request, name: str, kind: type[_T]) -> _T:
+        """Return one field of the response."""
+        found = (await self._object(request)).get(name)
+        if type(found) is not kind:
+            raise unreadable(f"its `{name}` is missing or wrong")
+        return found
 
     async def _field(self, request: Request, name: str, kind: type[_T]) -> tuple[_T, ...]:
         """Return the records in one field of the response."""

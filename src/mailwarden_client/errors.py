@@ -75,7 +75,12 @@ class Unavailable(ApiError):
 
 
 class Unreachable(ApiError):
-    """There was no complete response: wrong address, network failure, or invalid certificate."""
+    """There was no complete response: wrong address, network failure, or invalid certificate.
+
+    `sent` is False if the connection failed before the request was sent: then the service did nothing.
+    """
+
+    sent = True
 
 
 class StreamCut(ApiError):
@@ -116,7 +121,7 @@ def _read_body(body: bytes) -> tuple[str, str, list[Mapping[str, object]]]:
     """Return code, message and details; empty if another server answered."""
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "", "", []
     if not isinstance(found, dict):
         return "", "", []

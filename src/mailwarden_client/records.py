@@ -211,10 +211,14 @@ class Event:
 
 @dataclass(frozen=True)
 class EventPage:
-    """Events in their order. Store `next` after you have handled them, and continue from there."""
+    """Events in their order. Store `next` after you have handled them, and continue from there.
+
+    A page may be empty. `more` says that there may be further events now.
+    """
 
     events: tuple[Event, ...]
     next: str
+    more: bool
 
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")

@@ -37,6 +37,14 @@ class Keep(Enum):
 KEEP = Keep.KEEP
 
 
+class Repeat(Enum):
+    """When a failed call may be sent again."""
+
+    ALWAYS = "always"  # a second call has the same effect
+    IF_ANSWERED = "if answered"  # after an error of the service, not after a lost response
+    IF_REFUSED = "if refused"  # only if the first call certainly did nothing
+
+
 @dataclass(frozen=True)
 class NewEntry:
     """An entry to add or update: an omitted field keeps its value; `""` and None clear it."""
@@ -48,14 +56,14 @@ class NewEntry:
 
 @dataclass(frozen=True)
 class Request:
-    """One call; `repeatable` if a second call has the same effect. `entries` counts the list entries in the body."""
+    """One call; `repeat` says when it may be sent again. `entries` counts the list entries in the body."""
 
     method: str
     path: str
     params: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-    repeatable: bool = True
+    repeat: Repeat = Repeat.ALWAYS
     entries: int = 0
 
 
@@ -86,7 +94,9 @@ def submit(
     headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
     if idempotency_key is not None:
         headers["Idempotency-Key"] = idempotency_key
-    return Request("POST", "/v1/messageQueue/submitEmail", {}, headers, body)
+    # A second scan is a second message in the history and in the figures of its sender.
+    repeat = Repeat.IF_ANSWERED if idempotency_key is None else Repeat.ALWAYS
+    return Request("POST", "/v1/messageQueue/submitEmail", {}, headers, body, repeat)
 
 
 def _part(boundary: str, name: str, media_type: str) -> bytes:
@@ -209,12 +219,12 @@ def release(uid: Id, recipients: Sequence[str] | None, allow: str | None, *, eve
     if allow is not None:
         order["allow"] = allow
     path = f"/v1/quarantine/{_segment(uid)}/release"
-    return Request("POST", path, {}, _JSON, _encode(order), repeatable=False)
+    return Request("POST", path, {}, _JSON, _encode(order), Repeat.IF_REFUSED)
 
 
 def delete_held(uid: Id, recipient: str | None, block: str | None) -> Request:
     params = _given(recipient=recipient, block=block)
-    return Request("DELETE", f"/v1/quarantine/{_segment(uid)}", params, repeatable=False)
+    return Request("DELETE", f"/v1/quarantine/{_segment(uid)}", params, repeat=Repeat.IF_REFUSED)
 
 
 def report(message: bytes, kind: str, tenant: Id) -> Request:
@@ -232,7 +242,7 @@ def reports(tenant: Id, before: datetime | None) -> Request:
 
 
 def withdraw_report(uid: Id) -> Request:
-    return Request("DELETE", f"/v1/reports/{_segment(uid)}", repeatable=False)
+    return Request("DELETE", f"/v1/reports/{_segment(uid)}", repeat=Repeat.IF_REFUSED)
 
 
 def learning(tenant: Id) -> Request:
@@ -240,7 +250,7 @@ def learning(tenant: Id) -> Request:
 
 
 def reset_learning(tenant: Id) -> Request:
-    return Request("DELETE", "/v1/learning", _given(tenantUid=tenant))
+    return Request("DELETE", "/v1/learning", _given(tenantUid=tenant), repeat=Repeat.IF_REFUSED)
 
 
 def events(

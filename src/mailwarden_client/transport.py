@@ -29,6 +29,8 @@ MAX_DOWNLOAD = 67_108_864
 MAX_LINE = 262_144
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _GOOD = frozenset({200, 202, 204})
+# The name did not resolve, the connection was refused, the TLS handshake failed, or none of it came to an end.
+_NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 T = TypeVar("T")
 Take = Callable[[aiohttp.ClientResponse], Awaitable[T]]
@@ -68,7 +70,7 @@ class Transport:
         raw = await self.body(request, MAX_ANSWER)
         try:
             return json.loads(raw)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise unreadable("it is not JSON") from None
 
     async def body(self, request: Request, limit: int = MAX_ANSWER) -> bytes:
@@ -98,7 +100,7 @@ class Transport:
             try:
                 return await self._try(request, limits, take)
             except ApiError as failure:
-                wait = schedule.wait_after(failure, repeatable=request.repeatable)
+                wait = schedule.wait_after(failure, request.repeat)
                 if wait is None:
                     raise
             await asyncio.sleep(wait)
@@ -107,6 +109,8 @@ class Transport:
         if self._session is None:
             connector = aiohttp.TCPConnector(ssl=self._tls)
             self._session = aiohttp.ClientSession(headers=self._headers, connector=connector)
+            # aiohttp would repeat every DELETE after a lost response; this client decides what is repeated.
+            self._session._retry_connection = False  # noqa: SLF001 -- there is no public way
         response: aiohttp.ClientResponse | None = None
         try:
             response = await self._session.request(
@@ -125,13 +129,20 @@ class Transport:
         except aiohttp.ClientConnectorCertificateError as error:
             reason = f"The certificate of {self._base_url} cannot be verified: {error.certificate_error}"
             raise Unreachable(reason, code="certificate") from error
+        except _NOT_SENT as error:
+            failure = self._unreachable(error)
+            failure.sent = False
+            raise failure from error
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
-            reason = str(error) or type(error).__name__
-            raise Unreachable(f"No answer from {self._base_url}: {reason}", code="unreachable") from error
+            raise self._unreachable(error) from error
         finally:
             # The reader of an open stream closes it.
             if response is not None and (response.status not in _GOOD or take is not _keep_open):
                 response.release()
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        reason = str(error) or type(error).__name__
+        return Unreachable(f"No answer from {self._base_url}: {reason}", code="unreachable")
 
 
 async def read_lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -41,6 +41,8 @@ def test_a_scan_is_read_as_an_event_that_its_schema_describes(deployment: Deploy
     assert lines.headers["Content-Type"] == "application/x-ndjson"
     assert event in [json.loads(line) for line in lines.body.splitlines()]
     assert read(deployment, f"?after={lines.headers['X-Next-Cursor']}&types=message.judged").json["events"] == []
+    assert read(deployment, f"?after={cursor}&limit=1").json["more"] is True
+    assert (answer.json["more"], lines.headers["X-More-Events"]) == (False, "false")
 
 
 def test_a_waiting_client_gets_the_event_at_once(deployment: Deployment) -> None:

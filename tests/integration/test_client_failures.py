@@ -1,7 +1,8 @@
 """The client before a server that refuses, breaks off and lies."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -9,8 +10,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from mailwarden_client import AsyncClient, CallRefused, Client, Retries, StreamCut, Unavailable, Unreachable
+from mailwarden_client import AsyncClient, CallRefused, Client, NotFound, Retries, StreamCut, Unavailable, Unreachable
 from mailwarden_client.errors import ApiError
+from mailwarden_client.requests import Repeat
+from mailwarden_client.retries import may_retry
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 QUICK = Retries(attempts=4, seconds=10, first_wait=0.01, longest_wait=0.02)
@@ -29,7 +32,8 @@ class Script:
     url: str = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.bodies.append(msgspec.json.decode(await request.read() or b"{}"))
+        raw = await request.read()
+        self.bodies.append(msgspec.json.decode(raw or b"{}") if request.content_type == "application/json" else {})
         return await self.answers.pop(0)(request)
 
 
@@ -40,6 +44,10 @@ async def script() -> AsyncIterator[Script]:
     app.router.add_post("/api/public/lists/v1/{operation}", script.answer)
     app.router.add_get("/v1/messages", script.answer)
     app.router.add_post("/v1/quarantine/{uid}/release", script.answer)
+    app.router.add_delete("/v1/quarantine/{uid}", script.answer)
+    app.router.add_delete("/v1/reports/{uid}", script.answer)
+    app.router.add_delete("/v1/learning", script.answer)
+    app.router.add_post("/v1/messageQueue/submitEmail", script.answer)
     app.router.add_get("/v1/events", script.answer)
     async with TestServer(app, host="127.0.0.1") as server:
         script.url = str(server.make_url("/"))
@@ -170,11 +178,67 @@ async def test_a_stream_of_messages_needs_its_last_line(script, client):
             _ = [each async for each in stream]
 
 
-async def test_a_release_is_not_repeated_after_a_lost_answer(script, client):
-    script.answers = [hang_up, MODIFIED]
+NOT_TWICE: Sequence[Callable[[AsyncClient], Awaitable[object]]] = (
+    lambda client: client.release("1"),
+    lambda client: client.delete_held("1"),
+    lambda client: client.withdraw_report("1"),
+    lambda client: client.reset_learning("1"),
+)
+SCAN: Callable[..., Awaitable[object]] = lambda client, key=None: client.scan(  # noqa: E731
+    b"", sender="a@b.example", recipients=["b@c.example"], idempotency_key=key
+)
+READ = answering(200, {"listFileInfos": []})
+PROXY = answering(502, {}), answering(504, {}), answering(503, {})
+
+
+@pytest.mark.parametrize("lost", [hang_up, *PROXY])
+@pytest.mark.parametrize("call", NOT_TWICE)
+async def test_a_call_that_may_have_run_is_not_sent_twice(script, client, call, lost):
+    script.answers = [READ, lost, MODIFIED]
+    await client.lists()  # the connection is used a second time
+    with pytest.raises((Unreachable, Unavailable)):
+        await call(client)
+    assert len(script.bodies) == 2
+
+
+@pytest.mark.parametrize("call", NOT_TWICE)
+async def test_a_refused_call_is_sent_again(script, client, call):
+    wait = {"Retry-After": "0"}
+    script.answers = [answering(429, {}), answering(503, {}, **wait), answering(404, {})]
+    with pytest.raises(NotFound):
+        await call(client)
+    assert len(script.bodies) == 3
+
+
+async def test_a_scan_is_repeated_after_a_lost_answer_only_with_its_key(script, client):
+    script.answers = [answering(502, {}), hang_up]
     with pytest.raises(Unreachable):
-        await client.release("1")
-    assert len(script.bodies) == 1
+        await SCAN(client)
+    script.answers = [hang_up, answering(404, {})]
+    with pytest.raises(NotFound):
+        await SCAN(client, "17")
+    assert len(script.bodies) == 4
+
+
+@pytest.mark.parametrize("call", [*NOT_TWICE, SCAN])
+async def test_a_call_that_was_not_sent_is_sent_again(call):
+    retries = Retries(attempts=3, seconds=10, first_wait=0.01, longest_wait=0.02)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = free.getsockname()
+    async with AsyncClient(f"http://127.0.0.1:{address[1]}", "mwk_test", retries=retries) as client:
+        with pytest.raises(Unreachable) as raised:
+            await call(client)
+    assert not raised.value.sent
+    assert may_retry(raised.value, Repeat.IF_REFUSED)
+
+
+async def test_a_deeply_nested_answer_is_reported(script, client):
+    async def nested(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=b"[" * 200_000, content_type="application/json")
+
+    script.answers = [nested]
+    with pytest.raises(ApiError, match="unreadable_answer"):
+        await client.lists()
 
 
 async def test_pages_of_events_follow_the_cursor(script, client):
@@ -182,11 +246,28 @@ async def test_pages_of_events_follow_the_cursor(script, client):
         "id": "01a1dd16-1c64-74ed-bc41-781e3d4cab6a", "type": "message.held", "version": 1,
         "time": "2026-01-01T00:00:00Z", "tenantUid": None, "subject": "x", "data": {"a": 1},
     }  # fmt: skip
-    pages = [{"events": [event], "next": "5"}, {"events": [], "next": "9"}]
-    script.answers = [answering(503, {}), *(answering(200, page) for page in pages)]
+    pages = [
+        {"events": [], "next": "4", "more": True},
+        {"events": [event], "next": "5", "more": True},
+        {"events": [], "next": "7", "more": True},
+        {"events": [event], "next": "8", "more": True},
+        {"events": [], "next": "9", "more": False},
+    ]
+    asked: list[str] = []
+
+    def page_after(page: object) -> Answer:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            asked.append(request.query["after"])
+            return web.json_response(page)
+
+        return answer
+
+    script.answers = [answering(503, {}), *map(page_after, pages)]
     found = [page async for page in client.event_pages("3", types=["message.held"])]
-    assert [(page.next, page.events[0].data) for page in found] == [("5", {"a": 1})]
-    assert len(script.bodies) == 3
+    assert [(page.next, [each.data for each in page.events]) for page in found] == [
+        ("4", []), ("5", [{"a": 1}]), ("7", []), ("8", [{"a": 1}]), ("9", []),
+    ]  # fmt: skip
+    assert asked == ["3", "4", "5", "7", "8"]
 
 
 async def test_a_stream_without_its_count_is_refused(script, client):

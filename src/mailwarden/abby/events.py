@@ -21,7 +21,7 @@ from mailwarden.serving.http_app import Call
 from mailwarden.wire.events import LATEST, EventsQuery
 from mailwarden.wire.strict_json import read_query, violation_at
 
-NEXT = "X-Next-Cursor"
+NEXT, MORE = "X-Next-Cursor", "X-More-Events"
 READERS = 2  # reads that run at once; each has a connection
 MAX_CALLS_EACH = 10  # of one credential
 MAX_EMPTY_PAGES = 20  # that one call reads; the client continues with `next`
@@ -88,7 +88,9 @@ def _types(query: EventsQuery) -> frozenset[str] | None:
 def _answer(page: Page[bytes], *, lines: bool) -> web.Response:
     if lines:
         body = b"".join(event + b"\n" for event in page.events)
-        return web.Response(body=body, content_type=NDJSON, headers={NEXT: page.next})
+        headers = {NEXT: page.next, MORE: "true" if page.more else "false"}
+        return web.Response(body=body, content_type=NDJSON, headers=headers)
     # The form of EventPage; the events are encoded already.
-    body = b'{"events":[%b],"next":"%b"}' % (b",".join(page.events), page.next.encode("ascii"))
+    more = b"true" if page.more else b"false"
+    body = b'{"events":[%b],"next":"%b","more":%b}' % (b",".join(page.events), page.next.encode("ascii"), more)
     return web.Response(body=body, content_type="application/json")

@@ -12,7 +12,7 @@ For integrators. Mailwarden records an event for each change that other systems 
 ## Reading
 ```
 curl -H "Authorization: apikey $KEY" "https://abby.example:9081/v1/events?after=latest"
-{"events":[],"next":"AQAAAAAAAAAB"}
+{"events":[],"next":"AQAAAAAAAAAB","more":false}
 curl -H "Authorization: apikey $KEY" "https://abby.example:9081/v1/events?after=AQAAAAAAAAAB&wait=30"
 ```
 | parameter | meaning |
@@ -27,10 +27,12 @@ An API key needs the scope `events:read`, a static token the permission `*`. A c
 events only; events of the deployment (`tenantUid` is null) need a credential of the whole deployment, and a query
 without `tenantUid`.
 
-With `Accept: application/x-ndjson` the answer has one event a line, and the cursor is in the header `X-Next-Cursor`.
+With `Accept: application/x-ndjson` the answer has one event a line, and `next` and `more` are in the headers
+`X-Next-Cursor` and `X-More-Events`.
 
 Store `next` after you have processed a page, and continue with it. It is set for an empty page too, and may move on
-there: one page looks at 5,000 events of all tenants at most. A credential can have 10 calls at once; further ones get
+there: one page looks at 5,000 events of all tenants at most. If `more` is true there may be further events now, also
+after an empty page: read on at once. A credential can have 10 calls at once; further ones get
 429 `rate_limited`. 500 clients of one abby can wait at once; further ones get 503 `overloaded`.
 
 ## Guarantees

@@ -46,3 +46,7 @@ class EventRecord(Struct, frozen=True, rename="camel"):
 class EventPage(Struct, frozen=True, rename="camel"):
     events: Annotated[tuple[EventRecord, ...], Meta(description="In their order.")]
     next: Annotated[str, Meta(description="The cursor behind this page; also set if the page is empty.")]
+    more: Annotated[
+        bool,
+        Meta(description="Whether there may be further events now, also after an empty page: continue with `next`."),
+    ]

@@ -3,6 +3,7 @@
 import pytest
 
 from mailwarden_client.errors import ApiError, CallRefused, StreamCut, Unavailable, Unreachable
+from mailwarden_client.requests import Repeat
 from mailwarden_client.retries import NO_RETRIES, Retries, RetrySchedule, may_retry
 
 
@@ -24,7 +25,8 @@ def test_a_failed_connection_is_tried_again_but_not_a_bad_certificate():
     assert may_retry(Unreachable("", code="unreachable"))
     assert not may_retry(Unreachable("", code="certificate"))
     assert not may_retry(StreamCut(""))
-    assert not may_retry(Unreachable("", code="unreachable"), repeatable=False)
+    assert not may_retry(Unreachable("", code="unreachable"), Repeat.IF_ANSWERED)
+    assert not may_retry(Unreachable("", code="unreachable"), Repeat.IF_REFUSED)
 
 
 def test_waits_grow_and_stay_below_the_longest():
