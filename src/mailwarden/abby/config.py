@@ -224,8 +224,8 @@ class EventDelivery(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
         tuple[str, ...],
         Meta(
             max_length=100,
-            description="Networks that no delivery may reach, such as internal hosts with public addresses and the "
-            "prefix of a NAT64.",
+            description="Networks that no delivery and no feed may reach, such as internal hosts with public addresses "
+            "and the prefix of a NAT64.",
         ),
     ] = ()
     ca: Annotated[str, Meta(description="CA of receivers' certificates beside the system's CAs, PEM.")] = ""

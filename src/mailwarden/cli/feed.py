@@ -14,6 +14,7 @@ from mailwarden.cli.database import add_database_options, database_url, find_ten
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
+from mailwarden.event_delivery.addresses import AddressRules
 from mailwarden.feeds.assembly import COMMAND_SECONDS, CONNECTIONS, open_feeds
 from mailwarden.feeds.http_client import open_http, trust_of
 from mailwarden.feeds.job import LEASE, FeedJob
@@ -32,7 +33,6 @@ from mailwarden.feeds.text_formats import FieldMapping
 from mailwarden.model.scope import Scope
 from mailwarden.policy.rules import load_policy
 from mailwarden.settings.reader import read
-from mailwarden.settings.shared import Networks
 from mailwarden.telemetry.metrics import Metrics
 
 T = TypeVar("T")
@@ -307,8 +307,8 @@ def _with_service(options: argparse.Namespace, work: Callable[[Tools], Awaitable
     async def ask() -> T:
         database = Database(database_url(options), CONNECTIONS, COMMAND_SECONDS)
         try:
-            allowed = Networks.of(config.feeds.allowed_networks)
-            async with open_http(allowed, trust_of(options.config, config.feeds.ca)) as http:
+            rules = AddressRules.of(config.feeds.allowed_networks, config.events.refuse_networks)
+            async with open_http(rules, trust_of(options.config, config.feeds.ca)) as http:
                 service = open_feeds(database, http, ring, load_policy())
                 return await work(Tools(database, service, FeedJob(service, http, Metrics())))
         finally:

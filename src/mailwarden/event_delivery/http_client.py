@@ -1,6 +1,7 @@
 """Posts webhooks: to checked addresses alone, over TLS, without redirects and proxies, within a deadline.
 
-Security: the receivers are chosen by tenants; see `addresses`. Their responses are read up to a limit and discarded.
+Security: the receivers are chosen by tenants; see `addresses`. Their responses are read up to a limit and discarded;
+`bounded_connection` has the limit of what comes besides the body.
 """
 
 import asyncio
@@ -19,11 +20,13 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from mailwarden import __version__
 from mailwarden.errors import ConfigurationError
 from mailwarden.event_delivery.addresses import AddressRules, ForbiddenTarget, Target, read_target
+from mailwarden.event_delivery.bounded_connection import BoundedConnector
 from mailwarden.event_delivery.name_lookup import Lookup, LookupFailed, NameLookup
 
 DEADLINE = 15.0  # seconds for one webhook, from the name lookup to the end of the response
 CONNECT_DEADLINE = 5.0
-MAX_RESPONSE = 64 * 1024  # bytes; beyond it the connection is closed
+MAX_RESPONSE = 64 * 1024  # bytes of the body; beyond it the connection is closed
+MAX_EXCHANGE = 1024 * 1024  # bytes of all that a receiver sends for one webhook, also before its response
 MAX_ADDRESSES = 16  # of one name
 MAX_RETRY_AFTER = 3_600.0
 KEEP_ALIVE = 20.0
@@ -171,12 +174,15 @@ def client_trust(authority: Path | None) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def open_http_client(
-    rules: AddressRules, trust: ssl.SSLContext, lookup: Lookup | None = None
+    rules: AddressRules, trust: ssl.SSLContext, lookup: Lookup | None = None, max_bytes: int = MAX_EXCHANGE
 ) -> AsyncIterator[HttpClient]:
-    """Open the sessions for webhooks; `lookup` resolves names, by default with the system's resolver."""
+    """Open the sessions; `lookup` resolves names, by default with the system's resolver.
+
+    `max_bytes` are read at most for one request, with everything that surrounds the body of the response.
+    """
     by_scheme = {"https": rules, "http": replace(rules, public=False)}
     lookup = lookup or NameLookup()
-    sessions = {scheme: _session(each, trust, lookup) for scheme, each in by_scheme.items()}
+    sessions = {scheme: _session(each, trust, lookup, max_bytes) for scheme, each in by_scheme.items()}
     try:
         yield HttpClient(sessions, by_scheme)
     finally:
@@ -184,7 +190,7 @@ async def open_http_client(
             await session.close()
 
 
-def _session(rules: AddressRules, trust: ssl.SSLContext, lookup: Lookup) -> aiohttp.ClientSession:
+def _session(rules: AddressRules, trust: ssl.SSLContext, lookup: Lookup, max_bytes: int) -> aiohttp.ClientSession:
     def checked_socket(info: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
         family, kind, protocol, _, address = info
         rules.require(str(address[0]))  # the last check: no socket for an address that is not allowed
@@ -192,14 +198,8 @@ def _session(rules: AddressRules, trust: ssl.SSLContext, lookup: Lookup) -> aioh
         made.setblocking(False)
         return made
 
-    connector = aiohttp.TCPConnector(
-        ssl=trust,
-        resolver=CheckedResolver(rules, lookup),
-        use_dns_cache=False,  # each connection resolves the name again, and checks the answer
-        limit=0,  # the lanes of each endpoint are the bound
-        keepalive_timeout=KEEP_ALIVE,
-        socket_factory=checked_socket,
-    )
+    resolver = CheckedResolver(rules, lookup)
+    connector = BoundedConnector(trust, resolver, checked_socket, keep_alive=KEEP_ALIVE, max_bytes=max_bytes)
     return aiohttp.ClientSession(
         connector=connector,
         timeout=aiohttp.ClientTimeout(total=DEADLINE, sock_connect=CONNECT_DEADLINE),

@@ -18,9 +18,10 @@ from mailwarden.event_delivery import http_client as guarded
 from mailwarden.event_delivery.addresses import AddressRules, ForbiddenTarget, read_target
 from mailwarden.feeds.fetching import HttpAnswer
 from mailwarden.feeds.indicators import reject
-from mailwarden.settings.shared import Networks
+from mailwarden.feeds.model import MAX_BYTES
 
 TIMEOUT = aiohttp.ClientTimeout(total=120.0, sock_connect=10.0, sock_read=30.0)  # for one document
+MAX_EXCHANGE = 2 * MAX_BYTES  # for one document, with everything that surrounds its bytes
 AGENT = f"Mailwarden/{__version__}"
 
 
@@ -64,7 +65,8 @@ class FeedHttp:
             raise FeedUnreachable(f"The URL of the feed cannot be used. {error.message}") from None
         except ForbiddenTarget:
             raise FeedUnreachable(
-                "The source has no public address. feeds.allowedNetworks of abby.yml allows further networks."
+                "The source has no public address, or one of events.refuseNetworks. feeds.allowedNetworks of abby.yml "
+                "allows further networks."
             ) from None
         except TimeoutError:
             raise FeedUnreachable("The source did not answer in time.") from None
@@ -96,7 +98,7 @@ def trust_of(folder: Path, authority: str) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def open_http(allowed: Networks, trust: ssl.SSLContext) -> AsyncIterator[FeedHttp]:
-    """Open the client; `allowed` are private networks that feeds may be fetched from."""
-    async with guarded.open_http_client(AddressRules(allowed), trust) as client:
+async def open_http(rules: AddressRules, trust: ssl.SSLContext) -> AsyncIterator[FeedHttp]:
+    """Open the client; `rules` say which private networks feeds may be fetched from, and which networks never."""
+    async with guarded.open_http_client(rules, trust, max_bytes=MAX_EXCHANGE) as client:
         yield FeedHttp(client)

@@ -17,6 +17,7 @@ from mailwarden.feeds.text_formats import FieldMapping
 from mailwarden.lists.store import ListScope
 
 MAX_NAME = 60
+MAX_BYTES = 256 * 1024 * 1024  # of any feed
 MAX_JSON = 64 * 1024 * 1024  # bytes of MISP, STIX and TAXII
 AUTHOR = "feed:"  # before the name of a feed, where a list names who added an entry
 # The lists that a feed may fill, with the kinds of indicators that belong there.
@@ -58,7 +59,7 @@ class FeedSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     max_shrink: Annotated[int, Meta(ge=0, le=100)] = 50
     max_change: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000  # entries added, and entries dropped
     max_left_out: Annotated[int, Meta(ge=0, le=1_000_000)] = 10  # entries that hit a warning list
-    max_bytes: Annotated[int, Meta(ge=1, le=256 * 1024 * 1024)] = 64 * 1024 * 1024
+    max_bytes: Annotated[int, Meta(ge=1, le=MAX_BYTES)] = 64 * 1024 * 1024
     max_entries: Annotated[int, Meta(ge=1, le=10_000_000)] = 1_000_000
     sighting_url: str = ""  # empty: hits are not reported
     sighting_format: SightingFormat = SightingFormat.NDJSON

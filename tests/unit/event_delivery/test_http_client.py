@@ -2,8 +2,9 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -14,6 +15,7 @@ import pytest
 from mailwarden.cli.certificates import make_certificates
 from mailwarden.event_delivery import http_client
 from mailwarden.event_delivery.addresses import AddressRules, ForbiddenTarget
+from mailwarden.event_delivery.bounded_connection import MAX_INTERIM
 from mailwarden.event_delivery.http_client import (
     CheckedResolver,
     DeliveryFailed,
@@ -260,3 +262,93 @@ def test_the_rules_name_the_remedy() -> None:
 def test_certificates_are_checked() -> None:
     trust = client_trust(None)
     assert (trust.verify_mode, trust.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+@dataclass
+class Flood:
+    """A receiver that sends the head once and then the same bytes for as long as the connection is open."""
+
+    head: bytes
+    again: bytes
+    port: int = 0
+    sent: int = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(self.head)
+        with suppress(ConnectionError):
+            while not writer.is_closing():
+                writer.write(self.again)
+                self.sent += len(self.again)
+                await writer.drain()
+        writer.close()
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "again"),
+    [
+        (b"", b"HTTP/1.1 102 Processing\r\n\r\n" * 1_000),
+        (b"", b"HTTP/1.1 103 Early Hints\r\nLink: " + b"x" * 8_000 + b"\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\n", b"X-A: b\r\n" * 1_000),
+        (b"HTTP/1.1 200 OK\r\nX-A: ", b"b" * 10_000),
+        (CHUNKED + b"1;a=", b"x" * 10_000),
+        (CHUNKED + b"0\r\n", b"X-A: b\r\n" * 1_000),
+        (b"", b"\r\n" * 10_000),
+    ],
+)
+async def test_a_flood_beside_the_body_ends_long_before_the_deadline(head: bytes, again: bytes) -> None:
+    flood = Flood(head, again)
+    server = await asyncio.start_server(flood.serve, "127.0.0.1", 0)
+    began = time.monotonic()
+    async with client(*LOOPBACK) as http:
+        with pytest.raises(DeliveryFailed, match="cannot be reached"):
+            await http.post(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {}, b"{}")
+    server.close()
+    assert time.monotonic() - began < http_client.DEADLINE / 3
+    assert flood.sent < 16 * 1024 * 1024  # with all that the buffers of two sockets hold
+
+
+async def test_a_few_interim_responses_are_skipped(receiver: Receiver) -> None:
+    receiver.response = b"HTTP/1.1 103 Early Hints\r\n\r\n" * MAX_INTERIM + receiver.response
+    async with client(*LOOPBACK) as http:
+        for _ in range(3):
+            await http.post(f"http://127.0.0.1:{receiver.port}/", {}, b"{}")
+    assert receiver.connections == 1, "the bounds are those of one exchange"
+
+
+async def test_an_idle_connection_is_not_read_without_end() -> None:
+    flood = Flood(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" * 1_000
+    )
+    server = await asyncio.start_server(flood.serve, "127.0.0.1", 0)
+    async with client(*LOOPBACK) as http:
+        await http.post(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {}, b"{}")
+        await asyncio.sleep(0.5)
+        sent = flood.sent
+        await asyncio.sleep(0.5)
+        assert flood.sent == sent < 16 * 1024 * 1024
+    server.close()
+
+
+async def test_a_dripping_body_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "DEADLINE", 0.5)
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        with suppress(ConnectionError):
+            while not writer.is_closing():
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+        writer.close()
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    async with client(*LOOPBACK) as http:
+        with pytest.raises(DeliveryFailed, match="did not answer within"):
+            await http.post(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {}, b"{}")
+    server.close()
+    await asyncio.sleep(0.1)  # the receiver notices the end

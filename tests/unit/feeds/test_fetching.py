@@ -18,7 +18,6 @@ from mailwarden.event_delivery.addresses import AddressRules
 from mailwarden.feeds.fetching import TAXII, Fetched, HttpAnswer, fetch
 from mailwarden.feeds.http_client import FeedHttp, open_http, trust_of
 from mailwarden.feeds.model import Feed, FeedFormat, FeedSettings
-from mailwarden.settings.shared import Networks
 
 SOURCE = "https://feeds.example/x/manifest.json"
 SECRET = {"Authorization": "Bearer s3cret"}
@@ -106,12 +105,12 @@ async def test_internal_addresses_are_never_connected_to() -> None:
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     hosts = ("127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0.0.0.0", "169.254.169.254")
-    async with open_http(Networks(), ssl.create_default_context()) as http:
+    async with open_http(AddressRules(), ssl.create_default_context()) as http:
         for host in hosts:
             with pytest.raises(FeedUnreachable):
                 await http.get(f"https://{host}:{port}/", {}, 1_000)
         assert connected == []
-    async with open_http(Networks.of(["127.0.0.0/8"]), ssl.create_default_context()) as http:
+    async with open_http(AddressRules.of(["127.0.0.0/8"]), ssl.create_default_context()) as http:
         with pytest.raises(FeedUnreachable):
             await http.get(f"https://127.0.0.1:{port}/", {}, 1_000)
     assert connected == [1], "a configured network is reached, and TLS is checked there too"
@@ -175,3 +174,15 @@ async def test_an_answer_whose_end_could_be_cut_is_refused(tmp_path: Path) -> No
         for words in ("sends no length", "sends no length|cannot be read", "cannot be read", "cannot be read"):
             with pytest.raises(FeedUnreachable, match=words):
                 await http.get(url, {}, 100)
+
+
+async def test_a_refused_network_is_not_connected_to_though_it_is_allowed() -> None:
+    server = await asyncio.start_server(lambda _, writer: connected.append(writer), "127.0.0.1", 0)
+    connected: list[asyncio.StreamWriter] = []
+    rules = AddressRules.of(["127.0.0.0/8"], ["127.0.0.1/32"])
+    async with open_http(rules, ssl.create_default_context()) as http:
+        for host in ("127.0.0.1", "[::ffff:127.0.0.1]", "[64:ff9b::127.0.0.1]", "[2002:7f00:1::]"):
+            with pytest.raises(FeedUnreachable, match="refuseNetworks"):
+                await http.get(f"https://{host}:{server.sockets[0].getsockname()[1]}/", {}, 1_000)
+    server.close()
+    assert connected == []
