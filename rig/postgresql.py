@@ -69,17 +69,7 @@ class Postgresql(ServerProcess):
 
     def execute(self, statement: str, database: str = "postgres") -> str:
         """Run a statement as the superuser and return its rows as text."""
-        options = ["-XAqt", "-v", "ON_ERROR_STOP=1", "-h", HOST, "-p", str(self.port), "-U", SUPERUSER, "-d", database]
-        done = subprocess.run(
-            [str(self._programs / "psql"), *options, "-c", statement],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS,
-        )
-        if done.returncode != 0:
-            raise RigError(f"PostgreSQL refused `{statement}`: {done.stderr.strip()}")
-        return done.stdout.strip()
+        return psql(self._programs, self.port, statement, database)
 
     def _initialise(self) -> None:
         # The server's first checkpoint synchronises the cluster's files; doing it twice costs a second.
@@ -101,6 +91,21 @@ class Postgresql(ServerProcess):
     def _answers(self) -> bool:
         probe = [str(self._programs / "pg_isready"), "-q", "-h", HOST, "-p", str(self.port), "-t", "1"]
         return subprocess.run(probe, check=False).returncode == 0
+
+
+def psql(programs: Path, port: int, statement: str, database: str) -> str:
+    """Run a statement as the superuser on the server at this port and return its rows as text."""
+    options = ["-XAqt", "-v", "ON_ERROR_STOP=1", "-h", HOST, "-p", str(port), "-U", SUPERUSER, "-d", database]
+    done = subprocess.run(
+        [str(programs / "psql"), *options, "-c", statement],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+    )
+    if done.returncode != 0:
+        raise RigError(f"PostgreSQL refused `{statement}`: {done.stderr.strip()}")
+    return done.stdout.strip()
 
 
 def _quote(name: str) -> str:

@@ -165,7 +165,7 @@ def use_in_responses(app: HttpApp, config: AbbyConfig) -> None:
 async def _open_context(
     config: AbbyConfig, folder: Path, metrics: Metrics, stack: AsyncExitStack, local: Mapping[str, LocalGuard]
 ) -> AbbyContext:
-    database = Database(config.database.url, config.database.pool_size, logs=True)
+    database = Database(config.database.url, config.database.pool_size, logs=True, pooled=config.database.pooled)
     stack.push_async_callback(database.close)
     pools = DatabaseMetrics(metrics, database)
     directory = TenantDirectory(TenantStore(database))
@@ -181,7 +181,7 @@ async def _open_context(
     contents_key = read_ring(folder / config.contents.key, "contents.key")
     history = open_history(database)
     vault = open_vault(config.quarantine, folder, contents_key)
-    readers = Database(config.database.url, READERS + 1)  # and one for the watch
+    readers = Database(config.database.url, READERS + 1, pooled=config.database.pooled)  # and one for the watch
     stack.push_async_callback(readers.close)
     pools.watch("events", readers)
     events = EventReader(readers)
@@ -215,7 +215,7 @@ async def _open_context(
 async def _start_delivery(context: AbbyContext, stack: AsyncExitStack) -> None:
     """Deliver events to the endpoints, with separate database connections."""
     config, settings = context.config, context.config.events
-    database = Database(config.database.url, DELIVERIES)
+    database = Database(config.database.url, DELIVERIES, pooled=config.database.pooled)
     stack.push_async_callback(database.close)
     context.pools.watch("event_delivery", database)
     authority = context.folder / settings.ca if settings.ca else None
@@ -236,7 +236,7 @@ def _measure_disks(config: AbbyConfig, folder: Path, metrics: Metrics, stack: As
 
 def _start_lists(config: AbbyConfig, database: Database, pools: DatabaseMetrics, stack: AsyncExitStack) -> ListStore:
     """Return the list store; listEntries has its own connections, and expired entries are removed."""
-    streams = Database(config.database.url, config.max_list_streams, STREAM_SECONDS)
+    streams = Database(config.database.url, config.max_list_streams, STREAM_SECONDS, pooled=config.database.pooled)
     stack.push_async_callback(streams.close)
     pools.watch("list_streams", streams)
     lists = ListStore(database, streams)
@@ -321,7 +321,7 @@ def _api_routes(context: AbbyContext, stack: AsyncExitStack) -> list[Route]:
 
 def _open_messages(context: AbbyContext, access: Access, stack: AsyncExitStack) -> MessagesApi:
     """Return the messages API; its searches take no connection of scans or of the console."""
-    searches = Database(context.config.database.url, RUNNING)
+    searches = Database(context.config.database.url, RUNNING, pooled=context.config.database.pooled)
     stack.push_async_callback(searches.close)
     context.pools.watch("api_searches", searches)
     audit = AuditStore(context.database)
@@ -336,7 +336,7 @@ async def _console_services(context: AbbyContext, stack: AsyncExitStack) -> Serv
     visitors = VisitorSessions(registry, config.console.public_url)
     await offer_openid_login(stack, visitors, config.console, context.folder)
     # Searches have their own connections, so that they never delay a scan.
-    searches = Database(config.database.url, SEARCHES)
+    searches = Database(config.database.url, SEARCHES, pooled=config.database.pooled)
     stack.push_async_callback(searches.close)
     context.pools.watch("searches", searches)
     history, policy = open_history(searches), load_policy()
@@ -370,7 +370,7 @@ async def _console_services(context: AbbyContext, stack: AsyncExitStack) -> Serv
 async def _start_feeds(context: AbbyContext, policy: Policy, stack: AsyncExitStack) -> FeedService:
     """Return the feed service, and run the feeds that are due until the stack is closed."""
     config = context.config
-    database = Database(config.database.url, CONNECTIONS, COMMAND_SECONDS)
+    database = Database(config.database.url, CONNECTIONS, COMMAND_SECONDS, pooled=config.database.pooled)
     stack.push_async_callback(database.close)
     context.pools.watch("feeds", database)
     rules = AddressRules.of(config.feeds.allowed_networks, config.events.refuse_networks)

@@ -149,11 +149,11 @@ async def _write(
     vault = await _open_vault(installation)
     snapshot: Snapshot | None = None
     if with_database:
-        async with open_snapshot(installation.database_url, vault.uid) as snapshot:
+        async with open_snapshot(installation.direct_url, vault.uid) as snapshot:
             _report("database   dumping")
             dumped = scratch / "database"
             await dump(
-                installation.database_url, snapshot, dumped, lambda size: _report(f"database   {_megabytes(size)}")
+                installation.direct_url, snapshot, dumped, lambda size: _report(f"database   {_megabytes(size)}")
             )
         with dumped.open("rb") as source:
             writer.add(DATABASE, source)

@@ -47,7 +47,8 @@ def query_database(options: argparse.Namespace, question: Callable[[Database], A
     """Run a query on the selected database; raise CommandError with the driver's error if it is unavailable."""
 
     async def ask() -> T:
-        database = Database(database_url(options), pool_size=1)
+        # A command cannot know whether the address is a pooler; it needs no prepared statements.
+        database = Database(database_url(options), pool_size=1, pooled=True)
         try:
             return await question(database)
         finally:

@@ -305,7 +305,7 @@ def _with_service(options: argparse.Namespace, work: Callable[[Tools], Awaitable
     ring = read_ring(options.config / config.contents.key, "contents.key")
 
     async def ask() -> T:
-        database = Database(database_url(options), CONNECTIONS, COMMAND_SECONDS)
+        database = Database(database_url(options), CONNECTIONS, COMMAND_SECONDS, pooled=True)
         try:
             rules = AddressRules.of(config.feeds.allowed_networks, config.events.refuse_networks)
             async with open_http(rules, trust_of(options.config, config.feeds.ca)) as http:

@@ -283,7 +283,7 @@ def _print_setup_link(folder: Path, url: str, arguments: argparse.Namespace) -> 
     pepper = read_ring(folder / PEPPER, "apiKeyPepper")
 
     async def make() -> str | None:
-        database = Database(url, pool_size=1)
+        database = Database(url, pool_size=1, pooled=True)
         try:
             if not await UserStore(database).is_empty(Scope.deployment()):
                 return None

@@ -29,6 +29,17 @@ class Installation(Struct, frozen=True):
         return self._any.database.url
 
     @property
+    def direct_url(self) -> str:
+        """Return the address for pg_dump and pg_restore, which need a session of their own."""
+        settings = self._any.database
+        if settings.pooled and not settings.direct_url:
+            raise CommandError(
+                "database.url is a connection pooler, and pg_dump needs a session of its own. "
+                "Set database.directUrl to the address of PostgreSQL, or of HAProxy in front of it."
+            )
+        return settings.direct_url or settings.url
+
+    @property
     def quarantine(self) -> Quarantine:
         return self._any.quarantine
 

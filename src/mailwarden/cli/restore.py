@@ -139,6 +139,8 @@ def _edited(text: bytes, path: str, options: argparse.Namespace) -> bytes:
         record = document
         for key in keys[:-1]:
             record = record.setdefault(key, {})
+        if keys == ("database", "url") and "directUrl" in record:
+            record["directUrl"] = value
         if keys == ("quarantine", "store") and str(record.get("store", "")).startswith("s3://"):
             continue
         record[keys[-1]] = value
@@ -168,7 +170,7 @@ def _require_inside(folder: Path, path: Path) -> None:
 
 
 async def _require_empty(plan: _Plan, archive: Archive) -> None:
-    url = plan.installation.database_url
+    url = plan.installation.direct_url
     if plan.has_database:
         if await count_processes(url):
             raise CommandError("abby or guard uses this database. Stop all of them first. Nothing was changed.")
@@ -199,9 +201,9 @@ async def _restore(plan: _Plan, archive: Archive) -> None:
     installation, manifest = plan.installation, plan.manifest
     if plan.has_database:
         if plan.force:
-            await drop_all(installation.database_url)
+            await drop_all(installation.direct_url)
         _report("database   restoring")
-        await restore(installation.database_url, archive.read(DATABASE, manifest))
+        await restore(installation.direct_url, archive.read(DATABASE, manifest))
     _make_folders(plan)
     with _configuration_folders(plan):
         others = [path for path in _configuration_files(manifest) if path not in plan.settings]
@@ -209,7 +211,7 @@ async def _restore(plan: _Plan, archive: Archive) -> None:
         await _write_vault(plan, archive)
         _write_configuration(plan, archive, [*plan.settings])
     if plan.has_database:
-        for name in await migrate(installation.database_url):
+        for name in await migrate(installation.direct_url):
             _report(f"database   applied {name}")
 
 

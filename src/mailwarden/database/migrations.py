@@ -55,22 +55,35 @@ def known_migrations(folder: Path = FOLDER) -> Sequence[Migration]:
 async def migrate(url: str, folder: Path = FOLDER) -> list[str]:
     """Apply the missing migrations and return their names; concurrent calls apply each only once."""
     known = known_migrations(folder)
-    applied = []
     async with _connected(url) as connection:
-        await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)  # released when the connection closes
-        await connection.execute(_TABLE)
-        for migration in _missing(known, await _checksums(connection)):
-            await _apply(connection, migration)
-            applied.append(migration.name)
-    return applied
+        async with _locked(connection):
+            await connection.execute(_TABLE)
+            missing = _missing(known, await _checksums(connection))
+        return [migration.name for migration in missing if await _apply(connection, migration)]
 
 
-async def _apply(connection: Connection, migration: Migration) -> None:
-    """Apply one migration; try again while another session, such as a backup, holds the lock of a table."""
+@asynccontextmanager
+async def _locked(connection: Connection) -> AsyncIterator[None]:
+    """Begin a transaction that other processes with migrations wait for.
+
+    A lock of the session would not hold behind a connection pooler.
+    """
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        yield
+
+
+async def _apply(connection: Connection, migration: Migration) -> bool:
+    """Apply one migration; try again while another session, such as a backup, holds the lock of a table.
+
+    Return False if another process has applied it meanwhile.
+    """
     end = time.monotonic() + LOCK_PATIENCE
     while True:
         try:
-            async with connection.transaction():
+            async with _locked(connection):
+                if migration.name in await _checksums(connection):
+                    return False
                 await connection.execute(f"SET LOCAL lock_timeout = {LOCK_SECONDS * 1000:.0f}")
                 # The driver rejects a text without a statement, such as a reserved number.
                 await connection.execute(f"{migration.sql}\n; SELECT 1")
@@ -79,7 +92,7 @@ async def _apply(connection: Connection, migration: Migration) -> None:
                     migration.name,
                     migration.checksum,
                 )
-                return
+                return True
         except asyncpg.LockNotAvailableError:
             if time.monotonic() > end:
                 raise CommandError(
@@ -130,7 +143,10 @@ def _missing(known: Sequence[Migration], applied: dict[str, str]) -> Sequence[Mi
 async def _connected(url: str) -> AsyncIterator[Connection]:
     connection = None
     try:
-        connection = await asyncpg.connect(url, timeout=CONNECT_TIMEOUT, command_timeout=STATEMENT_TIMEOUT)
+        # Without prepared statements the URL may be that of a connection pooler.
+        connection = await asyncpg.connect(
+            url, timeout=CONNECT_TIMEOUT, command_timeout=STATEMENT_TIMEOUT, statement_cache_size=0
+        )
         yield connection
     except Exception as error:
         unavailable = storage_unavailable(error)

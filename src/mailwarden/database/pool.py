@@ -28,6 +28,19 @@ _OUTAGES = (
     asyncpg.InvalidAuthorizationSpecificationError,  # wrong password: the operator fixes it, not the caller
     asyncpg.InvalidCatalogNameError,
     asyncpg.ReadOnlySQLTransactionError,  # a standby that has not been promoted yet
+    asyncpg.ProtocolViolationError,  # how PgBouncer reports that it has no server
+)
+# Errors of a server or pooler that goes away: its other connections are about to fail as well.
+_LOST = (
+    ConnectionError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.ProtocolViolationError,  # PgBouncer: no server connection, or its server closed the connection
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
 )
 # The server works; the statement conflicted with another one.
 _BUSY = (asyncpg.TransactionRollbackError, asyncpg.LockNotAvailableError)
@@ -41,6 +54,11 @@ def is_outage(error: BaseException, *, broken: bool = True) -> bool:
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
         return broken
     return isinstance(error, _OUTAGES)
+
+
+def is_lost(error: BaseException | None) -> bool:
+    """Return whether an outage is the loss of the connection; the server rolls an open transaction back."""
+    return isinstance(error, _LOST)
 
 
 def lacks_tables(error: BaseException) -> bool:
@@ -62,10 +80,14 @@ def storage_unavailable(error: BaseException, *, broken: bool = True) -> Storage
     return StorageUnavailable("The database is down.", retry_after=RETRY_AFTER)
 
 
+APPLICATION = "mailwarden"
+STATEMENTS = 100  # prepared statements that a connection keeps
 COMMAND_TIMEOUT = 10.0
 CONNECT_TIMEOUT = 3.0
 IDLE_SECONDS = 60.0  # of a transaction that waits for its process
 PROBE_TIMEOUT = 2.0
+RETRY_SECONDS = 1.0  # of an outage in which callers wait for a connection; later ones fail at once
+RETRY_PAUSE = 0.05
 LOG_EVERY = 10.0  # seconds; a full pool may fail and recover many times per second
 _RELEASE_TIMEOUT = 1.0
 
@@ -126,18 +148,27 @@ class Database:
     """A bounded pool of connections to one PostgreSQL database."""
 
     def __init__(
-        self, url: str, pool_size: int = 4, command_timeout: float = COMMAND_TIMEOUT, *, logs: bool = False
+        self,
+        url: str,
+        pool_size: int = 4,
+        command_timeout: float = COMMAND_TIMEOUT,
+        *,
+        logs: bool = False,
+        pooled: bool = False,
     ) -> None:
+        """`pooled`: the URL is a pooler in transaction mode. Nothing then outlives a transaction on a connection."""
         self.up = False  # at the last attempt
         self.meters: Meters = _NoMeters()
         self._logs = logs  # for processes; a command prints the error instead
         self._logged: str | None = None
         self._log_from = 0.0
         self._url = url
+        self._pooled = pooled
         self.pool_size = pool_size
         self._command_timeout = command_timeout
         self._pool: asyncpg.Pool | None = None
         self._closed = False
+        self._down_since: float | None = None
 
     @property
     def in_use(self) -> int:
@@ -155,7 +186,7 @@ class Database:
         pool = await self._opened()
         began = lent = time.perf_counter()
         try:
-            held = await pool.acquire(timeout=wait)
+            held = await self._acquire(pool, wait)
             lent = time.perf_counter()
             yield held
         except Exception as error:
@@ -163,6 +194,8 @@ class Database:
             if is_outage(error, broken=broken):
                 self._drop(held)
                 self.meters.failed()
+                if is_lost(error):
+                    await pool.expire_connections()
             unavailable = storage_unavailable(error, broken=broken)
             if unavailable is None:
                 raise
@@ -174,7 +207,7 @@ class Database:
             raise
         else:
             self._log_recovery()
-            self.up = True
+            self.up, self._down_since = True, None
         finally:
             if held is not None:
                 self.meters.waited(lent - began)
@@ -217,20 +250,49 @@ class Database:
                 max_size=self.pool_size,
                 timeout=CONNECT_TIMEOUT,
                 command_timeout=self._command_timeout,
-                server_settings={
-                    "application_name": "mailwarden",
-                    "statement_timeout": str(int(self._command_timeout * 1000)),
-                    # A frozen or unreachable process must not keep its locks: events of others wait for them.
-                    "idle_in_transaction_session_timeout": str(int(max(IDLE_SECONDS, self._command_timeout) * 1000)),
-                    "tcp_keepalives_idle": "30",
-                    "tcp_keepalives_interval": "10",
-                    "tcp_keepalives_count": "3",
-                    "jit": "off",
-                },
+                server_settings=self._session_settings(),
                 reset=_keep_session,
+                # A prepared statement belongs to a session of the server, which a pooler gives to other clients.
+                statement_cache_size=0 if self._pooled else STATEMENTS,
             )
         await self._pool
         return self._pool
+
+    async def _acquire(self, pool: asyncpg.Pool, wait: float) -> asyncpg.Connection:
+        """Take a connection from the pool; in the first second of an outage, try again.
+
+        Nothing of the caller has been sent yet, so every attempt is safe to repeat.
+        """
+        pause, end = RETRY_PAUSE, time.monotonic() + wait
+        while True:
+            try:
+                held = await pool.acquire(timeout=max(0.001, end - time.monotonic()))
+                if not self.up:
+                    await _check_primary(pool, held)
+            except Exception as error:
+                now = time.monotonic()
+                since = self._down_since = self._down_since or now
+                if not is_lost(error) or now + pause > min(end, since + RETRY_SECONDS):
+                    raise
+            else:
+                return held
+            await asyncio.sleep(pause)
+            pause *= 2
+
+    def _session_settings(self) -> dict[str, str]:
+        """Return the settings of a session. A pooler's sessions are shared: deploy/ha/pgbouncer.ini sets theirs."""
+        if self._pooled:
+            return {"application_name": APPLICATION}
+        return {
+            "application_name": APPLICATION,
+            "statement_timeout": str(int(self._command_timeout * 1000)),
+            # A frozen or unreachable process must not keep its locks: events of others wait for them.
+            "idle_in_transaction_session_timeout": str(int(max(IDLE_SECONDS, self._command_timeout) * 1000)),
+            "tcp_keepalives_idle": "30",
+            "tcp_keepalives_interval": "10",
+            "tcp_keepalives_count": "3",
+            "jit": "off",
+        }
 
     def _log_outage(self, unavailable: StorageUnavailable, error: Exception) -> None:
         """Log once why the database is unavailable; callers do not see the reason."""
@@ -261,6 +323,20 @@ def _is_broken(held: asyncpg.Connection | None) -> bool:
         return True
 
 
+async def _check_primary(pool: asyncpg.Pool, held: asyncpg.Connection) -> None:
+    """Raise unless the server answers and accepts writes; the connection is closed then."""
+    standby = True
+    try:
+        standby = bool(await held.fetchval("SELECT pg_is_in_recovery()"))
+    finally:
+        if standby:
+            with suppress(Exception):
+                held.terminate()
+                await pool.release(held, timeout=_RELEASE_TIMEOUT)
+    if standby:
+        raise asyncpg.ReadOnlySQLTransactionError("the server is a standby")
+
+
 async def _release_cancelled(pool: asyncpg.Pool, held: asyncpg.Connection) -> None:
     """Return the connection of a cancelled caller to the pool.
 
@@ -288,12 +364,16 @@ _BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class ScopedTransaction:
-    """`last` is a statement without parameters that is sent with COMMIT, so its locks are held only briefly."""
+    """`last` is a statement without parameters that is sent with COMMIT, so its locks are held only briefly.
 
-    __slots__ = ("last",)
+    `in_doubt`: COMMIT was sent, and no answer came. The transaction may be committed or not.
+    """
+
+    __slots__ = ("in_doubt", "last")
 
     def __init__(self) -> None:
         self.last = ""
+        self.in_doubt = False
 
 
 @asynccontextmanager
@@ -310,8 +390,12 @@ async def scoped(
     try:
         await connection.execute(f"{begin}; SET LOCAL mailwarden.scope = '{_checked(setting)}'; {first}")
         yield transaction
+        transaction.in_doubt = True
         await connection.execute(f"{transaction.last}; COMMIT" if transaction.last else "COMMIT")
+        transaction.in_doubt = False
     except BaseException as error:
+        if isinstance(error, asyncpg.PostgresError) and not is_lost(error):
+            transaction.in_doubt = False  # the server answered: the transaction failed
         # A cancelled statement leaves the connection usable. On a connection that hangs, a rollback would only wait
         # again.
         if isinstance(error, asyncpg.QueryCanceledError) or not is_outage(error):

@@ -217,7 +217,7 @@ async def open_context(
     async with AsyncExitStack() as stack:
         tracing = open_tracing("guard", config.tracing.endpoint, config.tracing.sample_ratio)
         stack.push_async_callback(asyncio.to_thread, tracing.close)
-        database = Database(config.database.url, config.database.pool_size, logs=True)
+        database = Database(config.database.url, config.database.pool_size, logs=True, pooled=config.database.pooled)
         stack.push_async_callback(database.close)
         pools = DatabaseMetrics(metrics, database)
         senders, history = _start_history(config, database, metrics, stack)
@@ -423,7 +423,7 @@ async def _start_lists(
     path = folder / config.lists.replica
     replica = Replica(path)
     stack.callback(replica.close)
-    copies = Database(config.database.url, 1, COPY_SECONDS)
+    copies = Database(config.database.url, 1, COPY_SECONDS, pooled=config.database.pooled)
     stack.push_async_callback(copies.close)
     pools.watch("list_copy", copies)
     feed = Feed(path, replica, database, copies, metrics)

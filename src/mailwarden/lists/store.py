@@ -9,6 +9,7 @@ control character; to_json writes all others. Comments and names are stored as J
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -18,8 +19,8 @@ from uuid import UUID
 import asyncpg
 from msgspec import UNSET, Struct, UnsetType
 
-from mailwarden.database.pool import EVERYTHING, GLOBAL, Connection, Database, ScopedTransaction, scoped
-from mailwarden.errors import GlobalScopeForbidden, ListFull, TenantNotFound
+from mailwarden.database.pool import EVERYTHING, GLOBAL, Connection, Database, ScopedTransaction, is_lost, scoped
+from mailwarden.errors import GlobalScopeForbidden, ListFull, StorageUnavailable, TenantNotFound
 from mailwarden.events.catalogue import MAX_LISTED, ListChanged, first
 from mailwarden.events.outbox import new_event, record
 from mailwarden.lists.catalogue import ListDefinition
@@ -235,6 +236,8 @@ STREAM_SECONDS = 900.0
 GRACE = timedelta(days=1)  # an expired entry stays so long, so that it can be extended
 MAX_KNOWN = 200_000
 CHANGE_WAIT = 10.0  # for a connection: many callers at once are no outage
+SETTLE_SECONDS = 8.0  # to learn whether a change was committed whose connection was lost
+SETTLE_PAUSE = 0.25
 _FULL = "MW001"
 _GONE = "MW002"
 
@@ -248,6 +251,11 @@ JOIN lists USING (list_id) GROUP BY tenant, name
 """
 _FIND_GLOBAL = "SELECT list_id, entries FROM lists WHERE tenant IS NULL AND name = $1 AND $2::uuid IS NULL"
 _FIND_TENANT = "SELECT list_id, entries FROM lists WHERE tenant = $2 AND name = $1"
+# Among the newest events, by the index of their numbers: the event is some seconds old.
+_IS_RECORDED = """
+SELECT EXISTS (SELECT FROM events WHERE number > (SELECT last_value - 200000 FROM event_numbers) AND id = $1)
+"""
+_TOUCH = "UPDATE lists SET entries = entries WHERE list_id = $1"
 _CREATE = "INSERT INTO lists (name, tenant) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 
 
@@ -266,6 +274,20 @@ class Reading:
             await copy_lines(self._connection, self._definition.kind_name, self._list_id, sink)
 
 
+class Commit:
+    """The transaction of a change, and the event by which it is found once it is committed."""
+
+    __slots__ = ("event", "transaction")
+
+    def __init__(self) -> None:
+        self.transaction: ScopedTransaction | None = None
+        self.event: UUID | None = None
+
+    @property
+    def in_doubt(self) -> bool:
+        return self.transaction is not None and self.transaction.in_doubt
+
+
 class ListStore:
     """All SQL about lists. `streams` are connections of their own, since a slow reader holds one for minutes."""
 
@@ -276,7 +298,10 @@ class ListStore:
         self._known: dict[tuple[UUID | None, str], int] = {}
 
     async def add(self, scope: ListScope, definition: ListDefinition, changes: Changes, stamp: Stamp) -> None:
-        """Add or update these entries: all of them, or none where the list is full."""
+        """Add or update these entries: all of them, or none where the list is full.
+
+        After StorageUnavailable they may be there: the same call again has the same result.
+        """
         try:
             await self._add(scope, definition, changes, stamp)
         except (asyncpg.InsufficientPrivilegeError, _ListGone):
@@ -300,19 +325,18 @@ class ListStore:
         audit = _audit_values(scope, definition, stamp.actor)
         action = "delete" if expired_before is None else "expire"
 
-        async def change(transaction: ScopedTransaction) -> int:
+        async def change(connection: Connection, commit: Commit, transaction: ScopedTransaction) -> int:
             recorded = stamp.moment, stamp.author, action
             row = await connection.fetchrow(DELETE, list_id, joined(entries), *audit, expired_before, *recorded)
             deleted = 0 if row is None else cast("int", row["deleted"])
             if row is not None and deleted:
                 some = cast("Sequence[str]", row["some"])
                 changed = ListChanged(definition.name, action, 0, 0, deleted, first(some), stamp.actor.name)
-                await record_list_event(connection, scope, changed)
+                commit.event = await record_list_event(connection, scope, changed)
                 transaction.last = f"SELECT count_entries({list_id}, {-deleted}, 0)"
             return deleted
 
-        async with self._database.connection(CHANGE_WAIT) as connection:
-            return await with_list_lock(connection, scope.setting, list_id, change)
+        return await self._commit(scope, list_id, change)
 
     async def expired(self, scope: Scope, before: str, limit: int) -> Sequence[tuple[ListScope, str, Sequence[Entry]]]:
         """Return at most so many entries that expired before that time, by scope and list; the deployment asks."""
@@ -341,19 +365,64 @@ class ListStore:
         audit = _audit_values(scope, definition, stamp.actor)
         room = definition.max_size(in_tenant=scope.tenant is not None)
 
-        async def change(transaction: ScopedTransaction) -> None:
+        async def change(connection: Connection, commit: Commit, transaction: ScopedTransaction) -> None:
             added = await _write(connection, list_id, changes, stamp, audit)
             updated, some = len(changes.entries) - added, first(changes.entries)
             changed = ListChanged(definition.name, stamp.action or "add", added, updated, 0, some, by=stamp.actor.name)
-            await record_list_event(connection, scope, changed)
+            commit.event = await record_list_event(connection, scope, changed)
             if added:
                 transaction.last = f"SELECT count_entries({list_id}, {added}, {room})"
 
-        async with self._database.connection(CHANGE_WAIT) as connection:
+        try:
+            await self._commit(scope, list_id, change)
+        except asyncpg.PostgresError as error:
+            raise _meaning_of(error, definition) from None
+
+    async def _commit(
+        self, scope: ListScope, list_id: int, change: Callable[[Connection, Commit, ScopedTransaction], Awaitable[T]]
+    ) -> T:
+        """Run the change in a transaction; if its connection is lost, once more unless it was committed."""
+        results: list[T] = []
+        for last in (False, True):
+            commit = Commit()
+
+            async def attempt(transaction: ScopedTransaction) -> T:
+                commit.transaction = transaction  # noqa: B023 -- called in this round
+                results[:] = [await change(connection, commit, transaction)]  # noqa: B023
+                return results[0]
+
             try:
-                await with_list_lock(connection, scope.setting, list_id, change)
-            except asyncpg.PostgresError as error:
-                raise _meaning_of(error, definition) from None
+                async with self._database.connection(CHANGE_WAIT) as connection:
+                    return await with_list_lock(connection, scope.setting, list_id, attempt)
+            except StorageUnavailable as error:
+                if last or not is_lost(error.__cause__):
+                    raise
+                if commit.in_doubt and commit.event and await self._was_committed(scope, list_id, commit.event):
+                    return results[0]
+        raise AssertionError("the second attempt returns or raises")
+
+    async def _was_committed(self, scope: ListScope, list_id: int, event: UUID) -> bool:
+        """Return whether the transaction that recorded this event was committed; wait a while for a server.
+
+        The lock waits for that transaction, which may still run. The update makes the answer as durable as the change:
+        its commit waits until a standby has everything before it.
+        """
+        first_statement = _EXCLUSIVE.format(locks=_LOCKS, list_id=list_id, by_index=BY_INDEX)
+        end = time.monotonic() + SETTLE_SECONDS
+        while True:
+            try:
+                async with (
+                    self._database.connection() as connection,
+                    scoped(connection, scope.setting, first=first_statement),
+                ):
+                    found = bool(await connection.fetchval(_IS_RECORDED, event))
+                    await connection.execute(_TOUCH, list_id)
+            except StorageUnavailable:
+                if time.monotonic() > end:
+                    raise
+            else:
+                return found
+            await asyncio.sleep(SETTLE_PAUSE)
 
     async def _known_id(self, scope: ListScope, definition: ListDefinition, *, make: bool = True) -> int:
         """Return the list's number, which never changes; make a list that was never used, or return 0."""
@@ -373,10 +442,11 @@ class ListStore:
         return known
 
 
-async def record_list_event(connection: Connection, scope: ListScope, changed: ListChanged) -> None:
-    """Write the event of a change, while the transaction holds the locks of its entries."""
-    subject = f"{scope.tenant or GLOBAL}/{changed.list}"
-    await record(connection, [new_event(changed, scope.tenant, subject)])
+async def record_list_event(connection: Connection, scope: ListScope, changed: ListChanged) -> UUID:
+    """Write the event of a change, while the transaction holds the locks of its entries; return its id."""
+    event = new_event(changed, scope.tenant, f"{scope.tenant or GLOBAL}/{changed.list}")
+    await record(connection, [event])
+    return event.id
 
 
 class _ListGone(Exception):

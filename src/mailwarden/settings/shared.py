@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 PORTS = Meta(ge=0, le=65535)
+_SCHEMES = ("postgresql://", "postgres://")
 
 
 class Listen(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -30,10 +31,25 @@ class Database(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         "postgresql://mailwarden@127.0.0.1:5432/mailwarden"
     )
     pool_size: Annotated[int, Meta(ge=1, le=64, description="Database connections of this process.")] = 4
+    pooler: Annotated[
+        Literal["none", "transaction"],
+        Meta(
+            description="`transaction` if `url` is PgBouncer, or another pooler that lends connections per transaction."
+        ),
+    ] = "none"
+    direct_url: Annotated[
+        str, Meta(description="Address of PostgreSQL past the pooler, for `backup` and `restore`. Empty: `url`.")
+    ] = ""
+
+    @property
+    def pooled(self) -> bool:
+        return self.pooler == "transaction"
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
-        if not self.url.startswith(("postgresql://", "postgres://")):
+        if not self.url.startswith(_SCHEMES):
             yield "url", "must start with postgresql://"
+        if self.direct_url and not self.direct_url.startswith(_SCHEMES):
+            yield "directUrl", "must start with postgresql://"
 
 
 class Contents(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

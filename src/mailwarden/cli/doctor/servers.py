@@ -57,7 +57,7 @@ async def check_event_endpoints(host: Host) -> AsyncIterator[Line]:
     """Report the receivers of events that are disabled, fail, or have lost events."""
     if host.abby is None:
         return
-    database = Database(host.abby.database.url, pool_size=1)
+    database = Database(host.abby.database.url, pool_size=1, pooled=True)
     try:
         async with asyncio.timeout(PATIENCE):
             endpoints = await EndpointStore(database).list(Scope.deployment())

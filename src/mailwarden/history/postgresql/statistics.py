@@ -73,7 +73,8 @@ WHERE late_from IS NOT NULL RETURNING late
 """
 _MARK_LATE = "UPDATE history_rolled SET late_from = least(late_from, $1) WHERE rolled_to > $1"
 _WRITE_ROLLED_TO = """
-INSERT INTO history_rolled (rolled_to) VALUES ($1) ON CONFLICT (only_row) DO UPDATE SET rolled_to = excluded.rolled_to
+INSERT INTO history_rolled (rolled_to) VALUES ($1)
+ON CONFLICT (only_row) DO UPDATE SET rolled_to = greatest(history_rolled.rolled_to, excluded.rolled_to)
 """
 _COUNTED = """
 SELECT bucket, counts FROM history_rollups
@@ -143,14 +144,19 @@ class StatisticsReader:
 
 
 async def update_rollups(connection: Connection) -> datetime | None:
-    """Count all rows up to the newest full bucket and return its end; None if another process holds the lock."""
+    """Count all rows up to the newest full bucket and return its end; None if another process is counting.
+
+    Each hour is a transaction under the lock: a lock of the session would not hold behind a connection pooler. Two
+    processes that begin between two hours of each other count some hours twice, with the same result.
+    """
     end = _bucket_start(datetime.now(UTC))
-    if not await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK):
-        return None
-    try:
-        await _roll_to(connection, end)
-    finally:
-        await connection.execute("SELECT pg_advisory_unlock($1)", _LOCK)
+    async with connection.transaction():
+        if not await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", _LOCK):
+            return None
+        known = await _rolled_to(connection)
+        late = cast("datetime | None", await connection.fetchval(_TAKE_LATE))
+    if known is None or known < end or late is not None:
+        await _roll_to(connection, known, late, end)
     return end
 
 
@@ -160,11 +166,7 @@ async def mark_late(connection: Connection, oldest: datetime) -> None:
         await connection.execute(_MARK_LATE, _bucket_start(oldest))
 
 
-async def _roll_to(connection: Connection, end: datetime) -> None:
-    known = await _rolled_to(connection)
-    late = cast("datetime | None", await connection.fetchval(_TAKE_LATE))
-    if known is not None and known >= end and late is None:
-        return
+async def _roll_to(connection: Connection, known: datetime | None, late: datetime | None, end: datetime) -> None:
     begin = end - HOURLY_RETENTION if known is None else known - LATE
     if late is not None:
         begin = min(
@@ -173,10 +175,12 @@ async def _roll_to(connection: Connection, end: datetime) -> None:
     begin = first = max(begin, _bucket_start(end - HOURLY_RETENTION, HOUR))
     while begin < end:
         until = min(_bucket_start(begin, HOUR) + HOUR, end)
-        await connection.execute(_ROLL, *range_values(begin, until))
-        await connection.execute(_ROLL_HOURS, _bucket_start(begin, HOUR), until)
-        if known is None or until > known:
-            await connection.execute(_WRITE_ROLLED_TO, until)
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+            await connection.execute(_ROLL, *range_values(begin, until))
+            await connection.execute(_ROLL_HOURS, _bucket_start(begin, HOUR), until)
+            if known is None or until > known:
+                await connection.execute(_WRITE_ROLLED_TO, until)
         begin = until
     await count_days(connection, first, end, end - HOURLY_RETENTION)
     await connection.execute(_DELETE, end - HOURLY_RETENTION, _bucket_start(end - BUCKET_RETENTION, HOUR))

@@ -47,7 +47,7 @@ _HITS = 500
 _HEAD = """
 SELECT pg_current_snapshot()::text AS snapshot, extract(epoch FROM now())::float8 AS moment,
        (SELECT system_identifier FROM pg_control_system())
-       || '/' || (SELECT timeline_id FROM pg_control_checkpoint())
+       || '/' || ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer
        || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())
        || '/' || 'lists'::regclass::oid AS source -- a restored backup has other tables in the same database
 """
