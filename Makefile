@@ -78,7 +78,8 @@ check-units:
 	@$(BIN)/pytest $(ONCE_MORE) tests $(addprefix --ignore=,$(WITH_SERVERS))
 
 # Outages that are counted, not timed, run beside other rigs.
-OUTAGES = $(addprefix tests/faults/test_,resolver_down.py engine_answers.py lists_crash.py lists_tenancy.py upgrade.py)
+OUTAGES = $(addprefix tests/faults/test_,resolver_down.py engine_answers.py lists_crash.py lists_tenancy.py upgrade.py \
+	events_killed.py quarantine_killed.py)
 check-outages:
 	@echo "Outages of the resolver, engines and lists"
 	@$(BIN)/pytest -rfER $(HANGS) $(OUTAGES)

@@ -5,6 +5,7 @@ language. Every lure has two messages of different wording. Phrases are tuned on
 """
 
 import argparse
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -118,6 +119,7 @@ class Outcome:
         return self.verdict not in {Verdict.CLEAN, Verdict.BULK}
 
 
+@functools.cache
 def texts(language: str) -> Language:
     """Return the messages of one language."""
     return read(TEXTS / f"{language}.yml", Language)

@@ -13,7 +13,7 @@ HOST = "127.0.0.1"
 SUPERUSER = "postgres"
 OWNER = "mailwarden"
 COMMAND_SECONDS = 60.0
-# fsync and synchronous_commit stay on: tests that kill the server check the durability of commits.
+# fsync and synchronous_commit are on: tests that kill the server check the durability of commits.
 SETTINGS = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
@@ -66,6 +66,11 @@ class Postgresql(ServerProcess):
     def drop_database(self, name: str) -> None:
         """Drop a database if it exists, and its connections."""
         self.execute(f"DROP DATABASE IF EXISTS {_quote(name)} WITH (FORCE)")
+
+    def set_fsync(self, *, on: bool) -> None:
+        """Set whether the running server waits for the disk; the setting survives its restart."""
+        self.execute(f"ALTER SYSTEM SET fsync = {'on' if on else 'off'}")
+        self.execute("SELECT pg_reload_conf()")
 
     def execute(self, statement: str, database: str = "postgres") -> str:
         """Run a statement as the superuser and return its rows as text."""

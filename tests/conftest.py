@@ -4,7 +4,6 @@ Properties are tried with the same examples every time, so that what passed here
 """
 
 import asyncio
-import itertools
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +17,10 @@ from rig.engines import Engines, start_engines
 if TYPE_CHECKING:
     from mailwarden.database.pool import Database
     from tests.acceptance.deployment import DeploymentTemplate
+    from tests.databases import ReusedDatabases
 
 TEMPLATE = "mailwarden_template"
 FIGURES = pytest.StashKey[list[str]]()
-
-_numbers = itertools.count(1)
 
 FULL = os.environ.get("MAILWARDEN_FULL") == "1"
 # A machine that is busy takes its time over an example; what is slow by itself has a test that says so.
@@ -34,6 +32,9 @@ settings.load_profile("full" if FULL else "every run")
 @pytest.fixture(scope="session")
 def engines() -> Iterator[Engines]:
     with start_engines() as running:
+        # A commit is written before it is answered, and survives a killed server. That it survives a power failure is
+        # the promise of fsync, which no test checks and every one would wait for. tests/faults keeps it on.
+        running.postgresql.set_fsync(on=False)
         yield running
 
 
@@ -57,12 +58,21 @@ def deployment_template(engines: Engines, database_template: str) -> "Deployment
     return create_deployment_template(engines, database_template)
 
 
+@pytest.fixture(scope="session")
+def reused_databases(engines: Engines, database_template: str) -> "Iterator[ReusedDatabases]":
+    from tests.databases import ReusedDatabases
+
+    databases = ReusedDatabases(engines.postgresql, database_template)
+    yield databases
+    databases.drop()
+
+
 @pytest.fixture
-def database_url(engines: Engines, database_template: str) -> Iterator[str]:
-    """Return the address of a fresh database with this version's tables."""
-    name = f"test_{next(_numbers)}"
-    yield engines.postgresql.create_database(name, template=database_template)
-    engines.postgresql.drop_database(name)
+def database_url(engines: Engines, reused_databases: "ReusedDatabases") -> Iterator[str]:
+    """Return the address of an empty database with this version's tables."""
+    name = reused_databases.take()
+    yield engines.postgresql.url(name)
+    reused_databases.give_back(name)
 
 
 @pytest.fixture

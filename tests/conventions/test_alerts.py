@@ -1,5 +1,6 @@
 """Alert rules: each has a severity, a runbook page and a promtool test that sees it fire and clear."""
 
+import functools
 import json
 import re
 import subprocess
@@ -21,6 +22,7 @@ OF_PROMETHEUS = {"up"}
 SUFFIXES = {"histogram": ("_bucket", "_count", "_sum")}
 
 
+@functools.cache
 def load(path: Path) -> Any:
     return YAML(typ="safe").load(path.read_text("utf-8"))
 

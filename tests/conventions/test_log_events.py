@@ -1,6 +1,7 @@
 """Log events: one style of names, and a row in docs/monitoring.md for each, with its levels."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,7 @@ def logging_files() -> list[Path]:
     return [file for file in python_files("src") if "get_logger(" in file.read_text("utf-8")]
 
 
+@functools.cache
 def events() -> dict[str, set[str]]:
     """Return the levels of each event in the source."""
     found: dict[str, set[str]] = {}

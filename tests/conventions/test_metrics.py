@@ -1,5 +1,6 @@
 """Every metric has its line in docs/monitoring.md."""
 
+import functools
 import re
 
 from tests.conventions.project_files import ROOT, SOURCE
@@ -32,6 +33,7 @@ BOUNDED = {
 }
 
 
+@functools.cache
 def made() -> dict[str, tuple[str, list[str]]]:
     """Return each metric's name as it is shown, with the kind and the labels that it is made with."""
     found = {}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rig.engines import Engines
+from rig.engines import Engines, start_engines
 from rig.product import Overrides, Product, install_product
 
 # Short enough to distinguish a paused engine from a slow one within a test, long enough for two busy cores.
@@ -20,6 +20,13 @@ STEADY: Overrides = {**GUARD, "engines": {"rspamd": {"timeout": 20_000}, "clamav
 
 Start = Callable[..., Product]
 Note = Callable[[str], None]
+
+
+@pytest.fixture(scope="session")
+def engines() -> Iterator[Engines]:
+    """Return engines as in production: PostgreSQL waits for the disk at each commit."""
+    with start_engines() as running:
+        yield running
 
 
 @pytest.fixture

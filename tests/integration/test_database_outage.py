@@ -26,9 +26,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def running_again(engines: Engines) -> Iterator[None]:
+    engines.postgresql.set_fsync(on=True)
     yield
     if not engines.postgresql.running:
         engines.postgresql.start()
+    engines.postgresql.set_fsync(on=False)
 
 
 async def test_history_written_during_an_outage_arrives_after_it_and_nothing_is_doubled(

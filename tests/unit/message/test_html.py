@@ -58,9 +58,9 @@ def test_links_are_bounded_and_the_cut_is_recorded():
 
 
 def test_deep_html_is_read_in_time_and_its_links_are_found():
-    started = time.perf_counter()
+    started = time.process_time()  # other processes may be busy
     document = read_html("<div><b>" * 50_000 + "<a href=http://deep.example/>x</a>")
-    assert time.perf_counter() - started < 3
+    assert time.process_time() - started < 3
     assert document.links[0].href == "http://deep.example/"
 
 

@@ -57,9 +57,9 @@ def test_every_bomb_is_judged_within_250_ms_and_as_expected(bomb: Bomb):
 @pytest.mark.parametrize("bomb", [bomb for bomb in BOMBS if not bomb.trips], ids=lambda bomb: bomb.name)
 def test_a_bomb_that_does_not_trip_is_parsed_in_time(bomb: Bomb):
     raw = bomb.make()
-    started = time.perf_counter()
+    started = time.process_time()  # other processes may be busy
     parse_message(raw)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_ordinary_mail_neither_trips_nor_is_ambiguous():

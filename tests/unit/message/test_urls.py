@@ -58,13 +58,13 @@ def test_the_registrable_domain_knows_public_suffixes():
 
 def test_the_search_is_bounded_and_linear():
     text = "http://" * 200_000 + " http://x.example/ " * 20_000
-    started = time.perf_counter()
+    started = time.process_time()  # other processes may be busy
     many = " ".join(f"http://{number}.example" for number in range(12_000))
     coverage = Coverage(Limits(urls=10_240))
     assert len(find_urls(many, coverage)) == 10_240
     assert [missed.limit for missed in coverage.missed] == ["urls"]
     find_urls(text)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 @given(st.text(max_size=300))

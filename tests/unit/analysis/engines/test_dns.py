@@ -185,4 +185,4 @@ async def test_a_server_that_is_not_there_is_a_failure_in_time():
     assert (
         await DnsEngine("dns", DnsSettings(("127.0.0.1:1",), 300))._ask("pass.example", "A")
     ).outcome is Outcome.FAILED
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 10.0
