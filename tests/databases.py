@@ -90,19 +90,23 @@ class ReusedDatabases:
         self._thread.shutdown()
 
     async def _is_restored(self, connection: asyncpg.Connection) -> bool:
+        template = self._state.content
         await connection.execute(_DISCONNECT)
-        changed = await _state(connection)
-        if changed.schema != self._state.schema:
-            return False
-        written = [name for name, content in changed.tables.items() if content != self._state.tables[name]]
         await connection.execute(_PREPARE)
-        if written:
-            await connection.execute(f"TRUNCATE {', '.join(written)} CASCADE")
-        for name in self._rows.keys() & set(written):
-            await connection.copy_to_table(name, source=io.BytesIO(self._rows[name]))
-        for sequence in set(self._state.sequences) - set(changed.sequences):
-            await connection.execute(_SET_SEQUENCE, *sequence)
-        return await _state(connection) == self._state
+        changed = await _read_content(connection)
+        written = [name for name in template.tables if changed.tables.get(name, "") != template.tables[name]]
+        try:
+            if added := changed.tables.keys() - template.tables.keys():  # days of history and events, for example
+                await connection.execute(f"DROP TABLE {', '.join(sorted(added))}")
+            if written:
+                await connection.execute(f"TRUNCATE {', '.join(written)} CASCADE")
+            for name in self._rows.keys() & set(written):
+                await connection.copy_to_table(name, source=io.BytesIO(self._rows[name]))
+            for sequence in set(template.sequences) - set(changed.sequences):
+                await connection.execute(_SET_SEQUENCE, *sequence)
+        except asyncpg.PostgresError:
+            return False  # a table that is gone, or that another depends on
+        return await _read(connection) == self._state
 
     def _run(self, name: str, use: Callable[[asyncpg.Connection], Coroutine[object, object, T]]) -> T:
         async def connected() -> T:
@@ -118,30 +122,40 @@ class ReusedDatabases:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
-    """Everything in a database that a test may change; an empty table has no content."""
+class _Content:
+    """The sequences, and the tables with a digest of their rows; an empty table has none."""
 
-    schema: str
     sequences: tuple[tuple[str, int | None, int], ...]
     tables: Mapping[str, str]
 
 
-async def _state(connection: asyncpg.Connection) -> _State:
-    schema = await connection.fetchval(_SCHEMA)
-    sequences = tuple(tuple(row) for row in await connection.fetch(_SEQUENCES))
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Everything in a database that a test may change."""
+
+    schema: str
+    content: _Content
+
+
+async def _read(connection: asyncpg.Connection) -> _State:
+    return _State(await connection.fetchval(_SCHEMA), await _read_content(connection))
+
+
+async def _read_content(connection: asyncpg.Connection) -> _Content:
+    sequences = tuple((name, last, first) for name, last, first in await connection.fetch(_SEQUENCES))
     names = [row[0] for row in await connection.fetch(_TABLES)]
     # The template has few rows: more of them are a difference, whatever is in them.
     query = " UNION ALL ".join(
         f"SELECT '{name}', (SELECT md5(string_agg(t::text, '|')) FROM (SELECT * FROM {name} LIMIT {FEW}) t)"
         for name in names
     )
-    return _State(schema, sequences, {name: content or "" for name, content in await connection.fetch(query)})
+    return _Content(sequences, {name: content or "" for name, content in await connection.fetch(query)})
 
 
 async def _read_template(connection: asyncpg.Connection) -> tuple[_State, Mapping[str, bytes]]:
     """Return the state of the template, and the rows that the migrations wrote, table by table."""
-    state = await _state(connection)
-    rows = {name: io.BytesIO() for name, content in state.tables.items() if content}
+    state = await _read(connection)
+    rows = {name: io.BytesIO() for name, content in state.content.tables.items() if content}
     for name, output in rows.items():
         await connection.copy_from_table(name, output=output)
     return state, {name: output.getvalue() for name, output in rows.items()}

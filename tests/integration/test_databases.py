@@ -42,8 +42,9 @@ async def read(engines: Engines, name: str, query: str) -> object:
         ("UPDATE tenants SET name = 'renamed'", "SELECT string_agg(name, ' ') FROM tenants"),
         ("DELETE FROM tenants_version", "SELECT count(*) FROM tenants_version"),
         ("SELECT nextval('event_numbers')", "SELECT (last_value, is_called)::text FROM event_numbers"),
+        ("CREATE TABLE added AS SELECT 1", "SELECT to_regclass('added')::text"),
     ],
-    ids=["new rows", "changed rows of the template", "deleted rows of the template", "a sequence"],
+    ids=["new rows", "changed rows of the template", "deleted rows of the template", "a sequence", "a new table"],
 )
 async def test_what_a_test_wrote_is_gone_and_the_database_is_used_again(engines, databases, statement, query) -> None:
     name = databases.take()
@@ -59,7 +60,7 @@ async def test_what_a_test_wrote_is_gone_and_the_database_is_used_again(engines,
     [
         "ALTER TABLE audit ADD COLUMN added text",
         "DROP TABLE audit CASCADE",
-        "CREATE TABLE added (number int)",
+        "CREATE TABLE added (number int); CREATE VIEW seen AS SELECT * FROM added",
         "CREATE FUNCTION added() RETURNS int LANGUAGE sql AS 'SELECT 1'",
     ],
 )
