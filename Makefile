@@ -77,9 +77,9 @@ check-units:
 	@echo "Everything without servers"
 	@$(BIN)/pytest $(ONCE_MORE) tests $(addprefix --ignore=,$(WITH_SERVERS))
 
-# Outages that are counted, not timed, run beside other rigs.
+# Outages that are counted, and memory that is measured, run beside other rigs: none of them depends on time.
 OUTAGES = $(addprefix tests/faults/test_,resolver_down.py engine_answers.py lists_crash.py lists_tenancy.py upgrade.py \
-	events_killed.py quarantine_killed.py)
+	events_killed.py quarantine_killed.py memory.py)
 check-outages:
 	@echo "Outages of the resolver, engines and lists"
 	@$(BIN)/pytest -rfER $(HANGS) $(OUTAGES)
