@@ -139,6 +139,9 @@ bench-sandbox: ## Measure what the worker sandbox costs at start and a message
 bench-fairness: ## Measure the p99 of a harmless message alone and beside attacks (PHASES=number)
 	@$(BIN)/python -m torture --only harm $(if $(PHASES),--phases $(PHASES))
 
+simulate: ## Compare abby's choice of guards with others on a simulated clock (MORE=--full: 350 guards, 20 abbys; MORE="--seed 7")
+	@$(BIN)/python -m simulate $(MORE)
+
 evaluate: ## Measure detection on labelled corpora (CORPUS="folder ...", SPLIT=dev|test, MORE="--blind" or "--rejudge" and the like)
 	@$(BIN)/python -m evaluate $(foreach folder,$(CORPUS),--corpus $(folder)) $(if $(SPLIT),--split $(SPLIT)) $(MORE)
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from mailwarden.abby.guard_choice import LeastLoadedOfTwo
 from mailwarden.abby.guard_client import GuardClient
 from mailwarden.abby.guard_http import HttpTransport, open_session
 from mailwarden.abby.guard_transport import ScanRequest
@@ -131,7 +132,8 @@ async def run(tmp_path):
             stack.callback(upload.close)
             deadline = asyncio.get_running_loop().time() + patience
             scan_request = ScanRequest(new_ggrid(), Envelope("", ()), (RecipientGroup(ASSIGNMENT),), "id")
-            call = GuardClient(watch, Metrics()).submit(upload, scan_request, deadline)
+            client = GuardClient(watch, Metrics(), chooser=LeastLoadedOfTwo(choices=len(addresses)))
+            call = client.submit(upload, scan_request, deadline)
             outcome: object
             try:
                 outcome = await call

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from mailwarden.abby.guard_choice import LeastLoadedOfTwo
 from mailwarden.abby.guard_client import GuardClient
 from mailwarden.abby.guard_http import HttpTransport, open_session
 from mailwarden.abby.guards import Guard, GuardWatch
@@ -131,7 +132,7 @@ async def watching(tmp_path):
             session = await stack.enter_async_context(open_session(ssl.create_default_context()))
             watch = GuardWatch([Guard(address, HttpTransport(session, address)) for address in addresses])
             await watch.look()
-            client = GuardClient(watch, Metrics())
+            client = GuardClient(watch, Metrics(), chooser=LeastLoadedOfTwo(choices=len(addresses)))
             analyses = WatchedAnalyses(client, OneTenant(), long_request_timeout_ms=timeout_ms)
             steps = []
             error = None

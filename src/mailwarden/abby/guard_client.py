@@ -1,19 +1,20 @@
-"""Sends a message to a guard and returns its result: the least loaded guard first, the next if one rejects or fails.
+"""Sends a message to a guard and returns its result; asks the next guard if one rejects or fails.
 
-A rejection costs the guard nothing, so all guards may be asked. A guard that accepted the message and did not answer
-may have crashed because of it, so at most two guards get one message. Every attempt has the same ggrid: history keeps
-one row.
+A rejection costs the guard little, so several guards may be asked, as far as the retry budget allows. A guard that
+accepted the message and did not answer may have crashed because of it, so at most two guards get one message. Every
+attempt has the same ggrid: history keeps one row.
 """
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TypeVar
 
+from mailwarden.abby.guard_choice import Chooser, LeastLoadedOfTwo, RetryBudget
 from mailwarden.abby.guard_transport import REFUSALS, Died, Progress, Refused, ScanRequest, Submission
 from mailwarden.abby.guards import Guard, GuardWatch
-from mailwarden.errors import AnalysisTimeout, CoreUnreachable, MailwardenError
+from mailwarden.errors import AnalysisTimeout, CoreUnreachable, MailwardenError, Overloaded
 from mailwarden.model.record import FinishedRequest
 from mailwarden.serving.spool import Spooled
 from mailwarden.serving.uploads import Keep, Upload
@@ -67,8 +68,18 @@ def worst_error(refusals: list[MailwardenError], deaths: list[MailwardenError]) 
 
 
 class GuardClient:
-    def __init__(self, watch: GuardWatch, metrics: Metrics, tracing: Tracing = NO_TRACING) -> None:
+    def __init__(
+        self,
+        watch: GuardWatch,
+        metrics: Metrics,
+        tracing: Tracing = NO_TRACING,
+        *,
+        chooser: Chooser | None = None,
+        budget: RetryBudget | None = None,
+    ) -> None:
         self._tracing = tracing
+        self._chooser = chooser or LeastLoadedOfTwo()
+        self._budget = budget or RetryBudget()
         self._watch = watch
         self._failures = metrics.counter("guard_failures", "Attempts that a guard did not answer.", "guard", "kind")
 
@@ -126,26 +137,41 @@ class GuardClient:
                 raise _too_long() from None
 
     async def _try_guards(self, attempt: Callable[[Guard], Awaitable[T]]) -> T:
-        waiting = self._watch.candidates()
+        guards = self._watch.guards
+        order = self._chooser.order(guards)
+        self._budget.add_message()
         refusals: list[MailwardenError] = []
         deaths: list[tuple[Guard, MailwardenError]] = []
         while len(deaths) < MAX_GUARDS_THAT_SEE_A_MESSAGE:
-            if not waiting and deaths and all(isinstance(error, CoreUnreachable) for error in refusals):
-                waiting.append(deaths[0][0])  # no other guard is left: try one that recovered a second time
-            if not waiting:
+            guard = next(order, None)
+            if guard is None and deaths and all(isinstance(error, CoreUnreachable) for error in refusals):
+                guard = deaths[0][0]  # no other guard is left: try one that recovered a second time
+            if guard is None:
                 break
-            guard = waiting.pop(0)
             try:
-                return await attempt(guard)
+                result = await attempt(guard)
             except Refused as refused:
                 self._note(guard, refused.error.code)
                 refusals.append(refused.error)
                 if deaths and guard is deaths[0][0]:
                     break
+                if not self._may_ask_another(guard, refused.error, refusals):
+                    break
             except Died as died:
                 self._note(guard, died.kind)
+                self._chooser.note_failure(guards, guard, accepted=True)
                 deaths.append((guard, died.error))
+            else:
+                self._chooser.note_success(guard)
+                return result
         raise worst_error(refusals, [error for _, error in deaths])
+
+    def _may_ask_another(self, guard: Guard, error: MailwardenError, refusals: Sequence[MailwardenError]) -> bool:
+        """Return whether a refused message may ask another guard; only overload needs a limit."""
+        if not isinstance(error, Overloaded):
+            self._chooser.note_failure(self._watch.guards, guard, accepted=False)
+            return True
+        return self._budget.take(sum(isinstance(each, Overloaded) for each in refusals))
 
     def _note(self, guard: Guard, kind: str) -> None:
         self._failures.labels(guard.name, kind).inc()

@@ -1,4 +1,4 @@
-"""The guards as abby sees them: their status, and the order in which to ask them."""
+"""The guards as abby sees them: their addresses, their status and their load."""
 
 import asyncio
 import random
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+from mailwarden.abby.guard_health import Health
 from mailwarden.abby.guard_transport import NoStatus, Transport
 from mailwarden.errors import Overloaded
 from mailwarden.settings.effective import Setting
@@ -17,21 +18,35 @@ from mailwarden.wire.guard import GuardStatus
 ASK_TIMEOUT = 1.0
 ASK_EVERY = 1.0
 SHARED_FOR = 0.25
+SMOOTHING = 0.2  # weight of a new status
 
 log = get_logger("guards")
 
 
 class Guard:
-    """One guard: its address and transport, its last status, and the number of messages it has from this abby."""
+    """One guard: its address and transport, its last status and health, and the messages it has from this abby."""
 
-    __slots__ = ("address", "in_flight", "in_flight_when_asked", "rejects_us", "status", "transport")
+    __slots__ = (
+        "_others",
+        "address",
+        "health",
+        "in_flight",
+        "in_flight_when_asked",
+        "known",
+        "rejects_us",
+        "status",
+        "transport",
+    )
 
     def __init__(self, address: str, transport: Transport) -> None:
         self.address = address.rstrip("/")
         self.transport = transport
         self.status: GuardStatus | None = None
+        self.health = Health()
+        self.known = False  # it has answered once
         self.in_flight = 0
         self.in_flight_when_asked = 0
+        self._others = 0.0  # messages of other abbys and scan sources, smoothed
         self.rejects_us = False  # it rejected the names of abby's certificate
 
     @property
@@ -43,13 +58,23 @@ class Guard:
         """Return whether the guard answered last time and accepts messages."""
         return self.status is not None and self.status.scanning_enabled and not self.status.stopping
 
+    def take_status(self, status: GuardStatus | None) -> None:
+        """Store the answer to `in_flight_when_asked`, or that there was none."""
+        if status is not None:
+            others = float(max(0, status.in_processing - self.in_flight_when_asked))
+            self._others = others if self.status is None else self._others + SMOOTHING * (others - self._others)
+        self.status = status
+
     @property
     def load(self) -> float:
-        """Return its load, including messages sent since its last status."""
+        """Return its load: the messages of this abby now, and those of others as the last statuses show them.
+
+        A single status is no measure of the next second: a guard answers many messages in the meantime. Following it,
+        all abbys would take the same guards until the next one.
+        """
         if self.status is None:
             return float(self.in_flight)
-        others = max(0, self.status.in_processing - self.in_flight_when_asked)
-        return (others + self.in_flight) / max(1, self.status.max_in_processing)
+        return (self._others + self.in_flight) / max(1, self.status.max_in_processing)
 
     @property
     def full_of_ours(self) -> bool:
@@ -69,8 +94,9 @@ class Guard:
 class GuardWatch:
     """Asks every guard for its status once a second or on demand, never twice at once."""
 
-    def __init__(self, guards: Sequence[Guard]) -> None:
+    def __init__(self, guards: Sequence[Guard], source: random.Random | None = None) -> None:
         self.guards = tuple(guards)
+        self._random = source or random.Random()  # noqa: S311 - jitter, not a secret
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -95,12 +121,8 @@ class GuardWatch:
     def require_room(self) -> None:
         """Raise Overloaded if every guard would reject: an early rejection costs other callers least."""
         if all(guard.full_of_ours for guard in self.guards):
-            retry_after = random.randint(1, 5)  # noqa: S311 - jitter, not a secret
+            retry_after = self._random.randint(1, 5)
             raise Overloaded("All guards are at their maximum; try again shortly.", retry_after=retry_after)
-
-    def candidates(self) -> list[Guard]:
-        """Return all guards: usable first, then least loaded, ties in random order."""
-        return sorted(self.guards, key=lambda guard: (not guard.usable, guard.load, random.random()))  # noqa: S311
 
     async def look(self) -> None:
         """Ask all guards now, unless they were asked within a quarter of a second."""
@@ -143,14 +165,17 @@ class GuardWatch:
             async with asyncio.timeout(ASK_TIMEOUT):
                 guard.in_flight_when_asked = guard.in_flight
                 answer = await guard.transport.status()
-            guard.status = answer.status
+            guard.take_status(answer.status)
             self._note_rejection(guard, rejected=answer.rejects_us)
         except (NoStatus, TimeoutError) as error:
-            guard.status = None
+            guard.take_status(None)
             if before is not None:
                 log.warning("guard_lost", guard=guard.name, reason=str(error) or type(error).__name__)
         if before is None and guard.status is not None:
             log.info("guard_found", guard=guard.name)
+            if guard.known:  # a guard that has just started needs more time for each message, and has no connections
+                guard.health.return_at(asyncio.get_running_loop().time())
+            guard.known = True
 
     def _note_rejection(self, guard: Guard, *, rejected: bool) -> None:
         if rejected and not guard.rejects_us:

@@ -27,7 +27,16 @@ class Reservation:
 class Admission:
     """Counts the requests in processing of all scan sources, and enforces the limits on new ones."""
 
-    def __init__(self, *, maximum: int, threshold: int, max_delay: float, max_bytes: int) -> None:
+    def __init__(
+        self,
+        *,
+        maximum: int,
+        threshold: int,
+        max_delay: float,
+        max_bytes: int,
+        source: random.Random | None = None,
+    ) -> None:
+        self._random = source or random.Random()  # noqa: S311 - jitter, not a secret
         self.in_processing = 0
         self.bytes_in_flight = 0
         self.waiting = 0
@@ -98,5 +107,5 @@ class Admission:
         # Callers that were rejected together should not retry together.
         return Overloaded(
             f"{self.in_processing} of {self.maximum} guard requests are in processing; try again shortly.",
-            retry_after=random.randint(1, 5),  # noqa: S311 - jitter, not a secret
+            retry_after=self._random.randint(1, 5),
         )

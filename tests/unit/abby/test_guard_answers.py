@@ -75,6 +75,11 @@ def test_the_most_useful_error_is_returned():
 def test_the_load_counts_requests_since_the_last_status():
     guard = Guard("https://guard.example:9785/", cast("Any", None))
     assert (guard.name, guard.usable, guard.load) == ("guard.example:9785", False, 0)
-    guard.status = GuardStatus("g", "1", 6, 10, (), database_up=True, scanning_enabled=True)
     guard.in_flight_when_asked, guard.in_flight = 2, 5
+    guard.take_status(GuardStatus("g", "1", 6, 10, (), database_up=True, scanning_enabled=True))
     assert (guard.usable, guard.load) == (True, 0.9)
+    guard.take_status(GuardStatus("g", "1", 2, 10, (), database_up=True, scanning_enabled=True))
+    assert guard.load == pytest.approx(0.82)  # one status does not decide
+    guard.take_status(None)
+    guard.take_status(GuardStatus("g", "1", 3, 10, (), database_up=True, scanning_enabled=True))
+    assert guard.load == pytest.approx(0.6)  # a guard that restarted has no past

@@ -1,0 +1,45 @@
+"""The goals of abby's choice of guards, and whether a run reaches them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simulate.results import Result
+from simulate.scenarios import DARK, DEADLINE, KILLED, LOSS, OVERLOAD, ROLLING, STEADY, UPGRADE, Scenario
+
+MIN_GOODPUT = 0.95
+MAX_P99_RATIO = 1.5
+MAX_RECOVERY = 30.0
+MAX_HERD = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One goal with the figure of a run."""
+
+    text: str
+    figure: float
+    reached: bool
+
+    @property
+    def line(self) -> str:
+        return f"{'ok    ' if self.reached else 'MISSED'} {self.text}: {self.figure:.2f}"
+
+
+def goals_of(scenario: Scenario, result: Result, ideal_p99: float) -> Iterator[Goal]:
+    """Yield the goals of a scenario; the last two hold in every one."""
+    if scenario is STEADY:
+        ratio = result.latency(0.99) / ideal_p99
+        yield Goal(f"p99 by that of a central queue, at most {MAX_P99_RATIO}", ratio, ratio <= MAX_P99_RATIO)
+    if scenario is OVERLOAD:
+        yield Goal(f"goodput by capacity, at least {MIN_GOODPUT}", result.goodput, result.goodput >= MIN_GOODPUT)
+    if scenario in (DARK, KILLED):
+        seconds = result.recovery(LOSS)
+        yield Goal(f"seconds until recovery, at most {MAX_RECOVERY:.0f}", seconds, seconds <= MAX_RECOVERY)
+    if scenario in (ROLLING, UPGRADE):
+        text = f"attempts at returning guards by their fair share, at most {MAX_HERD:.0f}"
+        yield Goal(text, result.herd, result.herd <= MAX_HERD)
+        failed = sum(result.errors.values())
+        yield Goal("messages that failed, none", failed, failed == 0)
+    yield Goal("messages without an answer, none", result.unanswered, result.unanswered == 0)
+    longest = result.longest
+    yield Goal(f"seconds of the longest wait, at most {DEADLINE:.0f}", longest, longest <= DEADLINE + 0.001)

@@ -1,0 +1,186 @@
+"""Simulated guards: the real admission control around made-up work, and the transports of abbys to them."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum, auto
+
+from mailwarden.abby.guard_frames import SILENT_SECONDS
+from mailwarden.abby.guard_http import CONNECT_SECONDS, died_unanswered
+from mailwarden.abby.guard_transport import NoStatus, Progress, Refused, ScanRequest, StatusAnswer, Submission
+from mailwarden.errors import CoreUnreachable, Overloaded, ShuttingDown
+from mailwarden.guard.admission import Admission
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.settings.effective import Setting
+from mailwarden.wire.guard import GuardStatus
+from mailwarden.wire.scanning import MessageAnalysisResult
+
+ONE_WAY = 0.0005  # seconds, of the network
+LOOP_COST = 0.0003  # seconds of guard's event loop for each attempt, also for a rejected one
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class State(Enum):
+    UP = auto()
+    STOPPING = auto()  # finishes its messages, rejects new ones
+    DOWN = auto()  # no process listens
+    DARK = auto()  # the network drops every packet
+
+
+@dataclass(frozen=True, slots=True)
+class GuardSize:
+    """What a guard can do: messages at full speed at once, and messages in processing at which it rejects."""
+
+    slots: int = 4
+    maximum: int = 8
+
+
+class SimulatedGuard:
+    """One guard: `slots` messages progress at once, the others in processing wait for a slot."""
+
+    def __init__(self, name: str, size: GuardSize, source: random.Random) -> None:
+        self.name = name
+        self.size = size
+        self.state = State.UP
+        self.slowness = 1.0
+        self.cold_until = 0.0
+        self.dark_since = 0.0
+        self.attempts: list[float] = []  # their times
+        self.returned: list[float] = []
+        self._random = source
+        self._loop = asyncio.get_running_loop()
+        self._busy_until = 0.0
+        self._start_processes()
+
+    def _start_processes(self) -> None:
+        maximum = self.size.maximum
+        self.admission = Admission(
+            maximum=maximum, threshold=maximum, max_delay=0.0, max_bytes=1 << 40, source=self._random
+        )
+        self._slots = asyncio.Semaphore(self.size.slots)
+        self._running: dict[asyncio.Task[None], None] = {}
+
+    @property
+    def queue(self) -> int:
+        return self.admission.in_processing
+
+    def begin(self, work: float) -> asyncio.Task[None]:
+        """Begin a message that needs `work` seconds of a slot."""
+        task = self._loop.create_task(self._process(work))
+        self._running[task] = None
+        task.add_done_callback(self._running.pop)
+        return task
+
+    async def _process(self, work: float) -> None:
+        async with self.admission.admitted(1), self._slots:
+            cold = 2.0 if self._loop.time() < self.cold_until else 1.0
+            await asyncio.sleep(work * self.slowness * cold)
+
+    def wait_for_loop(self) -> float:
+        """Return how long an attempt waits for guard's event loop, which does one thing at a time."""
+        now = self._loop.time()
+        self._busy_until = max(now, self._busy_until) + LOOP_COST
+        return self._busy_until - now
+
+    def kill(self) -> None:
+        self.state = State.DOWN
+        for task in list(self._running):
+            task.cancel()
+
+    def go_dark(self) -> None:
+        self.state = State.DARK
+        self.dark_since = self._loop.time()
+
+    def start(self, size: GuardSize | None = None, cold_seconds: float = 5.0) -> None:
+        """Start with empty caches: each message needs twice its time for some seconds."""
+        self.size = size or self.size
+        self._start_processes()
+        self.state = State.UP
+        now = self._loop.time()
+        self.cold_until = now + cold_seconds
+        self.returned.append(now)
+
+    async def restart(self, down_seconds: float, size: GuardSize | None = None) -> None:
+        """Finish the messages in processing, be down for a time, and start again."""
+        self.state = State.STOPPING
+        while self._running:
+            await asyncio.wait(list(self._running))
+        self.state = State.DOWN
+        await asyncio.sleep(down_seconds)
+        self.start(size)
+
+    def status(self) -> GuardStatus:
+        return GuardStatus(
+            name=self.name,
+            version="1",
+            in_processing=self.admission.in_processing,
+            max_in_processing=self.admission.maximum,
+            engines=(),
+            database_up=True,
+            scanning_enabled=True,
+            stopping=self.state is State.STOPPING,
+            max_waiting=self.admission.max_waiting,
+        )
+
+
+class SimulatedTransport:
+    """Implements `Transport` with the errors of the real ones; `work` has the seconds of each message by its number."""
+
+    in_process = False
+
+    def __init__(self, guard: SimulatedGuard, work: Sequence[float]) -> None:
+        self._guard = guard
+        self._work = work
+
+    async def submit(
+        self, submission: Submission, request: ScanRequest, deadline: float, traceparent: str
+    ) -> MessageAnalysisResult:
+        guard = self._guard
+        guard.attempts.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(ONE_WAY + guard.wait_for_loop())
+        if guard.state is State.DARK:
+            await self._stay_unheard()
+        if guard.state is State.DOWN:
+            raise Refused(CoreUnreachable("down"))
+        if guard.state is State.STOPPING:
+            raise Refused(ShuttingDown("stopping"))
+        work = guard.begin(self._work[request.ggrid.int])
+        try:
+            await work
+        except Overloaded as full:
+            raise Refused(full) from None
+        except asyncio.CancelledError:
+            if guard.state is State.DOWN:
+                raise died_unanswered("ConnectionResetError") from None
+            raise
+        if guard.state is State.DARK:
+            await self._stay_unheard()
+        await asyncio.sleep(ONE_WAY)
+        return MessageAnalysisResult(request.ggrid, MOMENT, MOMENT, Decision.DELIVER, Verdict.CLEAN, ())
+
+    async def _stay_unheard(self) -> None:
+        """Wait as the real transports do: for the open connection, and after its end for a new one."""
+        left = self._guard.dark_since + SILENT_SECONDS - asyncio.get_running_loop().time()
+        if left > 0:
+            await asyncio.sleep(left)
+            raise died_unanswered("TimeoutError")
+        await asyncio.sleep(CONNECT_SECONDS)
+        raise Refused(CoreUnreachable("no route"))
+
+    def watch(
+        self, submission: Submission, request: ScanRequest, deadline: float, *, stored: bool
+    ) -> AbstractAsyncContextManager[Progress]:
+        raise NotImplementedError("no user watches a simulated message")
+
+    async def status(self) -> StatusAnswer:
+        guard = self._guard
+        await asyncio.sleep(CONNECT_SECONDS if guard.state is State.DARK else ONE_WAY * 2)
+        if guard.state in (State.DARK, State.DOWN):
+            raise NoStatus("ClientConnectorError")
+        return StatusAnswer(guard.status())
+
+    async def settings(self) -> Sequence[Setting]:
+        return ()

@@ -1,0 +1,110 @@
+"""The simulation of many guards in its shortest form: the goals of abby's choice, and the same result for a seed."""
+
+import asyncio
+import logging
+
+import pytest
+import structlog
+
+from simulate import clock
+from simulate.__main__ import ideal_p99
+from simulate.goals import goals_of
+from simulate.guards import GuardSize
+from simulate.policies import ABBY, POLICIES, WITHOUT_BUDGET
+from simulate.results import Answer, Message, Result, central_queue, percentile
+from simulate.scenarios import KILLED, OVERLOAD, STEADY, Fleet, Scenario, make_messages, simulate
+
+TINY = Fleet(12, 3)
+TINIEST = Fleet(6, 2)
+SEED = 5
+
+
+@pytest.fixture(autouse=True)
+def without_logs():
+    """Log nothing: an overloaded fleet logs each rejection."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.configure(**before)
+
+
+def test_the_clock_jumps_to_the_next_timer():
+    async def wait():
+        seen = []
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(later(seconds, seen) for seconds in (3_600.0, 10.0, 20.0)))
+        return seen, loop.time()
+
+    async def later(seconds, seen):
+        await asyncio.sleep(seconds)
+        seen.append(seconds)
+
+    seen, now = clock.run(wait())
+    assert seen == [10.0, 20.0, 3_600.0]
+    assert now == pytest.approx(3_600.0)
+
+
+def test_a_wait_without_end_is_an_error():
+    async def wait():
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(RuntimeError, match="deadlock"):
+        clock.run(wait())
+
+
+def test_the_central_queue_serves_in_the_order_of_arrival():
+    messages = [Message(0.0, 0, 1.0), Message(0.0, 0, 2.0), Message(0.5, 0, 1.0)]
+    assert [round(each.end, 3) for each in central_queue(messages, 2)] == [1.001, 2.001, 2.001]
+
+
+def test_the_mean_work_gives_the_capacity():
+    messages = make_messages(Fleet(50, 5), STEADY, SEED)
+    assert sum(each.work for each in messages) / len(messages) == pytest.approx(0.1, rel=0.03)
+    assert Fleet(50, 5, GuardSize(4, 8)).capacity == 2_000
+
+
+@pytest.mark.parametrize("scenario", [STEADY, OVERLOAD, KILLED], ids=lambda each: each.name)
+def test_abby_reaches_the_goals(scenario):
+    short = Scenario(
+        scenario.name, scenario.load, min(scenario.seconds, 4.0 if scenario is KILLED else 2.0), scenario.events
+    )
+    result = simulate(TINY, short, ABBY, SEED)
+    goals = list(goals_of(scenario, result, ideal_p99(TINY, short, SEED)))
+    assert [goal.line for goal in goals if not goal.reached] == []
+    assert len(goals) > 2
+
+
+def test_the_same_seed_gives_the_same_answers():
+    short = Scenario("short", 0.8, 1.0)
+    first, again, other = (simulate(TINY, short, ABBY, seed).digest for seed in (SEED, SEED, SEED + 1))
+    assert first == again
+    assert first != other
+
+
+def test_every_policy_answers_every_message():
+    short = Scenario("short", 1.2, 0.5)
+    for policy in POLICIES:
+        assert simulate(TINIEST, short, policy, SEED).unanswered == 0
+
+
+def test_retries_without_a_budget_multiply_the_attempts():
+    short = Scenario("short", 3.0, 0.5)
+    limited, unlimited = (simulate(TINIEST, short, policy, SEED) for policy in (ABBY, WITHOUT_BUDGET))
+    assert limited.attempts_per_message < 1.6
+    assert unlimited.attempts_per_message > 2 * limited.attempts_per_message
+
+
+def result_of(*answers):
+    return Result(answers, len(answers), 0, 1.0, 0.0, 10.0, (), 1.0)
+
+
+def test_recovery_ends_with_the_last_bad_second():
+    good = [Answer(second + 0.5, second + 0.6, "") for second in range(10)]
+    assert result_of(*good).recovery(2.0) == 0
+    assert result_of(*good, Answer(5.2, 5.3, "overloaded")).recovery(2.0) == 4
+    assert result_of(*good, Answer(5.2, 9.0, "")).recovery(2.0) == 4
+
+
+def test_a_percentile_is_one_of_the_values():
+    assert percentile([3.0, 1.0, 2.0], 0.99) == 3.0
+    assert percentile([], 0.5) == 0.0
