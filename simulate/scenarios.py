@@ -139,7 +139,7 @@ async def rolling_restart(world: World) -> None:
 async def upgrade(world: World) -> None:
     """Restart abbys and guards; the new guards accept more messages than the old ones."""
     larger = GuardSize(world.fleet.size.slots, world.fleet.size.maximum + world.fleet.size.slots)
-    await asyncio.gather(_restart_in_waves(world, larger), world.restart_abbys(20.0 / world.fleet.abbys))
+    await asyncio.gather(_restart_in_waves(world, larger), world.restart_abbys(15.0 / world.fleet.abbys))
 
 
 async def _restart_in_waves(world: World, size: GuardSize | None) -> None:
@@ -149,8 +149,8 @@ async def _restart_in_waves(world: World, size: GuardSize | None) -> None:
     wave = max(1, math.ceil(len(guards) / 8))
     running = []
     for start in range(0, len(guards), wave):
-        running += [asyncio.create_task(guard.restart(6.0, size)) for guard in guards[start : start + wave]]
-        await asyncio.sleep(2.0)
+        running += [asyncio.create_task(guard.restart(4.0, size)) for guard in guards[start : start + wave]]
+        await asyncio.sleep(1.5)
     await asyncio.gather(*running)
 
 
@@ -168,13 +168,13 @@ class Scenario:
     events: Events = nothing
 
 
-STEADY = Scenario("load 0.8", 0.8, 6.0)
-OVERLOAD = Scenario("load 3", 3.0, 4.0)
-SLOW = Scenario("5 % of the guards ten times slower, load 0.7", 0.7, 8.0, slow_guards)
-DARK = Scenario("a dark rack: 20 % of the guards, load 0.7", 0.7, 36.0, rack_dark)
-KILLED = Scenario("20 % of the guards killed, load 0.7", 0.7, 15.0, guards_killed)
-ROLLING = Scenario("rolling restart of 40 %, load 0.7", 0.7, 26.0, rolling_restart)
-UPGRADE = Scenario("upgrade of abbys and 40 % of the guards, load 0.7", 0.7, 26.0, upgrade)
+STEADY = Scenario("load 0.8", 0.8, 4.0)
+OVERLOAD = Scenario("load 3", 3.0, 2.0)
+SLOW = Scenario("5 % of the guards ten times slower, load 0.7", 0.7, 5.0, slow_guards)
+DARK = Scenario("a dark rack: 20 % of the guards, load 0.7", 0.7, 22.0, rack_dark)
+KILLED = Scenario("20 % of the guards killed, load 0.7", 0.7, 8.0, guards_killed)
+ROLLING = Scenario("rolling restart of 40 %, load 0.7", 0.7, 20.0, rolling_restart)
+UPGRADE = Scenario("upgrade of abbys and 40 % of the guards, load 0.7", 0.7, 20.0, upgrade)
 ALL = (STEADY, OVERLOAD, SLOW, DARK, KILLED, ROLLING, UPGRADE)
 
 
