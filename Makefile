@@ -139,6 +139,12 @@ bench-sandbox: ## Measure what the worker sandbox costs at start and a message
 bench-fairness: ## Measure the p99 of a harmless message alone and beside attacks (PHASES=number)
 	@$(BIN)/python -m torture --only harm $(if $(PHASES),--phases $(PHASES))
 
+bench-model: ## Predict the messages a second of one and two guards from CPU times, and measure them (MORE="--rounds 4 --count 300")
+	@$(BIN)/python -m bench.model $(MORE)
+
+bench-history-size: ## Measure the bytes of a message in history (MORE="--rows 200000")
+	@$(BIN)/python -m bench.history_size $(MORE)
+
 simulate: ## Compare abby's choice of guards with others on a simulated clock (MORE=--full: 350 guards, 20 abbys; MORE="--seed 7")
 	@$(BIN)/python -m simulate $(MORE)
 
