@@ -6,13 +6,13 @@ measures one and two guards with other messages, so that a change of the machine
 """
 
 import argparse
-import multiprocessing
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.pool import Pool
 from pathlib import Path
 
 import uvloop
@@ -66,7 +66,7 @@ def _spin(seconds: float) -> float:
     return time.process_time() - began
 
 
-def available_cores(pool: "multiprocessing.pool.Pool", count: int) -> float:
+def available_cores(pool: Pool, count: int) -> float:
     """Return the cores that this machine gives to busy processes now; other work on it takes its share."""
     return sum(pool.map(_spin, [SPIN_SECONDS] * count, chunksize=1)) / SPIN_SECONDS
 
@@ -80,7 +80,7 @@ def count_processes(engines: Engines, one: Product, two: Product) -> Processes:
 
 
 async def measure(
-    engines: Engines, products: Sequence[Product], pool: "multiprocessing.pool.Pool", rounds: int, count: int
+    engines: Engines, products: Sequence[Product], pool: Pool, rounds: int, count: int
 ) -> dict[tuple[str, int], Comparison]:
     one, two = products
     clients = {
@@ -135,7 +135,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"{CONCURRENCY} at once, {arguments.rounds} turns of {arguments.count} messages, {os.cpu_count()} cores")
     with (
-        multiprocessing.Pool(os.cpu_count() or 1) as pool,
+        Pool(os.cpu_count() or 1) as pool,
         tempfile.TemporaryDirectory() as first,
         tempfile.TemporaryDirectory() as second,
         start_engines(signature_set=REALISTIC) as engines,

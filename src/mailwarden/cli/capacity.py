@@ -216,7 +216,7 @@ class CapacityModel:
         cores = max(2, math.ceil(need))
         memory = self._scan_memory(cores) + self._database_memory(self._history_gb)
         disk = self._disk(self._history_gb)
-        return (Role("everything", 1, cores, memory, disk, f"{need:.2f} cores at the peak; no host may be lost"),)
+        return (Role("everything", 1, cores, memory, disk, f"{need:.2f} cores for the peak; no host may be lost"),)
 
     def _abby(self) -> Role:
         memory = self._gib(self._values.abby_memory.value + self._values.system_memory.value)
@@ -234,7 +234,7 @@ class CapacityModel:
         copies = 1 + self._demand.hosts_lost
         memory = self._database_memory(history)
         cores = max(2, math.ceil(need))
-        reason = f"{need:.2f} cores at the peak in a cell, {history:,.0f} GB of history; replicas: {copies - 1}"
+        reason = f"{need:.2f} cores for the peak of a cell, {history:,.0f} GB of history; replicas: {copies - 1}"
         yield Role("PostgreSQL", copies * self.cells, cores, memory, self._disk(history), reason)
         if self._columnar:
             shards = max(1, math.ceil(self._history_gb / self._values.history_limit.value))
@@ -247,7 +247,7 @@ class CapacityModel:
         cores = max(smallest, self._host_cores(need))
         busy = max(1, math.ceil(need / cores))
         spare = self._demand.hosts_lost
-        reason = f"{need:.2f} cores at the peak in a cell; hosts of a cell: {busy} busy, {spare} spare"
+        reason = f"{need:.2f} cores for the peak of a cell; hosts of a cell: {busy} busy, {spare} spare"
         return Role(name, (busy + spare) * self.cells, cores, memory, self._disk(data_gb), reason)
 
     def _host_cores(self, need: float) -> int:

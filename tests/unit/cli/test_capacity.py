@@ -1,6 +1,7 @@
 """The capacity model: its units, a case computed by hand, and more of everything for more messages."""
 
 import json
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -86,7 +87,7 @@ def test_more_needs_more(name, values):
         )
         for value in values
     ]
-    for less, more in zip(plans, plans[1:], strict=False):
+    for less, more in pairwise(plans):
         assert more.cores >= less.cores
         assert more.cost > less.cost
 
