@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, auto
+from typing import NoReturn
 
 from mailwarden.abby.guard_frames import SILENT_SECONDS
 from mailwarden.abby.guard_http import CONNECT_SECONDS, died_unanswered
@@ -62,6 +63,14 @@ class SimulatedGuard:
         )
         self._slots = asyncio.Semaphore(self.size.slots)
         self._running: dict[asyncio.Task[None], None] = {}
+
+    @property
+    def is_down(self) -> bool:
+        return self.state is State.DOWN
+
+    @property
+    def is_dark(self) -> bool:
+        return self.state is State.DARK
 
     @property
     def queue(self) -> int:
@@ -141,9 +150,9 @@ class SimulatedTransport:
         guard = self._guard
         guard.attempts.append(asyncio.get_running_loop().time())
         await asyncio.sleep(ONE_WAY + guard.wait_for_loop())
-        if guard.state is State.DARK:
+        if guard.is_dark:
             await self._stay_unheard()
-        if guard.state is State.DOWN:
+        if guard.is_down:
             raise Refused(CoreUnreachable("down"))
         if guard.state is State.STOPPING:
             raise Refused(ShuttingDown("stopping"))
@@ -153,15 +162,15 @@ class SimulatedTransport:
         except Overloaded as full:
             raise Refused(full) from None
         except asyncio.CancelledError:
-            if guard.state is State.DOWN:
+            if guard.is_down:
                 raise died_unanswered("ConnectionResetError") from None
             raise
-        if guard.state is State.DARK:
+        if guard.is_dark:
             await self._stay_unheard()
         await asyncio.sleep(ONE_WAY)
         return MessageAnalysisResult(request.ggrid, MOMENT, MOMENT, Decision.DELIVER, Verdict.CLEAN, ())
 
-    async def _stay_unheard(self) -> None:
+    async def _stay_unheard(self) -> NoReturn:
         """Wait as the real transports do: for the open connection, and after its end for a new one."""
         left = self._guard.dark_since + SILENT_SECONDS - asyncio.get_running_loop().time()
         if left > 0:

@@ -117,7 +117,7 @@ class Transport(Protocol):
 def error_in(status: int, code: str, retry_after: int | None = None) -> Exception:
     """Return what a guard's error means to abby."""
     if status == 503 and code in REFUSALS:
-        sentence = DISABLED if code == ScanningDisabled.code else "Every guard refused the message for now; try again."
+        sentence = DISABLED if code == ScanningDisabled.code else "The guards refused the message for now; try again."
         return Refused(REFUSALS[code](sentence, retry_after=retry_after))
     if status == 403 and code == Forbidden.code:
         return Refused(CoreError(REJECTED))

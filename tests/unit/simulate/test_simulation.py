@@ -30,7 +30,7 @@ def without_logs():
 
 def test_the_clock_jumps_to_the_next_timer():
     async def wait():
-        seen = []
+        seen: list[float] = []
         loop = asyncio.get_running_loop()
         await asyncio.gather(*(later(seconds, seen) for seconds in (3_600.0, 10.0, 20.0)))
         return seen, loop.time()
