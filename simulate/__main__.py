@@ -9,11 +9,10 @@ from collections.abc import Sequence
 import structlog
 
 from simulate.goals import Goal, goals_of
-from simulate.policies import ABBY, POLICIES, WITHOUT_BUDGET
+from simulate.policies import ABBY, POLICIES
 from simulate.results import Result, central_queue, percentile
 from simulate.scenarios import (
     ALL,
-    KILLED,
     MEAN_WORK,
     OVERLOAD,
     ROLLING,
@@ -50,7 +49,7 @@ def main() -> int:
     chosen = [each for each in ALL if arguments.only in each.name]
     missed = [goal for each in chosen for goal in _run_abby(fleet, each, arguments.seed) if not goal.reached]
     if not arguments.no_comparison:
-        compared = (STEADY,) if arguments.full else (STEADY, OVERLOAD, KILLED, ROLLING)
+        compared = (STEADY,) if arguments.full else (STEADY, OVERLOAD, ROLLING)
         for scenario in compared:
             if scenario in chosen:
                 _compare(fleet, scenario, arguments.seed)
@@ -78,7 +77,7 @@ def ideal_p99(fleet: Fleet, scenario: Scenario, seed: int) -> float:
 def _compare(fleet: Fleet, scenario: Scenario, seed: int) -> None:
     ideal = ideal_p99(fleet, scenario, seed)
     print(f"\n{scenario.name}, the same messages; p99 of a central queue {ideal * 1000:.0f} ms")
-    for policy in POLICIES if fleet is FULL else (*POLICIES, WITHOUT_BUDGET):
+    for policy in POLICIES:
         print(f"  {policy.name:<34}{_figures(simulate(fleet, scenario, policy, seed))}", flush=True)
 
 
