@@ -33,7 +33,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GuardSize:
-    """What a guard can do: messages at full speed at once, and messages in processing at which it rejects."""
+    """The size of a guard: messages at full speed at once, and messages in processing at which it rejects."""
 
     slots: int = 4
     maximum: int = 8

@@ -23,7 +23,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a message: the error's code, or nothing, and when."""
+    """The answer to a message: its time, and the code of the error, empty for a result."""
 
     arrival: float
     end: float

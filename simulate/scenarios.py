@@ -1,4 +1,4 @@
-"""The scenarios: what happens to the guards while messages arrive, and how a run of one is done."""
+"""The scenarios: load and events of a run, and the run itself."""
 
 import asyncio
 import math
@@ -160,7 +160,7 @@ async def _until(moment: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is offered, as a share of the capacity, for how long, and what happens meanwhile."""
+    """The load, as a share of the capacity, its duration, and the events meanwhile."""
 
     name: str
     load: float
@@ -179,7 +179,7 @@ ALL = (STEADY, OVERLOAD, SLOW, DARK, KILLED, ROLLING, UPGRADE)
 
 
 def make_messages(fleet: Fleet, scenario: Scenario, seed: int) -> list[Message]:
-    """Return the same messages for the same seed, whichever policy is to process them."""
+    """Return the messages of a seed; they are the same for every policy."""
     source = random.Random(f"{seed} {scenario.name}")
     rate, median = scenario.load * fleet.capacity, MEAN_WORK / math.exp(SPREAD**2 / 2)
     messages, moment = [], 0.1

@@ -86,7 +86,7 @@ class Prices(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class Demand(Struct, frozen=True, rename="camel"):
-    """What a deployment must do; `hosts_lost` may fail in each role of a cell without a lack of capacity."""
+    """The load of a deployment and its reserve: `hosts_lost` hosts of each role in a cell may fail at the peak."""
 
     messages_per_day: float
     average_kb: float
@@ -225,7 +225,7 @@ class CapacityModel:
     def _guard(self) -> Role:
         need = self.cores(self._cpu.guard, self._cpu.engines)
         cores = self._host_cores(need)
-        return self._role("guard, Rspamd, clamd", need, self._scan_memory(cores), 0.0)
+        return self._role("guard and engines", need, self._scan_memory(cores), 0.0)
 
     def _databases(self) -> Iterator[Role]:
         """Yield a primary and its replicas for each cell, and ClickHouse where history is too large."""
