@@ -2,6 +2,8 @@
 PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 libtesseract5 tesseract-ocr-eng curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium prometheus pgbouncer patroni etcd-server haproxy redis-sentinel
+ECS := 9.0.0
+ECS_SHA256 := 5e6d991fb79bc25ac8edb12fb19f0706a6ee22c0d8ced7f2c420950e44b88c65
 
 .PHONY: $(shell grep -oE '^[a-z-]+:' Makefile | tr -d :)
 
@@ -166,6 +168,11 @@ pictures: ## Take the pictures of the docs again
 
 test-events: ## Kill abby, guard and PostgreSQL 50 times, and a receiver is down for an hour (KILLS, SEED, EVENTS=number)
 	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(if $(SEED),SEED=$(SEED)) $(if $(EVENTS),EVENTS=$(EVENTS)) $(BIN)/pytest -q --timeout 3600 tests/faults/test_events_killed.py tests/integration/event_delivery/test_receiver_down.py
+
+test-ecs: ## Events in ECS against the field definitions that Elastic publishes (npm package @elastic/ecs)
+	@mkdir -p run/ecs && cd run/ecs && npm pack --silent @elastic/ecs@$(ECS) > /dev/null && \
+		echo "$(ECS_SHA256)  elastic-ecs-$(ECS).tgz" | sha256sum --check --quiet && tar -xzf elastic-ecs-$(ECS).tgz
+	@MAILWARDEN_ECS=run/ecs $(BIN)/pytest -q -p no:schemathesis tests/unit/event_delivery/test_ecs_package.py
 
 torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSON
 	@$(BIN)/python -m torture

@@ -47,6 +47,11 @@ COMPOSED = {
         "Some guards have not loaded the lists.",
         "The cause was removed some seconds ago.",
     ),
+    "event_delivery/worker.py": (
+        "Disabled by an administrator.",
+        "Internal error of Mailwarden. The log of abby has the details.",
+        "No delivery succeeded for {1} days. {2}",
+    ),
     "history/completions.py": (
         *("sender", "recipient", "words of the subject", "any domain", "client IP", "tag", "verdict", "decision"),
         *("state", "tenant", "id", "link", "similar messages", "word", "domain"),
@@ -164,12 +169,22 @@ WHOLE = ("policy/impact.py", "policy/rehearsal.py")
 # The names of errors, by their HTTP status, as the titles of pages.
 STATUSES = (400, 401, 403, 404, 405, 409, 413, 415, 422, 429, 500, 502, 503, 504)
 # Packages whose errors the console shows, and functions that return such sentences.
-PACKAGES = ("console", "access", "lists", "quarantine", "learning", "history", "weekly_report", "feeds")
+PACKAGES = (
+    "console",
+    "access",
+    "lists",
+    "quarantine",
+    "learning",
+    "history",
+    "weekly_report",
+    "feeds",
+    "event_delivery",
+)
 _ERRORS = frozenset(
     name
     for name, value in vars(errors).items()
     if isinstance(value, type) and issubclass(value, errors.MailwardenError)
-)
+) | {"DeliveryFailed", "ForbiddenTarget"}
 # Fields of the header that gettext needs. Others have dates and versions: a file changes only when its texts change.
 _FIELDS = ("Language:", "Plural-Forms:", "MIME-Version:", "Content-Type:", "Content-Transfer-Encoding:")
 

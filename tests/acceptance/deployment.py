@@ -41,6 +41,8 @@ KEYS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
 DAILY = ("messageQueue.submit", "messageQueue.read", "messageQueue.report")  # what a tenant's own tokens may do
 # The tests of one deployment share its keys and exceed the usual rate limit.
 NO_RATE_LIMIT: Overrides = {"listsRateLimit": 1_000_000}
+# Receivers of events listen on loopback; endpoints with tenants reach public addresses only.
+LOCAL_RECEIVERS: Overrides = {"events": {"allowPrivateNetworks": ["127.0.0.0/8"]}}
 _numbers = itertools.count(1)
 
 
@@ -119,7 +121,7 @@ def run_deployment(
         engines,
         database,
         guards=guards,
-        abby={**NO_RATE_LIMIT, **(abby or {})},
+        abby={**NO_RATE_LIMIT, **LOCAL_RECEIVERS, **(abby or {})},
         one_process=one_process,
     )
     (product.abby.folder / "secrets" / "pepper").write_text(deployment_template.pepper)

@@ -103,6 +103,24 @@ def feed(deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> st
 
 
 @pytest.fixture(scope="session")
+def endpoints(deployment: Deployment, engines: Engines) -> dict[str, str]:
+    """Return the uid of an event endpoint that works, and of one whose receiver fails."""
+    where = ("--config", str(deployment.product.abby.folder), "-o", "json")
+    targets = {"endpoint": "https://soar.example/hook", "endpoint-failing": "https://siem.example/hook"}
+    made = {
+        name: json.loads(run_command("events", "endpoint", "add", name, target, "--tenant", "acme", *where))["uid"]
+        for name, target in targets.items()
+    }
+    run_command("events", "endpoint", "disable", made["endpoint"], *where)  # no test receives its events
+    change = (
+        "UPDATE event_endpoints SET state = 'disabled', failed = 9, last_error = 'The receiver answered 500.' "
+        f"WHERE uid = '{made['endpoint-failing']}'"
+    )
+    engines.postgresql.execute(change, deployment.database)
+    return made
+
+
+@pytest.fixture(scope="session")
 def held(deployment: Deployment) -> dict[str, str]:
     """Return the uid of a message of each kind that is held, in every state that one can be in."""
     root = sign_in(deployment, "deployment-administrator")

@@ -92,9 +92,21 @@ def is_value(text: str, known: frozenset[str]) -> bool:
 
 @pytest.fixture(scope="module")
 def known_paths(
-    deployment: Deployment, reported: dict[str, str], held: dict[str, str], last_week: None, feed: str
+    deployment: Deployment,
+    reported: dict[str, str],
+    held: dict[str, str],
+    last_week: None,
+    feed: str,
+    endpoints: dict[str, str],
 ) -> Mapping[str, str]:
-    return {**deployment.tenants, **reported, **held, "key": deployment.keys["all"].split("_")[1], "feed": feed}
+    return {
+        **deployment.tenants,
+        **reported,
+        **held,
+        "key": deployment.keys["all"].split("_")[1],
+        "feed": feed,
+        **endpoints,
+    }
 
 
 def test_no_text_stays_english(deployment: Deployment, known_paths: Mapping[str, str]) -> None:

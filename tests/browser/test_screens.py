@@ -19,12 +19,20 @@ def test_every_screen_fits_and_is_accessible(
     held: dict[str, str],
     last_week: None,
     feed: str,
+    endpoints: dict[str, str],
     open_window: Callable[..., Window],
     width: int,
     dark: bool,
 ) -> None:
     window = open_window(width=width, dark=dark)
-    known = {**deployment.tenants, **reported, **held, "key": deployment.keys["all"].split("_")[1], "feed": feed}
+    known = {
+        **deployment.tenants,
+        **reported,
+        **held,
+        "key": deployment.keys["all"].split("_")[1],
+        "feed": feed,
+        **endpoints,
+    }
     barriers = look_at(window, OPEN_SCREENS, known)
     window.carry(COOKIE, sign_in(deployment, "deployment-administrator").cookie)
     barriers += look_at(window, SCREENS, known)

@@ -64,7 +64,8 @@ from mailwarden.database.pool import Database
 from mailwarden.database.pool_metrics import DatabaseMetrics
 from mailwarden.errors import ConfigurationError
 from mailwarden.event_delivery.addresses import AddressRules
-from mailwarden.event_delivery.opening import open_channels, open_delivery
+from mailwarden.event_delivery.opening import open_channels, open_delivery, open_endpoints
+from mailwarden.event_delivery.senders import Channels
 from mailwarden.events.reader import EventReader
 from mailwarden.events.waiting import EventWatch
 from mailwarden.feeds.assembly import COMMAND_SECONDS, CONNECTIONS, open_feeds
@@ -146,8 +147,8 @@ async def open_abby(
     """Start all parts of abby; stop them in reverse order. `local` has the guards in this process by address."""
     async with AsyncExitStack() as stack:
         context = await _open_context(config, folder, metrics, stack, local)
-        await _start_delivery(context, stack)
-        routes = [*_api_routes(context, stack), *build_console(await _console_services(context, stack))]
+        channels = await _start_delivery(context, stack)
+        routes = [*_api_routes(context, stack), *build_console(await _console_services(context, channels, stack))]
         app = HttpApp(routes, context.metrics)
         context.event_watch.is_stopping = lambda: app.stopping
         use_in_responses(app, config)
@@ -212,8 +213,8 @@ async def _open_context(
     )
 
 
-async def _start_delivery(context: AbbyContext, stack: AsyncExitStack) -> None:
-    """Deliver events to the endpoints, with separate database connections."""
+async def _start_delivery(context: AbbyContext, stack: AsyncExitStack) -> Channels:
+    """Deliver events to the endpoints, with separate database connections; return the channels to receivers."""
     config, settings = context.config, context.config.events
     database = Database(config.database.url, DELIVERIES, pooled=config.database.pooled)
     stack.push_async_callback(database.close)
@@ -223,6 +224,7 @@ async def _start_delivery(context: AbbyContext, stack: AsyncExitStack) -> None:
     folder = context.folder / settings.folder
     channels = await stack.enter_async_context(open_channels(rules, authority, folder, context.pepper))
     await stack.enter_async_context(open_delivery(database, channels, context.metrics))
+    return channels
 
 
 def _measure_disks(config: AbbyConfig, folder: Path, metrics: Metrics, stack: AsyncExitStack) -> None:
@@ -328,7 +330,7 @@ def _open_messages(context: AbbyContext, access: Access, stack: AsyncExitStack) 
     return MessagesApi(context.history, open_history(searches), context.directory, audit, access)
 
 
-async def _console_services(context: AbbyContext, stack: AsyncExitStack) -> Services:
+async def _console_services(context: AbbyContext, channels: Channels, stack: AsyncExitStack) -> Services:
     config, database = context.config, context.database
     limits = SessionLimits(config.console.session_idle, config.console.session_absolute)
     registry = build_registry(database, context.pepper, limits)
@@ -359,6 +361,8 @@ async def _console_services(context: AbbyContext, stack: AsyncExitStack) -> Serv
         policy=policy,
         lists=build_list_services(context.lists, database, history, policy),
         feeds=feeds,
+        endpoints=open_endpoints(database, context.pepper),
+        event_channels=channels,
         previews=Previews(sandbox=config.console.preview_sandbox),
         spool=context.spool,
         metrics=context.metrics,

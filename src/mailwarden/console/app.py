@@ -25,6 +25,7 @@ from mailwarden.console.screens.account import AccountScreen
 from mailwarden.console.screens.analyze import AnalyzeScreen, PreviewScreen
 from mailwarden.console.screens.audit import AuditScreen
 from mailwarden.console.screens.dashboard import DashboardScreen, HealthScreen
+from mailwarden.console.screens.event_receivers import EventReceiversScreen
 from mailwarden.console.screens.feeds import FeedsScreen
 from mailwarden.console.screens.indicators import IndicatorScreen
 from mailwarden.console.screens.keys import KeysScreen
@@ -46,6 +47,8 @@ from mailwarden.console.screens.weights import WeightsScreen
 from mailwarden.console.self_service import SelfServicePage
 from mailwarden.console.services import Analyses, Deployment
 from mailwarden.console.templating import Assets, CspReports, Templates
+from mailwarden.event_delivery.senders import Channels
+from mailwarden.event_delivery.service import EndpointService
 from mailwarden.feeds.service import FeedService
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.service import ReportService
@@ -75,6 +78,8 @@ class Services:
     policy: Policy
     lists: ListServices
     feeds: FeedService
+    endpoints: EndpointService
+    event_channels: Channels
     reports: ReportService
     quarantine: QuarantineService
     self_service: DigestLinkService
@@ -119,6 +124,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *TenantsScreen(services.tenants, services.directory, services.policy, services.audit).pages(),
         *WeightsScreen(services.tenants, services.directory, services.policy, services.history, services.audit).pages(),
         *ReportsScreen(services.weekly_reports, services.subscriptions).pages(),
+        *EventReceiversScreen(services.endpoints, services.event_channels, services.visitors).pages(),
         *AuditScreen(services.audit).pages(),
         *HealthScreen(services.deployment).pages(),
         *PaletteScreen(services.searches).pages(),

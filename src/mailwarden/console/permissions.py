@@ -31,6 +31,8 @@ class Permission(StrEnum):
     WEIGHTS_WRITE = "weights.write"
     REPORTS_READ = "reports.read"
     REPORTS_WRITE = "reports.write"
+    EVENTS_READ = "events.read"
+    EVENTS_WRITE = "events.write"
     AUDIT = "audit"
     HEALTH = "health"
 
@@ -56,7 +58,13 @@ _ANALYST = _READING | {
     Permission.LISTS_WRITE,
     Permission.LEARNING_WRITE,
 }
-_AUDITOR = _READING | {Permission.KEYS_READ, Permission.PEOPLE_READ, Permission.AUDIT, Permission.HEALTH}
+_AUDITOR = _READING | {
+    Permission.KEYS_READ,
+    Permission.PEOPLE_READ,
+    Permission.EVENTS_READ,
+    Permission.AUDIT,
+    Permission.HEALTH,
+}
 
 PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     Role.DEPLOYMENT_ADMINISTRATOR: frozenset(Permission),
@@ -70,6 +78,8 @@ PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
         Permission.PEOPLE_WRITE,
         Permission.WEIGHTS_WRITE,
         Permission.REPORTS_WRITE,
+        Permission.EVENTS_READ,
+        Permission.EVENTS_WRITE,
         Permission.AUDIT,
     },
     Role.ANALYST: _ANALYST,
@@ -104,6 +114,8 @@ MEANINGS: Mapping[Permission, str] = {
     Permission.WEIGHTS_WRITE: "tune the weights of rules for a tenant",
     Permission.REPORTS_READ: "read weekly reports and download them as PDF",
     Permission.REPORTS_WRITE: "switch the weekly email of a tenant on and off, choose its recipients",
+    Permission.EVENTS_READ: "see the receivers of events and the state of their deliveries",
+    Permission.EVENTS_WRITE: "add, test, pause and delete receivers of events, rotate their secrets",
     Permission.AUDIT: "read and export the audit log",
     Permission.HEALTH: "see guards, engines and the active configuration",
 }

@@ -49,8 +49,9 @@ class FileSender:
             async with asyncio.timeout(DEADLINE):
                 await asyncio.shield(self._start(self._append, b"".join(line + b"\n" for line in lines)))
         except TimeoutError:
-            sentence = f"The disk did not write {self._path.name} in the events folder within {DEADLINE:.0f} seconds."
-            raise DeliveryFailed(sentence) from None
+            raise DeliveryFailed(
+                f"The disk did not write {self._path.name} in the events folder within {DEADLINE:.0f} seconds."
+            ) from None
         except OSError as error:
             raise DeliveryFailed(f"Cannot write {self._path.name} in the events folder: {error.strerror}.") from None
 

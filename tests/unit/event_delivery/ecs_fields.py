@@ -1,10 +1,11 @@
 """The fields of ECS 8.17 that events use, with their types, from the published field reference.
 
-No package carries the ECS schema, so the part that is needed is written here as data: the type of each field, which
-fields hold a list, and the allowed values of the four categorisation fields with their combinations.
+No Python package carries the ECS schema, so the part that is needed is written here as data: the type of each field,
+which fields hold a list, and the allowed values of the four categorisation fields with their combinations.
+`make test-ecs` compares it with the definitions that Elastic publishes for Node.js.
 """
 
-KEYWORD, DATE, IP, TEXT = "keyword", "date", "ip", "match_only_text"
+KEYWORD, WILDCARD, DATE, IP, TEXT = "keyword", "wildcard", "date", "ip", "match_only_text"
 
 FIELDS = {
     "@timestamp": DATE,
@@ -13,7 +14,7 @@ FIELDS = {
     "ecs.version": KEYWORD,
     "email.from.address": KEYWORD,
     "email.local_id": KEYWORD,
-    "email.message_id": KEYWORD,
+    "email.message_id": WILDCARD,
     "email.sender.address": KEYWORD,
     "email.subject": KEYWORD,
     "email.to.address": KEYWORD,

@@ -1,0 +1,239 @@
+"""The Event receivers screen: the endpoints of events, their secrets, tests and the state of their deliveries.
+
+Security: tenants are separated here. Users of tenants see and change the endpoints of their tenants alone. An endpoint
+with tenants reaches public addresses only, see `event_delivery.addresses`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import TypeVar
+from uuid import UUID
+
+from aiohttp import web
+
+from mailwarden.access.sessions import Sessions
+from mailwarden.console.auth import Page, VisitorSessions
+from mailwarden.console.language import N_, _
+from mailwarden.console.permissions import Permission
+from mailwarden.console.request import GLOBAL, UserRequest, read_uid, see_other, with_error_status
+from mailwarden.console.screens.keys import MAX_TENANT_MENU, tenant_uid_of
+from mailwarden.errors import NameTaken, Overloaded, SchemaViolation
+from mailwarden.event_delivery.http_client import DeliveryFailed
+from mailwarden.event_delivery.model import Endpoint, Format, Kind, NewEndpoint, State
+from mailwarden.event_delivery.senders import Channels
+from mailwarden.event_delivery.service import EndpointService
+from mailwarden.events.catalogue import CATALOGUE, EndpointTest
+
+EVENTS = "/console/events"
+MAX_TESTS = 4  # of all users at once: each waits for a receiver
+KINDS = (
+    (Kind.WEBHOOK, N_("Webhook: https://…")),
+    (Kind.SYSLOG, N_("Syslog over TLS: tls://host:6514")),
+    (Kind.FILE, N_("File in the events folder: siem.ndjson")),
+)
+FORMATS = (
+    (Format.NATIVE, N_("Native: as GET /v1/events")),
+    (Format.OCSF, "OCSF 1.5.0"),
+    (Format.ECS, "ECS 8.17"),
+)
+OVERLAPS = (
+    ("0", N_("No overlap: the old secret ends now")),
+    ("1", N_("1 hour")),
+    ("24", N_("1 day")),
+    ("168", N_("7 days")),
+)
+TYPES = tuple(name for name in CATALOGUE if name != EndpointTest.type)  # a test goes to its endpoint in any case
+
+T = TypeVar("T")
+
+
+class EventReceiversScreen:
+    def __init__(self, service: EndpointService, channels: Channels, visitors: VisitorSessions) -> None:
+        self._service = service
+        self._channels = channels
+        self._visitors = visitors
+        self._tests = 0
+
+    def pages(self) -> Sequence[Page]:
+        return [
+            Page("GET", "/events", Permission.EVENTS_READ, self.show),
+            Page("GET", "/events/new", Permission.EVENTS_WRITE, self.show_form),
+            Page("POST", "/events/new", Permission.EVENTS_WRITE, self.create),
+            Page("GET", "/events/made", Permission.EVENTS_WRITE, self.show_made),
+            Page("GET", "/events/{endpoint}", Permission.EVENTS_READ, self.show_endpoint),
+            Page("POST", "/events/{endpoint}/test", Permission.EVENTS_WRITE, self.test),
+            Page("POST", "/events/{endpoint}/pause", Permission.EVENTS_WRITE, self.pause),
+            Page("POST", "/events/{endpoint}/enable", Permission.EVENTS_WRITE, self.enable),
+            Page("GET", "/events/{endpoint}/rotate", Permission.EVENTS_WRITE, self.show_rotation),
+            Page("POST", "/events/{endpoint}/rotate", Permission.EVENTS_WRITE, self.rotate),
+            Page("GET", "/events/{endpoint}/delete", Permission.EVENTS_WRITE, self.show_deletion),
+            Page("POST", "/events/{endpoint}/delete", Permission.EVENTS_WRITE, self.delete),
+        ]
+
+    async def show(self, request: UserRequest) -> web.StreamResponse:
+        rows = [(endpoint, state_of(endpoint)) for endpoint in await self._service.list(request.view)]
+        return request.render("events/index.html", rows=rows, tenants_of=_tenant_names(request))
+
+    async def show_form(self, request: UserRequest) -> web.StreamResponse:
+        active = request.active_tenant
+        return self._render_form(request, {"bound": str(active.uid) if active else "", "batch": "1", "seconds": "0"})
+
+    async def create(self, request: UserRequest) -> web.StreamResponse:
+        form = request.form
+        given = {name: form.text(name) for name in ("name", "kind", "target", "format", "bound", "batch", "seconds")}
+        try:
+            wanted = _read(request, given, form.many("types"))
+            endpoint, secret = await self._service.add(request.scope, wanted, request.actor)
+        except (SchemaViolation, NameTaken) as error:
+            page = self._render_form(request, {**given, "types": form.many("types")}, error.message)
+            return with_error_status(page, error)
+        if not secret:
+            return see_other(f"{EVENTS}/{endpoint.uid}", "endpoint-made")
+        return await self._show_secret(request, endpoint, secret)
+
+    async def show_made(self, request: UserRequest) -> web.StreamResponse:
+        """Show the secret once; a reload shows that it is gone."""
+        shown = await self._sessions.take_shown(request.session, "endpoint")
+        if not shown:
+            return request.render("events/made.html", endpoint=None, secret="")
+        endpoint = await self._service.find(request.scope, read_uid(shown["endpoint"]))
+        return request.render("events/made.html", endpoint=endpoint, secret=shown["secret"])
+
+    async def show_endpoint(self, request: UserRequest) -> web.StreamResponse:
+        return self._render(request, await self._find(request))
+
+    async def test(self, request: UserRequest) -> web.StreamResponse:
+        """Send one test event; a failure is shown on the endpoint's page and counts nowhere."""
+        endpoint = await self._find(request)
+        if self._tests >= MAX_TESTS:
+            raise Overloaded("Other tests are running. Try again in a few seconds.", retry_after=5)
+        self._tests += 1
+        try:
+            await self._service.test(request.scope, endpoint.uid, self._channels)
+        except DeliveryFailed as failure:
+            return self._render(request, endpoint, failure.sentence)
+        except SchemaViolation as error:
+            return self._render(request, endpoint, error.message)
+        finally:
+            self._tests -= 1
+        return see_other(f"{EVENTS}/{endpoint.uid}", "endpoint-tested")
+
+    async def pause(self, request: UserRequest) -> web.StreamResponse:
+        endpoint = await self._service.disable(request.scope, _uid(request), request.actor)
+        return see_other(f"{EVENTS}/{endpoint.uid}", "endpoint-paused")
+
+    async def enable(self, request: UserRequest) -> web.StreamResponse:
+        endpoint = await self._service.enable(request.scope, _uid(request), request.actor)
+        return see_other(f"{EVENTS}/{endpoint.uid}", "endpoint-enabled")
+
+    async def show_rotation(self, request: UserRequest) -> web.StreamResponse:
+        endpoint = await self._find(request)
+        if endpoint.kind is not Kind.WEBHOOK:
+            raise SchemaViolation("Only webhooks have a secret.")
+        return request.render("events/rotate.html", endpoint=endpoint, overlaps=OVERLAPS)
+
+    async def rotate(self, request: UserRequest) -> web.StreamResponse:
+        uid, hours = _uid(request), request.form.text("overlap")
+        await self._service.find(request.scope, uid)
+        if hours not in dict(OVERLAPS):
+            raise SchemaViolation("Choose how long the old secret stays valid.")
+        endpoint, secret = await self._service.rotate(request.scope, uid, request.actor, timedelta(hours=int(hours)))
+        return await self._show_secret(request, endpoint, secret)
+
+    async def show_deletion(self, request: UserRequest) -> web.StreamResponse:
+        return request.render("events/delete.html", endpoint=await self._find(request))
+
+    async def delete(self, request: UserRequest) -> web.StreamResponse:
+        await self._service.remove(request.scope, _uid(request), request.actor)
+        return see_other(EVENTS, "endpoint-deleted")
+
+    @property
+    def _sessions(self) -> Sessions:
+        return self._visitors.registry.sessions
+
+    async def _find(self, request: UserRequest) -> Endpoint:
+        return await self._service.find(request.scope, _uid(request))
+
+    async def _show_secret(self, request: UserRequest, endpoint: Endpoint, secret: str) -> web.StreamResponse:
+        """Show the secret on the next page; it never appears in a URL."""
+        await self._sessions.show_next(request.session, {"endpoint": str(endpoint.uid), "secret": secret})
+        return see_other(EVENTS + "/made")
+
+    def _render(self, request: UserRequest, endpoint: Endpoint, mistake: str = "") -> web.Response:
+        return request.render(
+            "events/endpoint.html",
+            endpoint=endpoint,
+            state=state_of(endpoint),
+            tenants_of=_tenant_names(request),
+            mistake=mistake,
+        )
+
+    def _render_form(self, request: UserRequest, given: Mapping[str, object], mistake: str = "") -> web.Response:
+        whole = request.scope.tenants is None
+        bounds = [("", _("Choose …"))]
+        bounds += [(GLOBAL, _("Every tenant and the deployment"))] if whole else []
+        bounds += [(str(tenant.uid), tenant.name) for tenant in request.tenants]
+        return request.render(
+            "events/new.html",
+            given=given,
+            bounds=bounds,
+            many=len(bounds) > MAX_TENANT_MENU,
+            kinds=KINDS if whole else KINDS[:1],
+            formats=FORMATS,
+            types=TYPES,
+            mistake=mistake,
+        )
+
+
+def state_of(endpoint: Endpoint) -> str:
+    """Return the state of an endpoint for its badge."""
+    if endpoint.is_paused:
+        return "paused"
+    if endpoint.state is State.DISABLED:
+        return "disabled"
+    return "active" if endpoint.failing_since is None else "failing"
+
+
+def _uid(request: UserRequest) -> UUID:
+    return read_uid(request.variables["endpoint"])
+
+
+def _read(request: UserRequest, given: Mapping[str, str], types: Sequence[str]) -> NewEndpoint:
+    """Return the endpoint of the form; the service checks the rest."""
+    if not given["bound"]:
+        raise SchemaViolation("Choose whose events the receiver gets.")
+    whole = given["bound"] == GLOBAL and request.scope.tenants is None
+    return NewEndpoint(
+        name=given["name"],
+        kind=_member(Kind, given["kind"] or Kind.WEBHOOK),
+        url=given["target"],
+        format=_member(Format, given["format"] or Format.NATIVE),
+        types=frozenset(types) or None,
+        tenants=None if whole else frozenset({tenant_uid_of(request, given["bound"])}),
+        batch_size=_number(given["batch"] or "1"),
+        batch_seconds=_number(given["seconds"] or "0"),
+    )
+
+
+def _member(kind: Callable[[str], T], text: str) -> T:
+    try:
+        return kind(text)
+    except ValueError:
+        raise SchemaViolation("Choose a value of the menu.") from None
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 6):
+        raise SchemaViolation("The batch is a number of events and a number of seconds.")
+    return int(text)
+
+
+def _tenant_names(request: UserRequest) -> Callable[[Endpoint], str]:
+    """Return a function that names the tenants of an endpoint, sorted."""
+
+    def names(endpoint: Endpoint) -> str:
+        if endpoint.tenants is None:
+            return _("every tenant and the deployment")
+        return ", ".join(sorted((request.tenant_name(uid) for uid in endpoint.tenants), key=str.lower))
+
+    return names
