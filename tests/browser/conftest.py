@@ -106,10 +106,12 @@ def feed(deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> st
 def endpoints(deployment: Deployment, engines: Engines) -> dict[str, str]:
     """Return the uid of an event endpoint that works, and of one whose receiver fails."""
     where = ("--config", str(deployment.product.abby.folder), "-o", "json")
-    targets = {"endpoint": "https://soar.example/hook", "endpoint-failing": "https://siem.example/hook"}
+    names = {"endpoint": "soar", "endpoint-failing": "siem-lab"}
     made = {
-        name: json.loads(run_command("events", "endpoint", "add", name, target, "--tenant", "acme", *where))["uid"]
-        for name, target in targets.items()
+        key: json.loads(
+            run_command("events", "endpoint", "add", name, f"https://{name}.example/hook", "--tenant", "acme", *where)
+        )["uid"]
+        for key, name in names.items()
     }
     run_command("events", "endpoint", "disable", made["endpoint"], *where)  # no test receives its events
     change = (
