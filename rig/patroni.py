@@ -6,11 +6,11 @@ import json
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from ruamel.yaml import YAML
 
@@ -25,7 +25,9 @@ from rig.programs import find_postgresql, find_program
 SHIPPED = Path(__file__).parent.parent / "deploy" / "ha"
 HOSTS = ("db1", "db2", "db3")
 FORM_SECONDS = 90.0
-LEADERS = ("leader", "master", "primary", "sync_leader")
+QUICK = {"ttl": 10, "loop_wait": 2, "retry_timeout": 3}
+
+Settings = dict[str, object]
 
 
 class Etcd(ServerProcess):
@@ -53,13 +55,15 @@ class Etcd(ServerProcess):
 class DatabaseHost(ServerProcess):
     """Patroni with its PostgreSQL; killing it kills both."""
 
-    def __init__(self, name: str, folder: Path, etcd: str) -> None:
+    def __init__(self, name: str, folder: Path, etcd: str, times: Mapping[str, int]) -> None:
         user = service_user("postgres")
         make_folder(folder, user)
         self.port, self.rest = free_port(), free_port()
         self.address = f"{HOST}:{self.port}"
         configuration = folder / "patroni.yml"
-        YAML().dump(_host_configuration(name, folder, etcd, self.port, self.rest), configuration)
+        given = _host_configuration(name, folder, etcd, self.port, self.rest)
+        given["bootstrap"]["dcs"] |= times
+        YAML().dump(given, configuration)
         super().__init__(
             name,
             [find_program("patroni"), str(configuration)],
@@ -164,11 +168,11 @@ class Cluster:
         self.stop()
 
 
-def start_cluster(server_connections: int = 8) -> Cluster:
-    """Start the cluster; return when a commit is on two hosts."""
+def start_cluster(*, quick: bool = False, server_connections: int = 8) -> Cluster:
+    """Start the cluster; return when a commit is on two hosts. `quick` fails over sooner than deploy/ha does."""
     folder = temporary_folder()
     etcd = Etcd(folder / "etcd")
-    hosts = tuple(DatabaseHost(name, folder / name, etcd.address) for name in HOSTS)
+    hosts = tuple(DatabaseHost(name, folder / name, etcd.address, QUICK if quick else {}) for name in HOSTS)
     haproxy = Haproxy(folder / "haproxy", hosts)
     pgbouncer = Pgbouncer(folder / "pgbouncer", haproxy.port, server_connections=server_connections)
     cluster = Cluster(folder, etcd, hosts, haproxy, pgbouncer)
@@ -183,7 +187,7 @@ def start_cluster(server_connections: int = 8) -> Cluster:
     return cluster
 
 
-def _host_configuration(name: str, folder: Path, etcd: str, port: int, rest: int) -> dict[str, object]:
+def _host_configuration(name: str, folder: Path, etcd: str, port: int, rest: int) -> dict[str, dict[str, Settings]]:
     """Return the shipped configuration with the addresses of this host, and without passwords."""
     given = YAML(typ="safe").load((SHIPPED / "patroni.yml").read_text("utf-8"))
     given["name"] = name
@@ -201,7 +205,7 @@ def _host_configuration(name: str, folder: Path, etcd: str, port: int, rest: int
         "parameters": {"unix_socket_directories": "", "dynamic_shared_memory_type": "mmap", "shared_buffers": "32MB"},
     }
     given["watchdog"] = {"mode": "off"}
-    return dict(given)
+    return cast("dict[str, dict[str, Settings]]", given)
 
 
 def _get(port: int, path: str) -> tuple[int, bytes]:

@@ -1,7 +1,7 @@
 """Connections that are cut around a COMMIT: a list change is applied once, and reported as it is."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from urllib.parse import urlsplit
 
@@ -29,7 +29,8 @@ class CuttingProxy:
         self.text = b""
         self.cuts = 0
         self.forwards = False  # whether the server gets the text first, and answers
-        self.refuses = False
+        self.then_refuses = False  # new connections, after a cut
+        self._refuses = False
         self._server: asyncio.Server | None = None
 
     async def start(self) -> int:
@@ -41,7 +42,7 @@ class CuttingProxy:
         self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.refuses:
+        if self._refuses:
             writer.transport.abort()
             return
         from_server, to_server = await asyncio.open_connection("127.0.0.1", self._port)
@@ -50,6 +51,7 @@ class CuttingProxy:
             while data := await reader.read(65_536):
                 if self.cuts and self.text in data:
                     self.cuts -= 1
+                    self._refuses = self.then_refuses
                     if self.forwards:
                         back.cancel()
                         await asyncio.wait([back])
@@ -149,12 +151,10 @@ async def test_a_change_in_doubt_fails_when_no_server_comes_back(
 ) -> None:
     monkeypatch.setattr(list_store, "SETTLE_SECONDS", 1.0)
     await add(lists)
-    proxy.text, proxy.cuts, proxy.forwards = b"COMMIT", 1, True
-    call = asyncio.create_task(add(lists))
-    await eventually(lambda: proxy.cuts == 0)
-    proxy.refuses = True
+    proxy.text, proxy.cuts, proxy.forwards, proxy.then_refuses = b"COMMIT", 1, True, True
     with pytest.raises(StorageUnavailable):
-        await call
+        await add(lists)
+    assert proxy.cuts == 0
 
 
 async def test_the_first_connection_after_an_outage_is_checked(proxy: CuttingProxy, lists: ListStore) -> None:
@@ -163,9 +163,3 @@ async def test_the_first_connection_after_an_outage_is_checked(proxy: CuttingPro
     lists._database.up = False
     await add(lists)
     assert proxy.cuts == 0
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)

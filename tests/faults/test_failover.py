@@ -1,0 +1,136 @@
+"""The primary of a PostgreSQL cluster is killed under list changes and scans: no acknowledged change is lost."""
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from rig.caller import NoAnswerError
+from rig.engines import Engines
+from rig.patroni import Cluster, start_cluster
+from rig.product import Product, install_product
+from tests.faults.conftest import STEADY, Note
+from tests.faults.list_calls import FULL, NO_RATE_LIMIT, ListCaller, make_key, open_session
+from tests.faults.load import submitting
+
+KILLS = int(os.environ.get("KILLS", "5" if FULL else "1"))
+WRITERS = 8
+SIZE = 50
+LIST = "url-block"
+FAILOVER_SECONDS = 90.0
+SCAN_SECONDS = 30.0  # a scan never waits for a failover
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with start_cluster(quick=not FULL) as running:
+        yield running
+
+
+@pytest.fixture
+def product(engines: Engines, cluster: Cluster, tmp_path: Path) -> Iterator[Product]:
+    url = cluster.create_database("mailwarden")
+    pooler = {"database": {"url": url, "pooler": "transaction"}}
+    with install_product(
+        tmp_path, engines, url, guards=({**STEADY, **pooler},), abby={**NO_RATE_LIMIT, **pooler}
+    ) as installed:
+        for guard in installed.guards:
+            guard.start()
+        installed.start()
+        yield installed
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The batches that callers added, by the answer that they got."""
+
+    acknowledged: dict[str, float] = field(default_factory=dict)
+    in_doubt: set[str] = field(default_factory=set)
+    _number: int = 0
+
+    async def write_on(self, caller: ListCaller, stopped: asyncio.Event) -> None:
+        while not stopped.is_set():
+            self._number += 1
+            name = f"f{self._number:06}"
+            entries = [{"entry": f"{name}x{index:02}.example"} for index in range(SIZE)]
+            try:
+                answer = await caller.call("addEntries", listName=LIST, entries=entries)
+            except NoAnswerError:
+                answer = None
+            if answer is not None and answer.status == 200:
+                self.acknowledged[name] = time.monotonic()
+            else:
+                assert answer is None or (answer.status, answer.error) == (503, "storage_unavailable"), str(answer)
+                self.in_doubt.add(name)
+                await asyncio.sleep(0.2)
+
+    async def wait_for_writes(self, count: int) -> None:
+        wanted = len(self.acknowledged) + count
+        async with asyncio.timeout(FAILOVER_SECONDS):
+            while len(self.acknowledged) < wanted:
+                await asyncio.sleep(0.02)
+
+
+async def kill_primaries(cluster: Cluster, ledger: Ledger) -> list[float]:
+    """Kill the primary again and again; return how long each time no write was acknowledged."""
+    outages = []
+    for _ in range(KILLS):
+        await ledger.wait_for_writes(20)
+        primary = await asyncio.to_thread(cluster.primary)
+        assert primary is not None
+        killed = time.monotonic()
+        await asyncio.to_thread(primary.kill)
+        await asyncio.sleep(0.5)  # the answers of commits that were done before the kill
+        await ledger.wait_for_writes(1)
+        outages.append(min(moment for moment in ledger.acknowledged.values() if moment > killed + 0.5) - killed)
+        await asyncio.to_thread(primary.start)
+        await asyncio.to_thread(cluster.wait)
+    return outages
+
+
+def found(cluster: Cluster) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the entries, and the changes, of each batch."""
+    entries = cluster.execute("SELECT left(entry, 7), count(*) FROM list_entries GROUP BY 1", "mailwarden")
+    changes = cluster.execute("SELECT left(entries[1], 7), count(*) FROM list_changes GROUP BY 1", "mailwarden")
+    return _counts(entries), _counts(changes)
+
+
+def _counts(text: str) -> dict[str, int]:
+    return {name: int(count) for name, _, count in (line.partition("|") for line in text.splitlines())}
+
+
+async def test_no_acknowledged_list_change_is_lost_when_the_primary_is_killed(
+    cluster: Cluster, product: Product, note: Note
+) -> None:
+    key = await make_key(product, cluster.pgbouncer.url("mailwarden"), "writer")
+    ledger, stopped = Ledger(), asyncio.Event()
+    async with submitting(product) as scans, open_session(product, patience=60.0) as session:
+        writers = [
+            asyncio.create_task(ledger.write_on(ListCaller(session, product.url, key), stopped)) for _ in range(WRITERS)
+        ]
+        outages = await kill_primaries(cluster, ledger)
+        stopped.set()
+        await asyncio.gather(*writers)
+    entries, changes = found(cluster)
+    lost = [name for name in ledger.acknowledged if entries.get(name) != SIZE]
+    torn = [name for name in ledger.in_doubt if entries.get(name, 0) not in (0, SIZE)]
+    doubled = [name for name, count in changes.items() if count > 1]
+    slowest = max(outcome.ended - outcome.began for outcome in scans.outcomes)
+    answered = sum(outcome.status == 200 for outcome in scans.outcomes)
+    note(
+        f"primary killed {KILLS} times: {len(ledger.acknowledged)} list changes acknowledged, {len(lost)} lost, "
+        f"{len(torn)} by halves, {len(doubled)} applied twice, {len(ledger.in_doubt)} answered 503; writes went on "
+        f"after {', '.join(f'{seconds:.1f}' for seconds in outages)} s; {answered} of {len(scans.outcomes)} scans "
+        f"answered, the slowest after {slowest:.1f} s"
+    )
+    assert not lost
+    assert not torn
+    assert not doubled
+    assert answered == len(scans.outcomes)
+    assert slowest < SCAN_SECONDS
