@@ -224,6 +224,9 @@ test-upgrade: ## Upgrade the previous version in place under load, restore its b
 	@MAILWARDEN_FULL=1 $(if $(PREVIOUS),MAILWARDEN_PREVIOUS=$(PREVIOUS)) $(BIN)/pytest -q tests/faults/test_upgrade.py
 	@$(BIN)/python packaging/test/restored.py
 
+test-failover: ## Kill the primary of a Patroni cluster five times under list changes and scans (KILLS=number)
+	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(BIN)/pytest -q --timeout 1800 tests/faults/test_failover.py
+
 faults-lists: ## The lists under 64 callers for 60 s, twenty kills of PostgreSQL, 10,000 calls of two tenants
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/faults -k lists
 

@@ -6,14 +6,15 @@ import json
 import signal
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
 from ruamel.yaml import YAML
 
+from rig import watcher
 from rig.engines import start_together
 from rig.folders import make_folder, remove_folder, service_user, temporary_folder
 from rig.pgbouncer import Pgbouncer
@@ -25,9 +26,6 @@ from rig.programs import find_postgresql, find_program
 SHIPPED = Path(__file__).parent.parent / "deploy" / "ha"
 HOSTS = ("db1", "db2", "db3")
 FORM_SECONDS = 90.0
-QUICK = {"ttl": 10, "loop_wait": 2, "retry_timeout": 3}
-
-Settings = dict[str, object]
 
 
 class Etcd(ServerProcess):
@@ -55,14 +53,13 @@ class Etcd(ServerProcess):
 class DatabaseHost(ServerProcess):
     """Patroni with its PostgreSQL; killing it kills both."""
 
-    def __init__(self, name: str, folder: Path, etcd: str, times: Mapping[str, int]) -> None:
+    def __init__(self, name: str, folder: Path, etcd: str) -> None:
         user = service_user("postgres")
         make_folder(folder, user)
         self.port, self.rest = free_port(), free_port()
         self.address = f"{HOST}:{self.port}"
         configuration = folder / "patroni.yml"
         given = _host_configuration(name, folder, etcd, self.port, self.rest)
-        given["bootstrap"]["dcs"] |= times
         YAML().dump(given, configuration)
         super().__init__(
             name,
@@ -71,9 +68,21 @@ class DatabaseHost(ServerProcess):
             lambda: _get(self.rest, "/health")[0] == 200,
             deadline=FORM_SECONDS,
             grace=30.0,
-            stop_signal=signal.SIGTERM,
             user=user,
         )
+        self._postmaster = folder / "data" / "postmaster.pid"
+
+    def kill(self) -> None:
+        """Kill Patroni and PostgreSQL, which Patroni starts in a session of its own."""
+        if self.running:
+            self.pause()  # Patroni must not start PostgreSQL again
+        try:
+            postmaster = int(self._postmaster.read_text("ascii").split()[0])
+        except (FileNotFoundError, IndexError):
+            postmaster = 0
+        if postmaster and watcher.is_running(postmaster):
+            watcher.signal_tree(postmaster, signal.SIGKILL)
+        super().kill()
 
 
 class Haproxy(ServerProcess):
@@ -151,6 +160,10 @@ class Cluster:
         self.execute(f'CREATE DATABASE "{name}" OWNER {OWNER}')
         return self.pgbouncer.url(name)
 
+    def direct_url(self, name: str) -> str:
+        """Return the address past PgBouncer."""
+        return f"postgresql://{OWNER}@{self.haproxy.address}/{name}"
+
     def stop(self) -> None:
         for server in self.servers[:2]:
             server.stop()
@@ -168,11 +181,11 @@ class Cluster:
         self.stop()
 
 
-def start_cluster(*, quick: bool = False, server_connections: int = 8) -> Cluster:
-    """Start the cluster; return when a commit is on two hosts. `quick` fails over sooner than deploy/ha does."""
+def start_cluster(server_connections: int = 8) -> Cluster:
+    """Start the cluster; return when a commit is on two hosts."""
     folder = temporary_folder()
     etcd = Etcd(folder / "etcd")
-    hosts = tuple(DatabaseHost(name, folder / name, etcd.address, QUICK if quick else {}) for name in HOSTS)
+    hosts = tuple(DatabaseHost(name, folder / name, etcd.address) for name in HOSTS)
     haproxy = Haproxy(folder / "haproxy", hosts)
     pgbouncer = Pgbouncer(folder / "pgbouncer", haproxy.port, server_connections=server_connections)
     cluster = Cluster(folder, etcd, hosts, haproxy, pgbouncer)
@@ -187,7 +200,7 @@ def start_cluster(*, quick: bool = False, server_connections: int = 8) -> Cluste
     return cluster
 
 
-def _host_configuration(name: str, folder: Path, etcd: str, port: int, rest: int) -> dict[str, dict[str, Settings]]:
+def _host_configuration(name: str, folder: Path, etcd: str, port: int, rest: int) -> dict[str, object]:
     """Return the shipped configuration with the addresses of this host, and without passwords."""
     given = YAML(typ="safe").load((SHIPPED / "patroni.yml").read_text("utf-8"))
     given["name"] = name
@@ -205,7 +218,7 @@ def _host_configuration(name: str, folder: Path, etcd: str, port: int, rest: int
         "parameters": {"unix_socket_directories": "", "dynamic_shared_memory_type": "mmap", "shared_buffers": "32MB"},
     }
     given["watchdog"] = {"mode": "off"}
-    return cast("dict[str, dict[str, Settings]]", given)
+    return dict(given)
 
 
 def _get(port: int, path: str) -> tuple[int, bytes]:

@@ -14,9 +14,11 @@ _NAMESPACE = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 
 class ObjectStore:
     def __init__(self) -> None:
+        self.address = ""
         self.objects: dict[str, bytes] = {}
         self.calls: list[str] = []
         self.full = False
+        self.ignores_create = False  # as radosgw with dbstore: `If-None-Match: *` overwrites
         self._uploads: dict[str, dict[int, bytes]] = {}
 
     async def answer(self, request: web.Request) -> web.Response:
@@ -48,7 +50,7 @@ class ObjectStore:
     def _put(self, request: web.Request, key: str, body: bytes) -> web.Response:
         if "uploadId" in request.query:
             self._uploads[request.query["uploadId"]][int(request.query["partNumber"])] = body
-        elif request.headers.get("If-None-Match") == "*" and key in self.objects:
+        elif request.headers.get("If-None-Match") == "*" and key in self.objects and not self.ignores_create:
             return web.Response(status=412, text="<Error><Code>PreconditionFailed</Code></Error>")
         else:
             self.objects[key] = body

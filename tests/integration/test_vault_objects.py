@@ -1,5 +1,6 @@
 """A vault in an S3-compatible store, over HTTP: the calls that it makes, and what it does when the store is full."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
@@ -21,8 +22,14 @@ LARGE = b"Subject: large\r\n\r\n" + bytes(range(256)) * 60_000
 async def place(tmp_path: Path) -> AsyncIterator[tuple[ObjectStore, Vault]]:
     (tmp_path / "s3").write_text("id\nsecret\n")
     async with running_store() as (store, address):
-        settings = Quarantine(store=f"s3://{BUCKET}/mail", endpoint=address, credentials="s3")
-        yield store, open_vault(settings, tmp_path, KeyRing.of(b"k" * 64))
+        store.address = address
+        yield store, reopened(store, tmp_path)
+
+
+def reopened(store: ObjectStore, folder: Path) -> Vault:
+    """Return the vault as another process opens it."""
+    settings = Quarantine(store=f"s3://{BUCKET}/mail", endpoint=store.address, credentials="s3")
+    return open_vault(settings, folder, KeyRing.of(b"k" * 64))
 
 
 async def test_a_small_message_is_one_call_and_comes_back(place: tuple[ObjectStore, Vault], tmp_path: Path):
@@ -53,6 +60,41 @@ async def test_a_vault_is_named_once_listed_and_emptied(place: tuple[ObjectStore
     assert await vault.has(TENANT, address)
     await vault.remove(TENANT, address)
     assert not await vault.has(TENANT, address)
+
+
+async def test_vaults_that_start_at_once_have_one_uid_where_create_overwrites(
+    place: tuple[ObjectStore, Vault], tmp_path: Path
+):
+    store, vault = place
+    store.ignores_create = True
+    others = [reopened(store, tmp_path) for _ in range(8)]
+    found = set(await asyncio.gather(vault.uid(), *(other.uid() for other in others)))
+    assert len(found) == 1
+    assert found == {await reopened(store, tmp_path).uid()}, "a host that starts later takes the stored uid"
+
+
+async def test_an_existing_uid_is_kept_where_create_overwrites(place: tuple[ObjectStore, Vault], tmp_path: Path):
+    store, vault = place
+    store.ignores_create = True
+    stored = uuid4()
+    store.objects["mail/vault"] = str(stored).encode("ascii")
+    assert await vault.uid() == stored
+    assert store.objects["mail/vault"].decode() == str(stored)
+    assert not [call for call in store.calls if call.startswith("PUT")]
+
+
+@pytest.mark.parametrize("message", [b"hello", LARGE], ids=["small", "large"])
+async def test_writers_of_one_message_at_once_lose_nothing_where_create_overwrites(
+    place: tuple[ObjectStore, Vault], tmp_path: Path, message: bytes
+):
+    store, vault = place
+    store.ignores_create = True
+    vaults = [vault, *(reopened(store, tmp_path) for _ in range(3))]
+    addresses = set(await asyncio.gather(*(each.put(TENANT, Spooled.of(message)) for each in vaults)))
+    assert len(addresses) == 1
+    found = await vault.get(TENANT, addresses.pop(), tmp_path)
+    assert found.data() == message
+    found.close()
 
 
 @pytest.mark.parametrize("message", [b"hello", LARGE], ids=["small", "large"])

@@ -38,7 +38,7 @@ from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.dump import Snapshot, dump, open_snapshot
 from mailwarden.errors import CommandError, StorageUnavailable
 from mailwarden.quarantine.blob_store import VAULT_UID, BlobStore
-from mailwarden.quarantine.vault import Vault, blob_name, open_blob_store
+from mailwarden.quarantine.vault import Vault, blob_name, first_uid, open_blob_store
 
 IN_MEMORY = 1 << 20  # of a held message while its size is not known yet
 SHOWN_MISSING = 20
@@ -182,7 +182,7 @@ async def _open_vault(installation: Installation) -> _Vault:
     assert config is not None
     ring = read_ring(installation.folder / config.contents.key, "contents.key")
     blobs = open_blob_store(installation.quarantine, installation.folder)
-    return _Vault(blobs, await Vault(blobs, ring).uid())
+    return _Vault(blobs, await Vault(blobs, ring, first_uid(installation.quarantine)).uid())
 
 
 async def _add_vault(

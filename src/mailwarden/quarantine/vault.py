@@ -14,7 +14,7 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
-from uuid import UUID, uuid4
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from msgspec import Struct
 from obstore.store import S3Store
@@ -50,7 +50,9 @@ class Body(Struct, frozen=True):
 
 
 class Vault:
-    def __init__(self, blobs: BlobStore, ring: KeyRing) -> None:
+    def __init__(self, blobs: BlobStore, ring: KeyRing, first_uid: UUID | None = None) -> None:
+        """`first_uid` becomes the uid of a vault that has none yet; a random one if it is None."""
+        self._first_uid = first_uid
         self._blobs = blobs
         self._ring = ring
         self._mac = Mac(ring, b"mailwarden quarantine addresses 1")
@@ -59,10 +61,16 @@ class Vault:
     async def uid(self) -> UUID:
         """Return the uid of this vault, the same for all hosts; the first use creates it."""
         if self._uid is None:
-            await self._blobs.create(VAULT_UID, str(uuid4()).encode("ascii"))
-            async with aclosing(self._blobs.get(VAULT_UID)) as pieces:
-                self._uid = UUID(b"".join([piece async for piece in pieces]).decode("ascii"))
+            try:
+                self._uid = await self._read_uid()
+            except FileNotFoundError:
+                await self._blobs.create(VAULT_UID, str(self._first_uid or uuid4()).encode("ascii"))
+                self._uid = await self._read_uid()
         return self._uid
+
+    async def _read_uid(self) -> UUID:
+        async with aclosing(self._blobs.get(VAULT_UID)) as pieces:
+            return UUID(b"".join([piece async for piece in pieces]).decode("ascii"))
 
     async def put(self, tenant: UUID, raw: Bytes) -> bytes:
         """Store a message durably; return its address."""
@@ -173,7 +181,18 @@ RETRIES = timedelta(seconds=30)  # the sending MTA waits meanwhile
 
 def open_vault(settings: Quarantine, folder: Path, ring: KeyRing) -> Vault:
     """Return the vault; paths are relative to the configuration folder. The first use connects."""
-    return Vault(open_blob_store(settings, folder), ring)
+    return Vault(open_blob_store(settings, folder), ring, first_uid(settings))
+
+
+def first_uid(settings: Quarantine) -> UUID | None:
+    """Return the uid that a new vault in a bucket gets; None if the store is a folder.
+
+    Some S3 stores ignore `If-None-Match: *` and overwrite. All hosts therefore propose the same uid for a bucket:
+    whichever write is last, the uid is the same.
+    """
+    if settings.bucket is None:
+        return None
+    return uuid5(NAMESPACE_URL, f"{settings.endpoint} {'/'.join(settings.bucket)}")
 
 
 def open_blob_store(settings: Quarantine, folder: Path) -> BlobStore:

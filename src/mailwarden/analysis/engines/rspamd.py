@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 NAME = "rspamd"
 MAX_ANSWER = 16 * 1024 * 1024  # not inspection: an engine's own answer
+MAX_SENTINELS = 16
 TRAINING_SECONDS = 5.0  # for the controller or Redis to answer `mailwarden doctor`
 # From which score on which finding is reported; only the highest band that is reached counts.
 BANDS = (
@@ -145,9 +146,23 @@ class Training(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     redis: Annotated[
         str, Meta(description="The Redis in which Rspamd keeps statistics: `redis://host:port/number`.")
     ] = "redis://127.0.0.1:6379/0"
+    sentinels: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=MAX_SENTINELS,
+            description="Redis Sentinels, `host:port` each. They name the Redis; `redis` gives login and number.",
+        ),
+    ] = ()
+    sentinel_service: Annotated[str, Meta(min_length=1, description="Name of the Redis that the Sentinels watch.")] = (
+        "mailwarden"
+    )
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
         yield from address_mistakes("controller", self.controller)
+        for address in self.sentinels:
+            host, _, port = address.rpartition(":")
+            if not (host and port.isdigit() and 0 < int(port) < 65536):
+                yield "sentinels", f"`{address}` is not an address: write host:port"
         if not self.redis.startswith(("redis://", "rediss://", "unix://")):
             yield "redis", "must start with redis://, rediss:// or unix://"
         if any(character < " " or character > "~" for character in self.password):
@@ -206,7 +221,10 @@ class RspamdEngine(SocketEngine[RspamdSettings]):
         from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher  # noqa: PLC0415 - loads the Redis client
 
         training = self._settings.training
-        return RspamdTeacher(training.controller, training.password, training.redis) if training else None
+        if training is None:
+            return None
+        sentinels = training.sentinels, training.sentinel_service
+        return RspamdTeacher(training.controller, training.password, training.redis, *sentinels)
 
     async def diagnose(self, announce: Announce) -> AsyncIterator[Diagnosis]:
         """Send test messages to Rspamd, and name each setting with which it would answer without what it found."""
@@ -276,7 +294,7 @@ class RspamdEngine(SocketEngine[RspamdSettings]):
             return
         asked = (
             ("controller", training.controller, teacher.check_controller),
-            ("redis", training.redis.rpartition("@")[2], teacher.check_redis),
+            ("redis", ", ".join(training.sentinels) or training.redis.rpartition("@")[2], teacher.check_redis),
         )
         for key, address, check in asked:
             name = f"{self.name} {key}"

@@ -4,10 +4,12 @@ Security: the controller's password passes through here, in a header to an addre
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from uuid import uuid4
 
 from redis.asyncio import Redis
+from redis.asyncio.connection import parse_url
+from redis.asyncio.sentinel import Sentinel
 from redis.exceptions import RedisError
 
 from mailwarden.analysis.analyzer import EngineFailed
@@ -18,6 +20,8 @@ MAX_ANSWER = 65_536  # not inspection: an engine's own answer
 AT_ONCE = 2
 ANSWER_TIMEOUT = 10.0  # seconds, for one message
 BATCH = 1_000
+REPLICA_MILLISECONDS = 2_000
+REDIS_SECONDS, CONNECT_SECONDS = 5.0, 2.0
 NAMESPACE = "RS"  # prefix of the keys of Rspamd's classifier
 _REGISTER = "RS_keys"
 _ROOM = "mailwarden-room"
@@ -26,13 +30,41 @@ _LEARNED = frozenset({_NOW, 208})  # now, or before
 _REFUSED = frozenset({204, 400, 404, 413})  # too little text above all; waiting would not make a message better
 
 
+def _sentinel(addresses: Sequence[str]) -> Sentinel | None:
+    if not addresses:
+        return None
+    split = [address.rpartition(":") for address in addresses]
+    times = {"socket_timeout": CONNECT_SECONDS, "socket_connect_timeout": CONNECT_SECONDS}
+    servers = [(host.strip("[]"), int(port)) for host, _, port in split]
+    return Sentinel(servers, sentinel_kwargs=times)  # type: ignore[no-untyped-call]
+
+
+def _open(url: str, sentinel: Sentinel | None, service: str) -> Redis:
+    """Return a client of the URL, or of the master that the sentinels name; the URL then has its login alone."""
+    if sentinel is None:
+        return Redis.from_url(url, socket_timeout=REDIS_SECONDS, socket_connect_timeout=CONNECT_SECONDS)
+    given = parse_url(url)
+    found: Redis = sentinel.master_for(
+        service,
+        db=given.get("db", 0),
+        username=given.get("username"),
+        password=given.get("password"),
+        socket_timeout=REDIS_SECONDS,
+        socket_connect_timeout=CONNECT_SECONDS,
+    )
+    return found
+
+
 class RspamdTeacher:
     """Rspamd's controller, which adds to the statistics, and its Redis, from which a learner is removed."""
 
-    def __init__(self, controller: str, password: str, redis: str) -> None:
+    def __init__(
+        self, controller: str, password: str, redis: str, sentinels: Sequence[str] = (), service: str = ""
+    ) -> None:
         self._connection = EngineConnection("Rspamd's controller", controller, AT_ONCE)
         self._password = password
-        self._redis = Redis.from_url(redis, socket_timeout=5.0, socket_connect_timeout=2.0)
+        self._sentinel = _sentinel(sentinels)
+        self._redis = _open(redis, self._sentinel, service)
 
     async def teach(self, message: bytes, learner: str, *, threat: bool, alone: bool = True) -> bool:
         """Train Rspamd with a message; return False if Rspamd rejects it, mostly because it has too little text.
@@ -66,6 +98,7 @@ class RspamdTeacher:
                 FailureKind.UNFINISHED, "Rspamd accepted a message for training and wrote nothing into Redis."
             )
         if status in _LEARNED:
+            await self._require_replica()
             return True
         if status in _REFUSED:
             return False
@@ -134,6 +167,24 @@ class RspamdTeacher:
 
     async def close(self) -> None:
         await self._redis.aclose()
+        for each in self._sentinel.sentinels if self._sentinel else ():
+            await each.aclose()
+
+    async def _require_replica(self) -> None:
+        """Check that a replica has all writes up to now: the lesson then survives a failover.
+
+        A replica applies writes in their order, so one that has ours has those of Rspamd before it.
+        """
+        if self._sentinel is None:
+            return
+        try:
+            async with self._redis.client() as single:  # WAIT is about the writes of its own connection
+                await single.set(_ROOM, b"", ex=60)
+                replicas = int(await single.wait(1, REPLICA_MILLISECONDS))
+        except RedisError as error:
+            raise EngineFailed(FailureKind.UNREACHABLE, f"Redis did not answer: {error}.") from error
+        if not replicas:
+            raise EngineFailed(FailureKind.UNFINISHED, "No replica of Redis has the lesson: it is repeated later.")
 
     async def _require_room(self) -> None:
         """Check that Redis accepts a write; a missing key in a full Redis proves nothing about Rspamd."""

@@ -1,0 +1,105 @@
+"""Three Redis servers and three Sentinels on loopback ports, with the configuration of deploy/ha."""
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rig.engines import start_together
+from rig.folders import make_folder, remove_folder, temporary_folder
+from rig.ports import free_port
+from rig.process import ServerProcess
+from rig.programs import find_program
+
+HOST = "127.0.0.1"
+SHIPPED = Path(__file__).parent.parent / "deploy" / "ha"
+SERVICE = "mailwarden"
+
+
+class RedisNode(ServerProcess):
+    """A Redis or a Sentinel with a configuration file, which it rewrites itself."""
+
+    def __init__(self, name: str, folder: Path, program: str, port: int, text: str, *, sentinel: bool = False) -> None:
+        make_folder(folder)
+        self.port = port
+        self.address = f"{HOST}:{port}"
+        (folder / "node.conf").write_text(f"{text}\nport {port}\nbind {HOST}\ndir {folder}\n", "ascii")
+        command = [find_program(program), str(folder / "node.conf"), *(["--sentinel"] if sentinel else [])]
+        super().__init__(name, command, folder / "node.log", lambda: self.ask("PING").startswith(b"+PONG"))
+
+    def ask(self, command: str) -> bytes:
+        with socket.create_connection((HOST, self.port), timeout=2.0) as connection:
+            connection.sendall(command.encode("ascii") + b"\r\n")
+            return connection.recv(65_536)
+
+
+@dataclass(frozen=True, slots=True)
+class SentinelTrio:
+    """Leaving the context stops all six servers."""
+
+    folder: Path
+    redis: tuple[RedisNode, ...]
+    sentinels: tuple[RedisNode, ...]
+
+    @property
+    def servers(self) -> tuple[RedisNode, ...]:
+        return (*self.sentinels, *self.redis)
+
+    def master(self) -> RedisNode | None:
+        """Return the Redis that most Sentinels call the master."""
+        named = [
+            each.ask(f"SENTINEL get-master-addr-by-name {SERVICE}").split() for each in self.sentinels if each.running
+        ]
+        ports = [int(answer[-1]) for answer in named if len(answer) > 3]
+        return next((each for each in self.redis if ports.count(each.port) > 1), None)
+
+    def is_replicated(self) -> bool:
+        """Return whether the master has two replicas, and every Sentinel knows the others."""
+        master = self.master()
+        if master is None or not master.running or b"connected_slaves:2" not in master.ask("INFO replication"):
+            return False
+        return all(b"sentinels=3" in each.ask("INFO sentinel") for each in self.sentinels)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self.servers:
+            server.stop()
+        remove_folder(self.folder)
+
+
+def start_sentinels() -> SentinelTrio:
+    folder = temporary_folder()
+    ports = [free_port() for _ in range(3)]
+    redis_text = _without((SHIPPED / "redis.conf").read_text("ascii"), "bind", "appendonly")
+    redis = tuple(
+        RedisNode(
+            f"redis{number}",
+            folder / f"redis{number}",
+            "redis-server",
+            port,
+            redis_text + (f"replicaof {HOST} {ports[0]}" if number else ""),
+        )
+        for number, port in enumerate(ports)
+    )
+    watched = _without((SHIPPED / "sentinel.conf").read_text("ascii"), "port")
+    watched = watched.replace("redis1.example 6379", f"{HOST} {ports[0]}").replace("5000", "2000")
+    sentinels = tuple(
+        RedisNode(
+            f"sentinel{number}", folder / f"sentinel{number}", "redis-server", free_port(), watched, sentinel=True
+        )
+        for number in range(3)
+    )
+    trio = SentinelTrio(folder, redis, sentinels)
+    start_together([server.start for server in redis], redis)
+    start_together([server.start for server in sentinels], sentinels)
+    return trio
+
+
+def _without(text: str, *words: str) -> str:
+    """Return a configuration without the lines that begin with these words."""
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(words))

@@ -1,0 +1,123 @@
+"""Learning through Redis Sentinel: a lesson counts when a replica has it, and survives a failover."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from mailwarden.analysis.analyzer import Content, EngineFailed
+from mailwarden.analysis.engines.rspamd import RspamdEngine, RspamdSettings
+from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher
+from rig.engines import Engines
+from rig.folders import remove_folder, temporary_folder
+from rig.rspamd import PASSWORD, Rspamd
+from rig.sentinel import SERVICE, SHIPPED, SentinelTrio, start_sentinels
+from tests.integration.learning.learning_setup import BAD, ENVELOPE, message
+
+pytestmark = pytest.mark.slow
+FAILOVER_SECONDS = 60.0
+LESSONS = 10
+SCAN_SECONDS = 10.0
+
+
+@pytest.fixture(scope="module")
+def trio() -> Iterator[SentinelTrio]:
+    with start_sentinels() as running:
+        wait_for(running.is_replicated)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def rspamd(engines: Engines, trio: SentinelTrio) -> Iterator[Rspamd]:
+    """Return an Rspamd that asks the Sentinels for its Redis, by the shipped configuration."""
+    folder = temporary_folder()
+    text = (SHIPPED / "rspamd-redis.conf").read_text("ascii")
+    for number in range(3):
+        text = text.replace(f"redis{number + 1}.example:6379", trio.redis[number].address)
+        text = text.replace(f"redis{number + 1}.example:26379", trio.sentinels[number].address)
+    server = Rspamd(
+        folder / "rspamd", redis=trio.redis[0].address, dns=engines.dns.address, changes={"redis.conf": text}
+    )
+    server.start()
+    yield server
+    server.stop()
+    remove_folder(folder)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = FAILOVER_SECONDS) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "too late"
+        time.sleep(0.2)
+
+
+async def teach(teacher: RspamdTeacher, learner: str, number: int) -> None:
+    """Teach a lesson, again and again while it fails, as the learning job does."""
+    end = time.monotonic() + FAILOVER_SECONDS
+    while True:
+        try:
+            assert await teacher.teach(message(BAD, number), learner, threat=True)
+        except EngineFailed:
+            assert time.monotonic() < end, "the lesson was never learned"
+            await asyncio.sleep(0.5)
+        else:
+            return
+
+
+async def test_lessons_survive_a_failover_and_scans_never_wait_for_it(
+    trio: SentinelTrio, rspamd: Rspamd, note: Callable[[str], None]
+) -> None:
+    addresses = [each.address for each in trio.sentinels]
+    teacher = RspamdTeacher(rspamd.controller_address, PASSWORD, "redis://ignored:1/0", addresses, SERVICE)
+    engine = RspamdEngine("rspamd", RspamdSettings(address=rspamd.address))
+    for number in range(LESSONS):
+        await teach(teacher, "tenant-1", number)
+    master = trio.master()
+    assert master is not None
+    began = time.monotonic()
+    await asyncio.to_thread(master.kill)
+    scans = []
+    for number in range(5):
+        started = time.monotonic()
+        await engine.examine(Content(message(BAD, 900 + number)), ENVELOPE, "tenant-1")
+        scans.append(time.monotonic() - started)
+    for number in range(LESSONS, LESSONS * 2):
+        await teach(teacher, "tenant-1", number)
+    learned = await teacher._count("tenant-1", threat=True)
+    moved = trio.master()
+    assert moved is not None
+    assert moved is not master
+    note(
+        f"Redis master killed: {LESSONS} of {LESSONS} lessons there after it, {learned} in all, "
+        f"{time.monotonic() - began:.1f} s until all were learned; the slowest scan took {max(scans):.1f} s"
+    )
+    assert learned >= LESSONS * 2
+    assert max(scans) < SCAN_SECONDS
+    await teacher.close()
+
+
+async def test_a_lesson_without_a_replica_is_not_learned(trio: SentinelTrio, rspamd: Rspamd) -> None:
+    wait_for(lambda: trio.master() is not None)
+    addresses = [each.address for each in trio.sentinels]
+    teacher = RspamdTeacher(rspamd.controller_address, PASSWORD, "redis://ignored:1/0", addresses, SERVICE)
+    master = trio.master()
+    replicas = [each for each in trio.redis if each is not master and each.running]
+    for replica in replicas:
+        replica.pause()
+    try:
+        with pytest.raises(EngineFailed):
+            await teacher.teach(message(BAD, 5_000), "tenant-2", threat=True)
+    finally:
+        for replica in replicas:
+            replica.resume()
+    await teacher.close()
+
+
+async def test_sentinels_that_are_down_fail_within_their_time(rspamd: Rspamd) -> None:
+    teacher = RspamdTeacher(rspamd.controller_address, PASSWORD, "redis://ignored:1/0", ["127.0.0.1:1"], SERVICE)
+    began = time.monotonic()
+    with pytest.raises(EngineFailed):
+        await teacher.check_redis()
+    assert time.monotonic() - began < SCAN_SECONDS
+    await teacher.close()
