@@ -187,8 +187,7 @@ def open_vault(settings: Quarantine, folder: Path, ring: KeyRing) -> Vault:
 def first_uid(settings: Quarantine) -> UUID | None:
     """Return the uid that a new vault in a bucket gets; None if the store is a folder.
 
-    Some S3 stores ignore `If-None-Match: *` and overwrite. All hosts therefore propose the same uid for a bucket:
-    whichever write is last, the uid is the same.
+    Some S3 stores ignore `If-None-Match: *` and overwrite. All hosts therefore propose the same uid for a bucket.
     """
     if settings.bucket is None:
         return None
