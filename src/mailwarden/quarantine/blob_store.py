@@ -224,7 +224,7 @@ class S3BlobStore:
     async def put(self, name: str, pieces: Iterable[bytes]) -> None:
         rest = iter(pieces)
         first, whole = await finish_in_thread(lambda: _begin(rest))
-        with _storage_errors():
+        with _storage_errors(), _bucket_errors():
             if whole:  # one call instead of three
                 await obstore.put_async(self._store, name, first, use_multipart=False)
                 return
@@ -234,7 +234,7 @@ class S3BlobStore:
         if await self.has(name):
             return False
         try:
-            with _storage_errors():
+            with _storage_errors(), _bucket_errors():
                 await obstore.put_async(self._store, name, contents, mode="create", use_multipart=False)
         except AlreadyExistsError:
             return False
@@ -273,6 +273,15 @@ def _begin(pieces: Iterator[bytes]) -> tuple[bytes, bool]:
         if len(held) >= PIECE:
             return bytes(held), False
     return bytes(held), True
+
+
+@contextmanager
+def _bucket_errors() -> Iterator[None]:
+    """Raise StorageUnavailable if a write does not find its bucket."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StorageUnavailable("The bucket of the quarantine does not exist.", retry_after=RETRY_AFTER) from error
 
 
 @contextmanager
