@@ -228,7 +228,7 @@ test-upgrade: ## Upgrade the previous version in place under load, restore its b
 test-failover: ## Kill the primary of a Patroni cluster five times under list changes and scans (KILLS=number)
 	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(BIN)/pytest -q --timeout 1800 tests/faults/test_failover.py
 
-test-s3: ## The quarantine on a real S3 server (moto, from requirements/s3.txt)
+test-vault: ## The quarantine on a real S3 server (moto, from requirements/s3.txt)
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/integration/test_vault_s3.py
 
 faults-lists: ## The lists under 64 callers for 60 s, twenty kills of PostgreSQL, 10,000 calls of two tenants

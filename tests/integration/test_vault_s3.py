@@ -1,4 +1,4 @@
-"""A vault in a bucket of moto, an S3 server of its own process; `make test-s3` installs it from requirements/s3.txt."""
+"""A vault in a bucket of moto, an S3 server of its own process; `make test-vault` installs it from requirements/s3.txt."""
 
 import asyncio
 import http.client
@@ -27,7 +27,7 @@ NORTH, SOUTH = uuid4(), uuid4()
 LARGE = b"Subject: large\r\n\r\n" + bytes(range(256)) * 60_000
 MESSAGES = pytest.mark.parametrize("message", [b"", b"hello", LARGE], ids=["empty", "small", "large"])
 
-pytestmark = pytest.mark.skipif(os.environ.get("MAILWARDEN_FULL") != "1", reason="make test-s3 runs it")
+pytestmark = pytest.mark.skipif(os.environ.get("MAILWARDEN_FULL") != "1", reason="make test-vault runs it")
 
 
 class Moto(ServerProcess):

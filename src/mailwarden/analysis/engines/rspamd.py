@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 NAME = "rspamd"
 MAX_ANSWER = 16 * 1024 * 1024  # not inspection: an engine's own answer
-MAX_SENTINELS = 16
+MAX_SENTINELS = 16  # not inspection: addresses in guard.yml
 TRAINING_SECONDS = 5.0  # for the controller or Redis to answer `mailwarden doctor`
 # From which score on which finding is reported; only the highest band that is reached counts.
 BANDS = (
