@@ -1,4 +1,4 @@
-"""A vault in a bucket of moto, an S3 server of its own process; `make test-vault` installs it from requirements/s3.txt."""
+"""A vault in a bucket of moto, a real S3 server; `make test-vault` installs it from requirements/s3.txt."""
 
 import asyncio
 import http.client
