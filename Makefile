@@ -133,6 +133,9 @@ bench-lists: ## Measure the List API on 1 and 10 million entries against Postgre
 bench-search: ## Measure searches of five million messages, operator by operator (ROWS=number)
 	@$(BIN)/python -m bench.search $(if $(ROWS),--rows $(ROWS))
 
+bench-journal: ## Measure how long a scan waits for its row in the journal, rows per second and CPU of a row (MORE="--folder /disk")
+	@$(BIN)/python -m bench.journal $(MORE)
+
 bench-events: ## Measure scans with and without events, and 1,000 events per second beside scans (MORE="--only-beside --pairs 12")
 	@$(BIN)/python -m bench.events $(MORE)
 
@@ -220,6 +223,9 @@ compatibility: ## Run the tests with every supported Debian, Python and engine i
 
 test-chart: ## Lint, render and validate the Helm chart with every values file, for two versions of Kubernetes
 	@$(BIN)/python packaging/test/chart.py
+
+test-journal: ## Kill guard and PostgreSQL ten times under load, fill the journal's disk, count the history rows (KILLS=number, SEED=number)
+	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(if $(SEED),SEED=$(SEED)) $(BIN)/pytest -q --timeout 3600 tests/faults/test_journal_killed.py tests/integration/test_database_outage.py
 
 test-upgrade: ## Upgrade the previous version in place under load, restore its backup on a clean Debian (PREVIOUS=commit)
 	@MAILWARDEN_FULL=1 $(if $(PREVIOUS),MAILWARDEN_PREVIOUS=$(PREVIOUS)) $(BIN)/pytest -q tests/faults/test_upgrade.py

@@ -4,6 +4,8 @@ import asyncio
 import random
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import UUID, uuid4
 
 import pytest
@@ -12,12 +14,11 @@ from msgspec.structs import replace
 from mailwarden.history.maintenance import Retention
 from mailwarden.history.query import parse_query
 from mailwarden.history.store import CampaignStore, HistoryStore
-from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.record import CampaignIds, FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.model.similarity import BINS, Key, KeyKind, Similarity
-from mailwarden.telemetry.metrics import Metrics
 from tests.contracts.conftest import OpenStore
+from tests.journals import write_all
 from tests.samples.finished import finished_request
 
 ALL = Scope.deployment()
@@ -126,11 +127,8 @@ def message(tenant: UUID, seed: int, subject: str = "One") -> FinishedRequest:
 
 
 async def write(store: HistoryStore, requests: Sequence[FinishedRequest]) -> None:
-    writer = HistoryWriter(store, 1_000, Metrics(), campaigns=store.campaigns)
-    writer.start()
-    for request in requests:
-        writer.save(request)
-    await writer.stop(30)
+    with TemporaryDirectory() as folder:
+        await write_all(Path(folder), store, requests, store.campaigns)
 
 
 async def test_a_search_finds_the_campaign_within_the_scope(store: HistoryStore) -> None:

@@ -20,7 +20,7 @@ ALL = Scope.deployment()
 
 async def test_a_saved_request_is_found_with_every_field(store: HistoryStore) -> None:
     requests = [finished_request() for _ in range(5)]
-    assert await store.save(ALL, requests) == 5
+    assert (await store.save(ALL, requests)).stored == 5
     for request in requests:
         assert await store.find(ALL, request.ggrid) == request
 
@@ -29,7 +29,7 @@ async def test_a_ggrid_is_kept_once_and_the_first_stands(store: HistoryStore) ->
     first = finished_request(guard="guard-1.example")
     second = msgspec.structs.replace(first, guard="guard-2.example")
     await store.save(ALL, [first])
-    assert await store.save(ALL, [second]) == 1
+    assert (await store.save(ALL, [second])).stored == 1
     assert await store.find(ALL, first.ggrid) == first
 
 
@@ -50,7 +50,7 @@ async def test_a_scope_never_sees_the_row_of_another_tenant(store: HistoryStore)
 
 async def test_a_scope_cannot_write_a_row_of_another_tenant(store: HistoryStore) -> None:
     request = finished_request(tenant=uuid4())
-    assert await store.save(Scope.of(uuid4()), [request]) == 0
+    assert (await store.save(Scope.of(uuid4()), [request])).stored == 0
     assert await store.find(ALL, request.ggrid) is None
 
 
@@ -61,7 +61,7 @@ async def test_an_unknown_id_and_an_id_that_is_none_of_ours_find_nothing(store: 
 
 async def test_a_request_with_an_id_that_is_none_of_ours_does_not_stop_the_others(store: HistoryStore) -> None:
     good, bad = finished_request(), finished_request(ggrid=uuid4())
-    assert await store.save(ALL, [bad, good]) == 1
+    assert (await store.save(ALL, [bad, good])).stored == 1
     assert await store.find(ALL, good.ggrid) == good
 
 
@@ -74,7 +74,7 @@ async def test_days_before_the_given_one_are_deleted(store: HistoryStore) -> Non
     assert await store.delete_days(ALL, today + timedelta(days=1)) == 1
     assert await store.find(ALL, request.ggrid) is None
     again = finished_request()
-    assert await store.save(ALL, [again]) == 1
+    assert (await store.save(ALL, [again])).stored == 1
 
 
 async def test_one_tenant_cannot_delete_days(store: HistoryStore) -> None:
@@ -83,7 +83,7 @@ async def test_one_tenant_cannot_delete_days(store: HistoryStore) -> None:
 
 
 async def test_nothing_to_save_is_no_error(store: HistoryStore) -> None:
-    assert await store.save(ALL, []) == 0
+    assert (await store.save(ALL, [])).stored == 0
 
 
 @pytest.mark.contract("3 mixed recipients")
@@ -93,8 +93,8 @@ async def test_each_tenant_has_its_own_row_under_one_ggrid(store: HistoryStore) 
     worse = made(Decision.QUARANTINE, Verdict.PHISHING, ggrid)
     undecided = made(Decision.UNDECIDED, Verdict.UNKNOWN, ggrid)
     rows = [mild, severe, worse, undecided]
-    assert await store.save(ALL, rows) == 4
-    assert await store.save(ALL, [replace(row, guard="a second guard") for row in rows]) == 4
+    assert (await store.save(ALL, rows)).stored == 4
+    assert (await store.save(ALL, [replace(row, guard="a second guard") for row in rows])).stored == 4
     for row in rows:
         assert await store.find(Scope.of(row.tenant), ggrid) == row
         assert await store.tenants_of(Scope.of(row.tenant), ggrid) == [row.tenant]

@@ -1,25 +1,36 @@
 """PostgreSQL killed, frozen and started again under our feet: nothing acknowledged is lost, and all is well in time."""
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable
+from mailwarden.events.judged import JudgedEvents
 from mailwarden.history import open_history
-from mailwarden.history.writer import HistoryWriter
+from mailwarden.history.journal.losses import REJECTED
+from mailwarden.history.senders import SenderHistory
+from mailwarden.model.outcome import Judgement, Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy
 from mailwarden.telemetry.metrics import Metrics
 from rig.engines import Engines
+from tests.journals import writing
 from tests.samples.finished import finished_request
 from tests.waiting import eventually
 
 RECOVERY = 10.0
 ALL = Scope.deployment()
+TENANT = uuid4()
+GOOD = Judgement(Verdict.CLEAN, "Nothing was found.", (), {}, ())
+ROWS = 5_000
 
 pytestmark = pytest.mark.slow
 
@@ -33,27 +44,63 @@ def running_again(engines: Engines) -> Iterator[None]:
     engines.postgresql.set_fsync(on=False)
 
 
-async def test_history_written_during_an_outage_arrives_after_it_and_nothing_is_doubled(
-    database: Database, engines: Engines
-) -> None:
-    store = open_history(database)
-    writer = HistoryWriter(store, 10_000, Metrics())
-    writer.start()
-    requests = [finished_request() for _ in range(300)]
-    for number, request in enumerate(requests):
-        writer.save(request)
-        await asyncio.sleep(0.002)
-        if number == 100:
-            engines.postgresql.kill()
-    assert writer.waiting > 100
-    await asyncio.to_thread(engines.postgresql.start)
-    await eventually(lambda: not writer.waiting, RECOVERY)
-    await writer.stop(5)
-    assert writer.dropped == 0
+async def test_rows_of_an_outage_are_all_written_once(database: Database, engines: Engines, tmp_path: Path) -> None:
+    store = open_history(database, JudgedEvents())
+    senders = SenderHistory(store.senders)
+    requests = [finished_request(TENANT, judgement=GOOD) for _ in range(ROWS)]
+    metrics = Metrics()
+    async with writing(tmp_path, store, senders, store.campaigns, metrics=metrics, seconds=60.0) as journal:
+        for start in range(0, ROWS, 50):
+            assert await journal.append(requests[start : start + 50])
+            if start == 500:
+                engines.postgresql.kill()
+        assert journal.waiting > ROWS - 1_000
+        await asyncio.to_thread(engines.postgresql.start)
     async with database.connection() as connection:
-        assert await connection.fetchval("SELECT count(*) FROM history") == len(requests)
-    for request in requests[::50]:
-        assert await store.find(ALL, request.ggrid) == request
+        assert await connection.fetchval("SELECT count(*) FROM history") == ROWS
+        assert await connection.fetchval("SELECT count(*) FROM events WHERE type = 'message.judged'") == ROWS
+        assert await connection.fetchval("SELECT max(messages) FROM relationships") == ROWS
+    for request in requests[::500]:
+        found = await store.find(ALL, request.ggrid)
+        assert found is not None
+        assert replace(found, campaign=None) == request
+    assert f"mailwarden_history_written_total {ROWS}.0" in metrics.page().decode()
+
+
+async def test_a_bad_row_is_put_aside_and_the_others_are_written(database: Database, tmp_path: Path) -> None:
+    async with database.connection() as connection:
+        await connection.execute("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+                                 "IF NEW.subject = 'refused' THEN RAISE EXCEPTION SQLSTATE '22001'; END IF; "
+                                 "RETURN NEW; END $$")  # fmt: skip
+        await connection.execute(
+            "CREATE TRIGGER refuse BEFORE INSERT ON history FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+    store, senders = open_history(database, JudgedEvents()), SenderHistory(open_history(database).senders)
+    requests = [finished_request(TENANT, subject="refused" if n in (7, 99) else "fine", judgement=GOOD)
+                for n in range(150)]  # fmt: skip
+    async with writing(tmp_path, store, senders) as journal:
+        await journal.append(requests)
+    async with database.connection() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM history") == 148
+        assert await connection.fetchval("SELECT count(*) FROM events WHERE type = 'message.judged'") == 148
+        assert await connection.fetchval("SELECT max(messages) FROM relationships") == 148
+    aside = [json.loads(line)["record"]["request"]["ggrid"] for line in (tmp_path / REJECTED).read_text().splitlines()]
+    assert aside == [str(requests[7].ggrid), str(requests[99].ggrid)]
+
+
+async def test_rows_wait_while_the_server_refuses_to_write(database: Database, tmp_path: Path) -> None:
+    async with database.connection() as connection:
+        await connection.execute("ALTER TABLE history RENAME TO history_away")
+    store, requests = open_history(database), [finished_request() for _ in range(30)]
+    async with writing(tmp_path, store) as journal:
+        await journal.append(requests)
+        await asyncio.sleep(0.5)
+        assert journal.waiting == 30
+        async with database.connection() as connection:
+            await connection.execute("ALTER TABLE history_away RENAME TO history")
+    assert not (tmp_path / REJECTED).exists()
+    async with database.connection() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM history") == 30
 
 
 async def test_a_killed_database_is_down_at_once_and_up_again_after_its_start(

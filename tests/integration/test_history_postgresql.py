@@ -3,6 +3,7 @@
 import os
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import UUID
 
 import asyncpg
@@ -14,11 +15,10 @@ from mailwarden.errors import StorageUnavailable
 from mailwarden.history import open_history
 from mailwarden.history.maintenance import Retention
 from mailwarden.history.store import HistoryStore
-from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.scope import Scope
-from mailwarden.telemetry.metrics import Metrics
+from tests.journals import writing
 from tests.samples.finished import finished_request
 
 ALL = Scope.deployment()
@@ -54,7 +54,7 @@ async def test_nul_and_lone_surrogates_are_cleaned_and_stop_nothing(store: Histo
     nul = finished_request(subject="a\x00b")
     surrogate = finished_request(subject="a\ud800b")
     plain = finished_request()
-    assert await store.save(ALL, [nul, surrogate, plain]) == 3
+    assert (await store.save(ALL, [nul, surrogate, plain])).stored == 3
     found = await store.find(ALL, surrogate.ggrid)
     assert found is not None
     assert found.summary.subject == "a\ufffdb"
@@ -73,7 +73,7 @@ async def test_a_fact_that_is_no_number_can_be_read_back(store: HistoryStore) ->
 async def test_one_row_the_database_refuses_does_not_stop_the_others(store: HistoryStore) -> None:
     requests = [finished_request() for _ in range(9)]
     requests[4] = msgspec.structs.replace(requests[4], created="not a time")
-    assert await store.save(ALL, requests) == 8
+    assert (await store.save(ALL, requests)).stored == 8
     assert await store.find(ALL, requests[3].ggrid) == requests[3]
     assert await store.find(ALL, requests[4].ggrid) is None
 
@@ -82,15 +82,17 @@ async def test_a_day_far_from_today_makes_no_partition_and_stops_nothing(
     store: HistoryStore, database_url: str
 ) -> None:
     now = datetime.now(UTC)
-    near = [finished_request(ggrid=ggrid_of(now + timedelta(days=days))) for days in (-2, -1, 0, 1, 2)]
-    far = [finished_request(ggrid=ggrid_of(now + timedelta(days=days))) for days in (-400, -3, 3, 4_000)]
-    assert await store.save(ALL, [*far, *near]) == len(near)
+    near = [finished_request(ggrid=ggrid_of(now + timedelta(days=days))) for days in (-20, -2, -1, 0, 1, 2)]
+    far = [finished_request(ggrid=ggrid_of(now + timedelta(days=days))) for days in (-400, -40, 3, 4_000)]
+    saved = await store.save(ALL, [*far, *near])
+    assert saved.stored == len(near)
+    assert {each.request.ggrid for each in saved.rejected} == {request.ggrid for request in far}
     for request in near:
         assert await store.find(ALL, request.ggrid) == request
     for request in far:
         assert await store.find(ALL, request.ggrid) is None
     connection = await asyncpg.connect(database_url)
-    assert await connection.fetchval("SELECT count(*) FROM pg_inherits WHERE inhparent = 'history'::regclass") == 5
+    assert await connection.fetchval("SELECT count(*) FROM pg_inherits WHERE inhparent = 'history'::regclass") == 7
     await connection.close()
 
 
@@ -164,17 +166,14 @@ async def test_a_tenant_may_have_a_shorter_retention(store: HistoryStore, databa
     assert await retention.delete_for_tenants() == 0
 
 
-async def test_an_idle_guard_writes_within_a_moment(store: HistoryStore) -> None:
+async def test_an_idle_guard_writes_within_a_moment(store: HistoryStore, tmp_path: Path) -> None:
     await store.save(ALL, [finished_request()])
-    writer = HistoryWriter(store, 1_000, Metrics())
-    writer.start()
     request = finished_request()
-    began = time.perf_counter()
-    writer.save(request)
-    while await store.find(ALL, request.ggrid) is None:
-        assert time.perf_counter() - began < 5
-    await writer.stop(5)
-    assert writer.dropped == 0
+    async with writing(tmp_path, store) as journal:
+        began = time.perf_counter()
+        await journal.append([request])
+        while await store.find(ALL, request.ggrid) is None:
+            assert time.perf_counter() - began < 5
 
 
 async def test_an_unreachable_store_raises() -> None:

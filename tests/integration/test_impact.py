@@ -45,7 +45,7 @@ async def keep(database: Database, tenant: UUID, *requests: FinishedRequest) -> 
         msgspec.structs.replace(each, tenant=tenant, ggrid=new_ggrid(), listing=_of_tenant(each.listing, tenant))
         for each in requests
     ]
-    assert await open_history(database).save(Scope.deployment(), kept) == len(kept)
+    assert (await open_history(database).save(Scope.deployment(), kept)).stored == len(kept)
 
 
 def _of_tenant(listing: Listing, tenant: UUID) -> Listing:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -33,13 +34,12 @@ from mailwarden.history.store import (
     HistoryStore,
     SenderStore,
 )
-from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest, MessageSummary
 from mailwarden.model.scope import Scope
-from mailwarden.telemetry.metrics import Metrics
+from tests.journals import writing
 from tests.samples.finished import finished_request
 from tests.waiting import eventually
 
@@ -349,15 +349,16 @@ async def test_contacts_not_seen_for_long_are_deleted(history: HistoryStore, sto
     assert list(await store.stats(ALL, [(TENANT, old.contact), (TENANT, new.contact)])) == [new.contact]
 
 
-async def test_the_writer_reports_stored_batches(history: HistoryStore, store: SenderStore) -> None:
-    sender_history = SenderHistory(store)
-    writer = HistoryWriter(history, 10, Metrics(), sender_history.record)
-    writer.start()
-    writer.save(good())
-    await writer.stop(5)
-    known = await sender_history.lookup(TENANT, ADA, [BOB])
+async def test_a_stored_batch_is_counted_and_a_repeated_one_is_not(
+    history: HistoryStore, store: SenderStore, tmp_path: Path
+) -> None:
+    sender_history, requests = SenderHistory(store), [good(), good()]
+    for attempt in ("first", "sent again"):
+        async with writing(tmp_path / attempt, history, sender_history) as journal:
+            await journal.append(requests)
+    known = await SenderHistory(store).lookup(TENANT, ADA, [BOB])
     assert known is not None
-    assert known.sender.messages == 1
+    assert known.sender.messages == 2
 
 
 async def test_a_burst_is_looked_up_in_batches_and_late_results_are_cached(
@@ -384,5 +385,4 @@ async def test_without_the_database_lookups_return_none_at_once() -> None:
     for number in range(200):
         assert await sender_history.lookup(TENANT, f"{number}@north.example", [BOB]) is None
     assert time.monotonic() - started < 3.0  # a short wait for each of them would be six seconds
-    await sender_history.record([good()])
     await database.close()

@@ -29,7 +29,7 @@ def estimator(database: Database, monkeypatch: pytest.MonkeyPatch) -> WeightEsti
 async def keep(database: Database, tenant: Tenant, *names: str, copies: int = 1) -> None:
     made = concluded(POLICY, *names)
     rows = [replace(made, tenant=tenant.uid, ggrid=new_ggrid()) for _ in range(copies)]
-    assert await open_history(database).save(Scope.deployment(), rows) == copies
+    assert (await open_history(database).save(Scope.deployment(), rows)).stored == copies
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ class Manifest(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     format: int = FORMAT
     migrations: tuple[str, ...] = ()  # of the database; none if the archive has no database
     owners: Mapping[str, Owner] = {}  # of configuration files and folders; "." is the folder itself
-    folders: Mapping[str, Owner] = {}  # of the folders `vault`, `replica` and `spool`
+    folders: Mapping[str, Owner] = {}  # of the folders `vault`, `replica`, `journal` and `spool`
     outside: Mapping[str, str] = {}  # member and path of configured files outside the folder
     missing: tuple[str, ...] = ()  # held messages that were deleted while the backup ran
 

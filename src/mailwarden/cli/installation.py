@@ -58,6 +58,7 @@ class Installation(Struct, frozen=True):
             found["vault"] = self.folder / self.quarantine.store
         if self.guard is not None:
             found["replica"] = self.folder / self.guard.lists.replica
+            found["journal"] = self.guard.journal.place(self.folder, self.guard.lists.replica)
         return {kind: Path(os.path.normpath(path)) for kind, path in found.items()}
 
     def outside_files(self) -> list[Path]:

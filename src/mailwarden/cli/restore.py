@@ -128,6 +128,7 @@ def _edited(text: bytes, path: str, options: argparse.Namespace) -> bytes:
         changes["quarantine", "store"] = str(options.state.resolve() / "quarantine")
         if path == guard.PATH:
             changes["lists", "replica"] = str(options.state.resolve() / "lists")
+            changes["journal", "folder"] = str(options.state.resolve() / "journal")
     if options.spool:
         changes[("spool",)] = str(options.spool.resolve())
     if not changes:

@@ -39,6 +39,7 @@ from mailwarden.guard.sources.http_listeners import open_http_sources
 from mailwarden.guard.sources.in_process import InProcess, scanning_disabled
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
 from mailwarden.history import open_history
+from mailwarden.history.journal.journal import Journal
 from mailwarden.history.maintenance import Retention, Rollups, WordBackfill
 from mailwarden.history.senders import SenderHistory, SenderHistoryReporter
 from mailwarden.history.writer import HistoryWriter
@@ -220,7 +221,7 @@ async def open_context(
         database = Database(config.database.url, config.database.pool_size, logs=True, pooled=config.database.pooled)
         stack.push_async_callback(database.close)
         pools = DatabaseMetrics(metrics, database)
-        senders, history = _start_history(config, database, metrics, stack)
+        senders, journal = _start_history(config, folder, database, metrics, stack)
         lists = await _start_lists(config, folder, database, metrics, stack, pools=pools)
         workers = await _start_workers(config, folder, metrics, stack)
         engines = open_engines(config.engines)
@@ -248,7 +249,7 @@ async def open_context(
             sender_history=SenderHistoryReporter(senders),
             learning=learning,
             policy=load_policy(),
-            history=history,
+            journal=journal,
             metrics=metrics,
             tracing=tracing,
         )
@@ -279,21 +280,24 @@ async def open_context(
 
 
 def _start_history(
-    config: GuardConfig, database: Database, metrics: Metrics, stack: AsyncExitStack
-) -> tuple[SenderHistory, HistoryWriter]:
-    """Start the writer of history and the jobs that delete and count its rows."""
+    config: GuardConfig, folder: Path, database: Database, metrics: Metrics, stack: AsyncExitStack
+) -> tuple[SenderHistory, Journal]:
+    """Open the journal, start the writer of history and the jobs that delete and count its rows."""
     events = config.events
     store = open_history(database, JudgedEvents(events.judged, events.sample))
+    journal = Journal.open(config.journal.place(folder, config.lists.replica), config.journal.limits, metrics)
+    journal.start()
+    stack.push_async_callback(journal.stop)
     retention = Retention(store, config.history.retention_days)
     for job in (retention, Rollups(store), WordBackfill(store), EventRetention(database, events.retention_days)):
         job.start()
         stack.push_async_callback(job.stop)
     senders = SenderHistory(store.senders)
     stack.push_async_callback(senders.stop)
-    history = HistoryWriter(store, config.history.buffer, metrics, senders.record, store.campaigns)
-    history.start()
-    stack.push_async_callback(history.stop, config.shutdown_grace_period / 1000)
-    return senders, history
+    writer = HistoryWriter(journal, store, metrics, senders, store.campaigns)
+    writer.start()
+    stack.push_async_callback(writer.stop, config.shutdown_grace_period / 1000)
+    return senders, journal
 
 
 async def _watch_engines(
@@ -394,7 +398,12 @@ def _show_workers(workers: WorkerPool, metrics: Metrics) -> None:
 
 
 def _measure_disks(config: GuardConfig, folder: Path, metrics: Metrics, stack: AsyncExitStack) -> None:
-    folders = {"spool": folder / config.spool, "lists": folder / config.lists.replica}
+    lists = config.lists.replica
+    folders = {
+        "spool": folder / config.spool,
+        "lists": folder / lists,
+        "journal": config.journal.place(folder, lists),
+    }
     if config.scan_sources.smtp is not None and config.quarantine.bucket is None:
         folders["quarantine"] = folder / config.quarantine.store
     disks = DiskMetrics(metrics, folders)

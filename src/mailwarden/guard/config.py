@@ -14,6 +14,7 @@ from msgspec.structs import force_setattr
 from mailwarden.analysis.engines import table
 from mailwarden.analysis.engines.engine import Count, EngineSettings, Milliseconds
 from mailwarden.events.judged import Selection
+from mailwarden.history.journal.config import JournalSettings
 from mailwarden.quarantine.model import RetentionDays
 from mailwarden.serving.tls import ABBY_NAME, name_mistakes
 from mailwarden.settings.reader import Mistake, Mistakes
@@ -395,10 +396,6 @@ class Workers(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class History(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    buffer: Annotated[
-        Count,
-        Meta(description="Results kept in memory while the database is down; the oldest are dropped first."),
-    ] = 20_000
     retention_days: Annotated[Count, Meta(description="Days of history to keep.")] = 90
 
 
@@ -523,6 +520,7 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     ] = {}
     workers: Workers = Workers()
     history: History = History()
+    journal: JournalSettings = JournalSettings()
     events: Events = Events()
     lists: Lists = Lists()
     yara: Yara = Yara()

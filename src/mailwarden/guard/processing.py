@@ -18,8 +18,8 @@ from mailwarden.analysis.pipeline.fair_queue import Flow
 from mailwarden.errors import EngineUnavailable
 from mailwarden.guard.jobs.learning import Learning
 from mailwarden.guard.list_lookup import ListLookup, ListLookupResult
+from mailwarden.history.journal.journal import Journal
 from mailwarden.history.senders import SenderHistoryReporter
-from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Status
 from mailwarden.model.observables import Observable
@@ -91,7 +91,7 @@ class Processing:
         sender_history: SenderHistoryReporter,
         learning: Learning | None,
         policy: Policy,
-        history: HistoryWriter,
+        journal: Journal,
         metrics: Metrics,
         tracing: Tracing = NO_TRACING,
     ) -> None:
@@ -101,7 +101,7 @@ class Processing:
         self._sender_history = sender_history
         self._learning = learning
         self._policy = policy
-        self._history = history
+        self._journal = journal
         # Looking a label up costs more than counting.
         self._finished_as = cache(
             metrics.counter("guard_requests", "Finished guard requests.", "verdict", "decision").labels
@@ -117,8 +117,7 @@ class Processing:
     async def process(self, request: GuardRequest, observe: Observer = ignore) -> FinishedRequest:
         """Return the answer for all recipients; `observe` is called with each report as it arrives."""
         examined = settle_together(await self.examine(request, observe))
-        for each in examined:
-            self.keep(each)
+        await self.keep(examined)
         return answer_of([each.finished for each in examined])
 
     async def examine(self, request: GuardRequest, observe: Observer = ignore) -> list[Examined]:
@@ -212,12 +211,13 @@ class Processing:
     def _learner(self, tenant: UUID) -> str:
         return self._learning.learner(tenant) if self._learning else ""
 
-    def keep(self, examined: Examined) -> None:
-        """Store it in history through a queue, so that a slow or absent database delays no scan."""
-        if examined.stored:
-            self._history.save(examined.finished)
-            self.parts.list_lookup.count(examined.compared)
-        self._count(examined.finished)
+    async def keep(self, examined: Sequence[Examined]) -> None:
+        """Store them in history: return when their rows are in the journal on disk, also while the database is down."""
+        for each in examined:
+            if each.stored:
+                self.parts.list_lookup.count(each.compared)
+            self._count(each.finished)
+        await self._journal.append([each.finished for each in examined if each.stored])
 
     def _measure(self, collected: Collected, engines: frozenset[str]) -> None:
         for report in collected.evidence.reports:

@@ -10,6 +10,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
+from functools import partial
 from itertools import chain, islice
 from uuid import UUID
 
@@ -19,7 +20,15 @@ from mailwarden.crypto.mac import keyed_digest
 from mailwarden.errors import MailwardenError
 from mailwarden.history import bank_details, domain_memory, relations, threads
 from mailwarden.history.relations import GOOD, Relation, relation_of
-from mailwarden.history.store import ContactCount, ContactStats, DomainCount, DomainStats, SenderStore
+from mailwarden.history.store import (
+    ContactCount,
+    ContactStats,
+    Counting,
+    DomainCount,
+    DomainStats,
+    SenderCounts,
+    SenderStore,
+)
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Fact, Finding, Report, Status
 from mailwarden.model.place import area
@@ -110,20 +119,44 @@ class SenderHistory:
             return None
         return result.result()
 
+    async def counting(self) -> Counting:
+        """Return the function that counts the good messages among newly stored requests."""
+        return partial(self._count, await self._read_salt())
+
+    def stored(self, counts: SenderCounts) -> None:
+        """Remember what is stored, so that it is not stored again today."""
+        if self._stored_today[0] != counts.day or len(self._stored_today[1]) > MAX_STORED_TODAY:
+            self._stored_today = counts.day, set()
+        self._stored_today[1].update(counts.relations)
+        before = self._messages_today[1] if self._messages_today[0] == counts.day else 0
+        self._messages_today = counts.day, before + len(counts.messages)
+        if self._domains_today[0] != counts.day:
+            self._domains_today = counts.day, set()
+        self._domains_today[1].update(counts.domain_keys)
+
     async def record(self, requests: Sequence[FinishedRequest]) -> None:
-        """Count the good messages among finished requests; they are not counted while the store is down."""
-        try:
-            salt, day = await self._read_salt(), datetime.now(UTC).date()
-            related = [(each, _relation_of(each.envelope, each.summary, each.evidence)) for each in requests]
-            proving = [(each, relation) for each, relation in related if _is_good(each)]
-            good = [each for each, _ in proving]
-            seen = self._relations_not_stored(proving, salt, day)
-            await self._store.add(_ALL, [*_counts_of(good, salt, day), *seen])
-            self._stored_today[1].update(each.contact for each in seen)
-            await self._store.add_messages(_ALL, self._messages_of(good, salt, day), day)
-            await self._record_domains(related, salt, day)
-        except MailwardenError as error:
-            _log.warning("sender_history_not_updated", reason=error.message, messages=len(requests))
+        """Count the good messages among requests outside of a transaction of history."""
+        counts = (await self.counting())(requests)
+        await self._store.add(_ALL, counts.contacts)
+        await self._store.add_messages(_ALL, counts.messages, counts.day)
+        await self._store.add_domains(_ALL, counts.domains)
+        self.stored(counts)
+
+    def _count(self, salt: bytes, requests: Sequence[FinishedRequest]) -> SenderCounts:
+        day = datetime.now(UTC).date()
+        related = [(each, _relation_of(each.envelope, each.summary, each.evidence)) for each in requests]
+        proving = [(each, relation) for each, relation in related if _is_good(each)]
+        good = [each for each, _ in proving]
+        seen = self._relations_not_stored(proving, salt, day)
+        domains = self._domains_not_stored(related, salt, day)
+        return SenderCounts(
+            day=day,
+            contacts=(*_counts_of(good, salt, day), *seen),
+            messages=tuple(self._messages_of(good, salt, day)),
+            domains=tuple(domains.values()),
+            domain_keys=tuple(domains),
+            relations=tuple(each.contact for each in seen),
+        )
 
     async def stop(self) -> None:
         await end_tasks(self._running)
@@ -179,34 +212,28 @@ class SenderHistory:
 
     def _relations_not_stored(self, good: Sequence[_Related], salt: bytes, day: date) -> list[ContactCount]:
         """Return the relations that this guard has not stored today: they count days, not messages."""
-        if self._stored_today[0] != day or len(self._stored_today[1]) > MAX_STORED_TODAY:
-            self._stored_today = day, set()
+        stored = self._stored_today[1] if self._stored_today[0] == day else frozenset()
         seen = {(request.tenant, text) for request, relation in good for text in relations_to_store(relation)}
         rows = (ContactCount(tenant, contact_digest(salt, tenant, "", text), day, 1) for tenant, text in seen)
-        return [row for row in rows if row.contact not in self._stored_today[1]]
+        return [row for row in rows if row.contact not in stored]
 
-    async def _record_domains(self, related: Sequence[_Related], salt: bytes, day: date) -> None:
-        """Store each domain of each tenant once a day, good and bad apart, as many as a day may have."""
-        if self._domains_today[0] != day:
-            self._domains_today = day, set()
-        stored, counts = self._domains_today[1], dict[bytes, DomainCount]()
+    def _domains_not_stored(self, related: Sequence[_Related], salt: bytes, day: date) -> dict[bytes, DomainCount]:
+        """Return each domain of each tenant that is not stored today, good and bad apart, as many as a day may have."""
+        stored = self._domains_today[1] if self._domains_today[0] == day else frozenset()
+        counts = dict[bytes, DomainCount]()
         for request, relation in related:
             seen = domain_memory.sighting_of(request.tenant, relation, request.evidence, request.judgement)
             if seen and len(stored) + len(counts) < MAX_DOMAINS_TODAY:
                 key = contact_digest(salt, seen.tenant, "", f"here\0{seen.domain}\0{seen.good}")
                 counts[key] = domain_memory.count_of(seen, salt, day)
-        new = {key: count for key, count in counts.items() if key not in stored}
-        await self._store.add_domains(_ALL, list(new.values()))
-        stored.update(new)
+        return {key: count for key, count in counts.items() if key not in stored}
 
     def _messages_of(self, good: Sequence[FinishedRequest], salt: bytes, day: date) -> list[tuple[UUID, bytes]]:
         """Return the messages to remember, as many as a day may have."""
         count = self._messages_today[1] if self._messages_today[0] == day else 0
         texts = ((request.tenant, threads.message_to_store(request.summary)) for request in good)
         kept = [(tenant, contact_digest(salt, tenant, "", text)) for tenant, text in texts if text]
-        kept = kept[: max(0, MAX_MESSAGES_TODAY - count)]
-        self._messages_today = day, count + len(kept)
-        return kept
+        return kept[: max(0, MAX_MESSAGES_TODAY - count)]
 
     def _cache(self, found: dict[_Lookup, KnownSender]) -> None:
         now = time.monotonic()

@@ -4,7 +4,7 @@ Every store passes tests/contracts.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
@@ -289,6 +289,36 @@ class SenderAnswer(Struct, frozen=True):
     domains: Mapping[bytes, DomainStats] = {}
 
 
+class SenderCounts(Struct, frozen=True):
+    """The additions of some messages to the history of senders."""
+
+    day: date
+    contacts: tuple[ContactCount, ...] = ()
+    messages: tuple[tuple[UUID, bytes], ...] = ()
+    domains: tuple[DomainCount, ...] = ()
+    domain_keys: tuple[bytes, ...] = ()  # under which the counter remembers `domains`
+    relations: tuple[bytes, ...] = ()  # those of `contacts` that are counted once a day
+
+
+Counting = Callable[[Sequence[FinishedRequest]], SenderCounts]
+
+
+class RejectedRequest(Struct, frozen=True):
+    request: FinishedRequest
+    reason: str
+
+
+class Saved(Struct, frozen=True):
+    """How many requests are stored now, also those stored before; those that cannot be stored; what was counted."""
+
+    stored: int
+    rejected: tuple[RejectedRequest, ...] = ()
+    counts: tuple[SenderCounts, ...] = ()
+
+    def __add__(self, other: "Saved") -> "Saved":
+        return Saved(self.stored + other.stored, self.rejected + other.rejected, self.counts + other.counts)
+
+
 class SenderStore(Protocol):
     """Stores how often senders wrote to a tenant and its recipients, under keyed digests instead of addresses."""
 
@@ -361,10 +391,12 @@ class HistoryStore(Protocol):
     senders: SenderStore
     campaigns: CampaignStore
 
-    async def save(self, scope: Scope, requests: Sequence[FinishedRequest]) -> int:
-        """Store the requests and return how many are stored now; a request stored before counts and stays unchanged.
+    async def save(self, scope: Scope, requests: Sequence[FinishedRequest], counting: Counting | None = None) -> Saved:
+        """Store the requests; one that is stored already stays unchanged and gets no second event.
 
-        A request that cannot be stored does not stop the others. Raise StorageUnavailable if no request was tried.
+        `counting` is called with the requests that are new. Its counts are added in the transaction that stores them,
+        so a batch that is sent again counts nothing twice. A request that cannot be stored does not stop the others.
+        Raise StorageUnavailable if the store is down; then some of the requests may be stored.
         """
 
     async def find(self, scope: Scope, ggrid: UUID) -> FinishedRequest | None:

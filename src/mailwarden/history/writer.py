@@ -1,21 +1,25 @@
-"""Writes history after the response, through a bounded queue that bridges an outage of the store.
+"""Writes the rows of the journal to the history store, in batches and each row once.
 
-Requests are written at once; while one batch is being written the next one collects. During an outage requests wait;
-if the queue is full, the oldest are dropped and counted.
+The position in the journal is saved after the commit. A batch whose result is unknown is sent again: the store ignores
+rows that it has. While the store is down rows wait in the journal. A row that the store cannot store is put aside.
 """
 
 import asyncio
 import random
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from traceback import format_exc
 from typing import Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.errors import StorageUnavailable
-from mailwarden.history.store import CampaignStore
+from mailwarden.history.journal.format import Record
+from mailwarden.history.journal.journal import Journal
+from mailwarden.history.records import decode
+from mailwarden.history.store import CampaignStore, Counting, Saved, SenderCounts
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.logs import get_logger
@@ -24,10 +28,11 @@ from mailwarden.telemetry.periodic_task import end_tasks
 
 BATCH = 200
 PAUSE = 0.05  # between two batches, so that a busy guard writes dozens of rows in a statement instead of two
+IDLE_SECONDS = 30.0
 GROUPING_TIMEOUT = 5.0
 FIRST_RETRY, LAST_RETRY = 0.2, 2.0
-
-Listener = Callable[[Sequence[FinishedRequest]], Awaitable[None]]
+BUG_TRIES = 3  # of a row that fails for another reason than an outage; then it is put aside
+_ALL = Scope.deployment()
 
 _log = get_logger("history.writer")
 
@@ -35,118 +40,130 @@ _log = get_logger("history.writer")
 class Target(Protocol):
     """The part of a HistoryStore that the writer uses."""
 
-    async def save(self, scope: Scope, requests: Sequence[FinishedRequest]) -> int: ...
+    async def save(
+        self, scope: Scope, requests: Sequence[FinishedRequest], counting: Counting | None = None
+    ) -> Saved: ...
+
+
+class SenderCounter(Protocol):
+    """Counts the senders of stored requests."""
+
+    async def counting(self) -> Counting: ...
+
+    def stored(self, counts: SenderCounts) -> None: ...
+
+
+class _Row(Struct, frozen=True):
+    record: Record
+    request: FinishedRequest
 
 
 class HistoryWriter:
-    """Queues finished guard requests and writes them to the store in batches."""
+    """Sends the journal to the store, from its position on."""
 
     def __init__(
         self,
+        journal: Journal,
         store: Target,
-        buffer: int,
         metrics: Metrics,
-        on_written: Listener | None = None,
+        senders: SenderCounter | None = None,
         campaigns: CampaignStore | None = None,
     ) -> None:
+        self._journal = journal
         self._store = store
+        self._senders = senders
         self._campaigns = campaigns
-        self._on_written = on_written  # called with each batch that was stored
-        self._buffer = buffer
-        self._queue: deque[FinishedRequest] = deque()
-        self._batch: deque[FinishedRequest] = deque()
-        self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._sending = False
         self._task: asyncio.Task[None] | None = None
-        self.dropped = 0
         self._written = metrics.counter("history_written", "Finished guard requests written to history.")
-        self._dropped = metrics.counter("history_dropped", "Finished guard requests that history could not store.")
         self._ungrouped = metrics.counter(
             "history_ungrouped", "Messages stored without a campaign because grouping failed."
         )
-        waiting = metrics.gauge("history_waiting", "Finished guard requests waiting to be written to history.")
-        waiting.set_function(lambda: self.waiting)
-        metrics.gauge("history_waiting_limit", "Requests that may wait; then the oldest are dropped.").set(buffer)
-
-    @property
-    def waiting(self) -> int:
-        return len(self._queue) + len(self._batch)
-
-    def save(self, request: FinishedRequest) -> None:
-        """Queue a request; this never waits and never fails."""
-        self._queue.append(request)
-        if self.waiting > self._buffer:
-            # A batch that is being sent may arrive; it can be dropped only while it waits for the next attempt.
-            (self._batch if self._batch and not self._sending else self._queue).popleft()
-            self._count_dropped(1)
-        self._idle.clear()
-        self._wake.set()
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="history writer")
 
     async def stop(self, deadline: float) -> None:
-        """Write the queue for at most `deadline` seconds; the rest is dropped and counted."""
+        """Send the journal for at most `deadline` seconds; the rest stays in it for the next start."""
         if self._task is None:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(deadline):
-                await self._idle.wait()
+                await self._journal.wait_until_sent()
         await end_tasks(self._task)
         self._task = None
-        if self.waiting:
-            self._count_dropped(self.waiting)
-            self._queue.clear()
-            self._batch.clear()
+        if self._journal.waiting:
+            _log.warning("history_rows_wait_in_journal", rows=self._journal.waiting)
 
     async def _run(self) -> None:
+        number = self._journal.position
         while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._queue:
-                await self._write_batch()
-                await asyncio.sleep(PAUSE)
-            self._idle.set()
-
-    async def _write_batch(self) -> None:
-        while self._queue and len(self._batch) < BATCH:
-            self._batch.append(self._queue.popleft())
-        delay = FIRST_RETRY
-        while self._batch:
             try:
-                stored = await self._send(list(self._batch))
-            except StorageUnavailable as error:
-                _log.warning("history_write_delayed", reason=error.message, waiting=self.waiting)
-                await asyncio.sleep(delay * random.uniform(0.8, 1.0))  # noqa: S311 -- jitter, not a secret
-                delay = min(delay * 2, LAST_RETRY)
-            except Exception:
-                # The store handles a bad row by itself, so this is a bug: later rows must not wait for this batch.
-                _log.exception("history_batch_failed", rows=len(self._batch))
-                self._finish(stored=0)
+                chunk = await self._journal.read(number, IDLE_SECONDS)
+                for start in range(0, len(chunk.records), BATCH):
+                    records = chunk.records[start : start + BATCH]
+                    await self._write(await self._decoded(records))
+                    await self._journal.advance(records[-1].number + 1)
+                    await asyncio.sleep(PAUSE)
+                if chunk.following > number:
+                    await self._journal.advance(chunk.following)
+            except Exception:  # such as a disk that cannot be read: nothing is skipped
+                _log.exception("history_writer_failed")
+                number = self._journal.position
+                await asyncio.sleep(LAST_RETRY)
             else:
-                await self._notify(list(self._batch))
-                self._finish(stored)
+                number = chunk.following
 
-    async def _notify(self, batch: list[FinishedRequest]) -> None:
-        """Call the listener; its failure does not stop the writer."""
-        if self._on_written:
+    async def _decoded(self, records: Sequence[Record]) -> list[_Row]:
+        """Return the rows; one that this version cannot read is put aside."""
+        self._journal.sending(records[0])
+        rows: list[_Row] = []
+        for place, result in enumerate(await asyncio.to_thread(_decode_all, records)):
+            if isinstance(result, FinishedRequest):
+                rows.append(_Row(records[place], result))
+            else:
+                await self._journal.reject(records[place], result)
+        return rows
+
+    async def _write(self, rows: Sequence[_Row]) -> None:
+        """Write the rows; return when each is stored or put aside, however long the store is down."""
+        delay, failures = FIRST_RETRY, 0
+        while rows:
             try:
-                await self._on_written(batch)
-            except Exception:
-                _log.exception("history_listener_failed", rows=len(batch))
+                await self._send(rows)
+            except StorageUnavailable as error:
+                _log.warning("history_write_delayed", reason=error.message, waiting=self._journal.waiting)
+            except Exception as error:
+                # Not an outage: one of the rows may be the cause.
+                reason = f"{type(error).__name__}: {error}"
+                _log.error("history_batch_failed", rows=len(rows), reason=reason, trace=format_exc(limit=-5))
+                failures += 1
+                if len(rows) > 1:
+                    middle = len(rows) // 2
+                    await self._write(rows[:middle])
+                    await self._write(rows[middle:])
+                    return
+                if failures == BUG_TRIES:
+                    await self._journal.reject(rows[0].record, reason)
+                    return
+            else:
+                return
+            await asyncio.sleep(delay * random.uniform(0.8, 1.0))  # noqa: S311 -- jitter, not a secret
+            delay = min(delay * 2, LAST_RETRY)
 
-    async def _send(self, batch: list[FinishedRequest]) -> int:
-        self._sending = True
-        try:
-            grouped = await self._group(batch)
-            stored = await self._store.save(Scope.deployment(), grouped)
-        finally:
-            self._sending = False
+    async def _send(self, rows: Sequence[_Row]) -> None:
+        grouped = await self._group([row.request for row in rows])
+        counting = await self._senders.counting() if self._senders else None
+        saved = await self._store.save(_ALL, grouped, counting)
+        if self._senders:
+            for counts in saved.counts:
+                self._senders.stored(counts)
+        if saved.rejected:
+            records = {(row.request.ggrid, row.request.tenant): row.record for row in rows}
+            for bad in saved.rejected:
+                await self._journal.reject(records[bad.request.ggrid, bad.request.tenant], bad.reason)
+        self._written.inc(saved.stored)
         if self._campaigns:
             self._ungrouped.inc(sum(bool(each.summary.similarity.keys) and not each.campaign for each in grouped))
-        return stored
 
     async def _group(self, batch: list[FinishedRequest]) -> list[FinishedRequest]:
         """Return the requests with their campaigns; if grouping fails they are stored without."""
@@ -155,19 +172,19 @@ class HistoryWriter:
         messages = [(each.tenant, each.summary.similarity) for each in batch]
         try:
             async with asyncio.timeout(GROUPING_TIMEOUT):
-                found = await self._campaigns.assign(Scope.deployment(), messages, datetime.now(UTC).date())
+                found = await self._campaigns.assign(_ALL, messages, datetime.now(UTC).date())
         except Exception as error:  # history matters more than its groups
             _log.warning("campaigns_not_assigned", reason=str(error)[:200], rows=len(batch))
             return batch
         return [replace(each, campaign=ids) if ids else each for each, ids in zip(batch, found, strict=True)]
 
-    def _finish(self, stored: int) -> None:
-        """Remove the batch from the queue and count it."""
-        self._written.inc(stored)
-        if stored < len(self._batch):
-            self._count_dropped(len(self._batch) - stored)
-        self._batch.clear()
 
-    def _count_dropped(self, rows: int) -> None:
-        self.dropped += rows
-        self._dropped.inc(rows)
+def _decode_all(records: Sequence[Record]) -> list[FinishedRequest | str]:
+    """Return each request, or why its record cannot be read."""
+    found: list[FinishedRequest | str] = []
+    for record in records:
+        try:
+            found.append(decode(record.payload))
+        except Exception as error:
+            found.append(f"{type(error).__name__}: {error}")
+    return found

@@ -67,7 +67,7 @@ class CaseSetup:
             summary=summary,
             campaign=campaign,
         )
-        assert await self.history.save(ALL, [request]) == 1
+        assert (await self.history.save(ALL, [request])).stored == 1
         return request
 
     async def report(

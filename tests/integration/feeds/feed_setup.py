@@ -102,7 +102,7 @@ class FeedSetup:
         """Save a good message of each sender in history, and with `known` also as a correspondent."""
         requests = [good_message(tenant, sender) for sender in senders]
         history = open_history(self.database)
-        assert await history.save(ALL, requests) == len(requests)
+        assert (await history.save(ALL, requests)).stored == len(requests)
         if known:
             await SenderHistory(history.senders).record(requests)
 

@@ -1,139 +1,156 @@
-"""The queue between scanning and history, with a store that fails and recovers."""
+"""The way from the journal to history, with a store that fails and recovers."""
 
-import asyncio
+import json
 import time
 from collections.abc import Sequence
 from datetime import date
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 from msgspec.structs import replace
 
 from mailwarden.errors import StorageUnavailable
-from mailwarden.history.writer import BATCH, HistoryWriter
+from mailwarden.history import writer as module
+from mailwarden.history.journal.losses import REJECTED, Loss
+from mailwarden.history.store import Counting, RejectedRequest, Saved, SenderCounts
+from mailwarden.history.writer import BATCH
 from mailwarden.model.record import CampaignIds, FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.model.similarity import Key, KeyKind, Similarity
 from mailwarden.telemetry.metrics import Metrics
+from tests.journals import open_journal, write_all, writing
 from tests.samples.finished import finished_request
 from tests.waiting import eventually
 
 
 class FlakyStore:
-    """Fails while it has an error, and records the batches it was given."""
+    """Fails while it has an error or a bad row, and records the batches it was given."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
+        self.bad: dict[UUID, str | Exception] = {}  # rejected with a reason, or an exception
         self.attempts = 0
         self.saved: list[FinishedRequest] = []
         self.batches: list[int] = []
 
-    async def save(self, scope: Scope, requests: Sequence[FinishedRequest]) -> int:
+    async def save(self, scope: Scope, requests: Sequence[FinishedRequest], counting: Counting | None = None) -> Saved:
         self.attempts += 1
         if self.error:
             raise self.error
-        self.batches.append(len(requests))
-        self.saved += requests
-        return len(requests)
+        rejected = []
+        for request in requests:
+            reason = self.bad.get(request.ggrid)
+            if isinstance(reason, Exception):
+                raise reason
+            if reason:
+                rejected.append(RejectedRequest(request, reason))
+        kept = [request for request in requests if request.ggrid not in self.bad]
+        counts = (counting(kept),) if counting else ()
+        self.batches.append(len(kept))
+        self.saved += kept
+        return Saved(len(kept), tuple(rejected), counts)
 
 
-async def test_queued_rows_are_written_at_once() -> None:
-    store = FlakyStore()
-    writer = HistoryWriter(store, 10, Metrics())
-    writer.start()
-    request = finished_request()
-    writer.save(request)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert store.saved == [request]
-    await writer.stop(1)
+async def test_rows_are_written_at_once(tmp_path: Path) -> None:
+    store, request = FlakyStore(), finished_request()
+    async with writing(tmp_path, store) as journal:
+        await journal.append([request])
+        await eventually(lambda: store.saved == [request], 1.0)
+        await eventually(lambda: not journal.waiting, 1.0)
 
 
-async def test_a_burst_is_written_in_batches() -> None:
-    store = FlakyStore()
-    writer = HistoryWriter(store, 10_000, Metrics())
-    writer.start()
-    requests = [finished_request() for _ in range(BATCH * 2 + 5)]
-    for request in requests:
-        writer.save(request)
-    await writer.stop(5)
-    assert store.batches == [BATCH, BATCH, 5]
+async def test_a_burst_is_written_in_batches(tmp_path: Path) -> None:
+    store, requests = FlakyStore(), [finished_request() for _ in range(BATCH * 2 + 5)]
+    await write_all(tmp_path, store, requests)
     assert store.saved == requests
+    assert max(store.batches) == BATCH
 
 
-async def test_rows_wait_while_the_store_is_down() -> None:
-    store = FlakyStore(StorageUnavailable("away"))
-    writer = HistoryWriter(store, 100, Metrics())
-    writer.start()
-    requests = [finished_request() for _ in range(20)]
-    for request in requests:
-        writer.save(request)
-    await eventually(lambda: store.attempts)
-    assert writer.waiting == 20
-    store.error = None
-    await writer.stop(5)
+async def test_rows_wait_while_the_store_is_down(tmp_path: Path) -> None:
+    store, requests = FlakyStore(StorageUnavailable("away")), [finished_request() for _ in range(20)]
+    async with writing(tmp_path, store) as journal:
+        await journal.append(requests)
+        await eventually(lambda: store.attempts)
+        assert journal.waiting == 20
+        store.error = None
     assert store.saved == requests
-    assert (writer.dropped, writer.waiting) == (0, 0)
+    assert journal.waiting == 0
 
 
-async def test_beyond_the_buffer_the_oldest_are_dropped_and_counted() -> None:
-    store, metrics = FlakyStore(StorageUnavailable("away")), Metrics()
-    writer = HistoryWriter(store, 10, metrics)
-    writer.start()
-    requests = [finished_request() for _ in range(25)]
-    for request in requests:
-        writer.save(request)
-        await asyncio.sleep(0)
-    assert (writer.waiting, writer.dropped) == (10, 15)
-    store.error = None
-    await writer.stop(5)
-    assert store.saved == requests[15:]
-    page = metrics.page().decode()
-    assert "mailwarden_history_dropped_total 15.0" in page
-    assert "mailwarden_history_written_total 10.0" in page
-
-
-async def test_a_bug_in_the_store_costs_its_batch_and_not_the_writer() -> None:
-    store = FlakyStore(ValueError("a bug"))
-    writer = HistoryWriter(store, 10, Metrics())
-    writer.start()
-    writer.save(finished_request())
-    await eventually(lambda: writer.dropped == 1)
-    store.error = None
-    request = finished_request()
-    writer.save(request)
-    await writer.stop(5)
-    assert store.saved == [request]
-
-
-async def test_a_stop_keeps_its_deadline_and_counts_lost_rows() -> None:
-    writer = HistoryWriter(FlakyStore(StorageUnavailable("away")), 10, Metrics())
-    writer.start()
-    for _ in range(3):
-        writer.save(finished_request())
+async def test_rows_of_an_outage_are_written_after_a_restart(tmp_path: Path) -> None:
+    store, requests = FlakyStore(StorageUnavailable("away")), [finished_request() for _ in range(700)]
     began = time.perf_counter()
-    await writer.stop(0.1)
-    assert time.perf_counter() - began < 10  # it would wait until the database is back
-    assert (writer.dropped, writer.waiting) == (3, 0)
+    async with writing(tmp_path, store, seconds=0.1) as journal:
+        await journal.append(requests)
+    assert time.perf_counter() - began < 5, "a stop keeps its deadline"
+    store.error = None
+    await write_all(tmp_path, store, [])
+    assert store.saved == requests
 
 
-async def test_a_writer_that_never_started_takes_rows_and_stays_within_its_buffer() -> None:
-    writer = HistoryWriter(FlakyStore(), 5, Metrics())
-    for _ in range(8):
-        writer.save(finished_request())
-    assert (writer.waiting, writer.dropped) == (5, 3)
-    await writer.stop(0)
+async def test_a_rejected_row_is_put_aside_and_counted(tmp_path: Path) -> None:
+    store, metrics = FlakyStore(), Metrics()
+    requests = [finished_request() for _ in range(5)]
+    store.bad = {requests[2].ggrid: "DataError: too long"}
+    async with writing(tmp_path, store, metrics=metrics) as journal:
+        await journal.append(requests)
+    assert store.saved == [*requests[:2], *requests[3:]]
+    aside = json.loads((tmp_path / REJECTED).read_text())
+    assert aside["reason"] == "DataError: too long"
+    assert aside["record"]["request"]["ggrid"] == str(requests[2].ggrid)
+    assert "mailwarden_history_rejected_total 1.0" in metrics.page().decode()
+    assert "mailwarden_history_written_total 4.0" in metrics.page().decode()
+
+
+async def test_a_row_that_fails_with_a_bug_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FIRST_RETRY", 0.001)
+    store, requests = FlakyStore(), [finished_request() for _ in range(9)]
+    store.bad = {requests[4].ggrid: ValueError("a bug")}
+    async with writing(tmp_path, store) as journal:
+        await journal.append(requests)
+    assert store.saved == [*requests[:4], *requests[5:]]
+    assert journal._losses.counts == {Loss.REJECTED: 1}
+
+
+async def test_a_record_of_another_version_is_put_aside(tmp_path: Path) -> None:
+    store, good = FlakyStore(), finished_request()
+    async with open_journal(tmp_path) as journal:
+        journal._segments.append([b'{"request":{},"version":0}'], 1)
+        await journal.append([good])
+    await write_all(tmp_path, store, [])
+    assert store.saved == [good]
+    assert "UnknownRecordVersion" in (tmp_path / REJECTED).read_text()
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-async def test_a_stop_without_an_outage_is_quick(rows: int) -> None:
-    writer = HistoryWriter(FlakyStore(), 5, Metrics())
-    writer.start()
-    for _ in range(rows):
-        writer.save(finished_request())
-    began = time.perf_counter()
-    await writer.stop(30)
-    assert time.perf_counter() - began < 10  # of the thirty that it may take
+async def test_a_stop_without_an_outage_is_quick(tmp_path: Path, rows: int) -> None:
+    async with writing(tmp_path, FlakyStore(), seconds=30.0) as journal:
+        await journal.append([finished_request() for _ in range(rows)])
+        began = time.perf_counter()
+    assert time.perf_counter() - began < 2
+
+
+class Senders:
+    """Counts requests, and remembers which counts were stored."""
+
+    def __init__(self) -> None:
+        self.known: list[SenderCounts] = []
+
+    async def counting(self) -> Counting:
+        return lambda requests: SenderCounts(date(2026, 1, 1), messages=tuple((each.tenant, b"") for each in requests))
+
+    def stored(self, counts: SenderCounts) -> None:
+        self.known.append(counts)
+
+
+async def test_senders_are_counted_with_the_batch(tmp_path: Path) -> None:
+    store, senders, requests = FlakyStore(), Senders(), [finished_request() for _ in range(3)]
+    async with writing(tmp_path, store, senders) as journal:
+        await journal.append(requests)
+    assert [tenant for counts in senders.known for tenant, _ in counts.messages] == [each.tenant for each in requests]
 
 
 class Grouping:
@@ -160,25 +177,19 @@ def comparable() -> FinishedRequest:
     return replace(request, summary=summary)
 
 
-async def test_messages_are_stored_with_their_campaign() -> None:
+async def test_messages_are_stored_with_their_campaign(tmp_path: Path) -> None:
     store, grouping, metrics = FlakyStore(), Grouping(), Metrics()
-    writer = HistoryWriter(store, 10, metrics, campaigns=grouping)
-    writer.start()
-    for request in (comparable(), finished_request()):
-        writer.save(request)
-    await writer.stop(5)
+    async with writing(tmp_path, store, campaigns=grouping, metrics=metrics) as journal:
+        await journal.append([comparable(), finished_request()])
     assert [each.campaign for each in store.saved] == [grouping.ids, None]
     assert "mailwarden_history_ungrouped_total 0.0" in metrics.page().decode()
 
 
 @pytest.mark.parametrize("error", [StorageUnavailable("busy"), ValueError("a bug")])
-async def test_a_failure_of_grouping_is_counted_and_loses_no_row(error: Exception) -> None:
+async def test_a_failure_of_grouping_is_counted_and_loses_no_row(tmp_path: Path, error: Exception) -> None:
     store, metrics = FlakyStore(), Metrics()
-    writer = HistoryWriter(store, 10, metrics, campaigns=Grouping(error))
-    writer.start()
     requests = [comparable(), finished_request()]
-    for request in requests:
-        writer.save(request)
-    await writer.stop(5)
+    async with writing(tmp_path, store, campaigns=Grouping(error), metrics=metrics) as journal:
+        await journal.append(requests)
     assert store.saved == requests
     assert "mailwarden_history_ungrouped_total 1.0" in metrics.page().decode()

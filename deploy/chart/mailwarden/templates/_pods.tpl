@@ -94,7 +94,8 @@ projected:
   "quarantine" (include "mailwarden.quarantine" . | fromJson)
   "database" (dict "url" .Values.database.url)
   "spool" "/var/spool/mailwarden"
-  "lists" (dict "replica" "/var/lib/mailwarden/lists") -}}
+  "lists" (dict "replica" "/var/lib/mailwarden/lists")
+  "journal" (dict "folder" "/var/lib/mailwarden/journal" "maxBytes" (int64 .Values.guard.journalMaxBytes)) -}}
 {{- toYaml (mustMergeOverwrite $keys .Values.guard.settings) -}}
 {{- end -}}
 

@@ -32,6 +32,8 @@ from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.errors import MailwardenError
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardTls
+from mailwarden.history.journal.losses import LOSSES, read_losses
+from mailwarden.history.journal.segments import SUFFIX
 from mailwarden.serving.tls import client_context, server_context
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.self_tests import BASIC, PASSWORDS, wrong_answers
@@ -40,6 +42,7 @@ WANTS = Path("/etc/systemd/system/multi-user.target.wants")  # the links of enab
 TOGETHER, SEPARATE = "mailwarden-all.service", ("mailwarden-abby.service", "mailwarden-guard.service")
 WARN_DAYS = 30
 MIN_FREE = 1024 * 1024 * 1024
+LOSS_DAYS = 7  # for which lost rows of history are shown
 
 
 async def check_certificates(host: Host) -> AsyncIterator[Line]:
@@ -53,7 +56,11 @@ async def check_folders(host: Host) -> AsyncIterator[Line]:
     for name, config in host.configs:
         yield look_at_folder(f"spool {name}", host.folder / config.spool)
     if host.guard is not None:
-        yield look_at_folder("lists guard", host.folder / host.guard.lists.replica)
+        replica = host.guard.lists.replica
+        yield look_at_folder("lists guard", host.folder / replica)
+        place = host.guard.journal.place(host.folder, replica)
+        yield look_at_folder("journal guard", place)
+        yield look_at_journal(place, host.guard.journal.max_bytes)
 
 
 async def check_secrets(host: Host) -> AsyncIterator[Line]:
@@ -91,6 +98,21 @@ def look_at_folder(name: str, folder: Path) -> Line:
         return Line(False, name, f"{folder} cannot be written to by this user", remedy)
     free = shutil.disk_usage(folder).free
     return Line(free > MIN_FREE, name, f"{folder}, {free // 1024**3} GiB free", remedy)
+
+
+def look_at_journal(folder: Path, max_bytes: int) -> Line:
+    """Check that no row of history was lost lately, and that the journal has room."""
+    name, losses = "history rows", read_losses(folder)
+    used = sum(path.stat().st_size for path in folder.glob(f"*{SUFFIX}"))
+    now = datetime.datetime.now(datetime.UTC)
+    if losses.last is not None and (now - losses.last).days < LOSS_DAYS:
+        seen = f"{losses.dropped} dropped, {losses.damaged} damaged, {losses.rejected} rejected; the last one at "
+        remedy = f"see docs/runbooks/history-dropped.md; then delete {folder / LOSSES}"
+        return Line(False, name, f"{seen}{losses.last:%Y-%m-%d %H:%M} UTC", remedy)
+    if used > max_bytes / 2:
+        seen = f"{used // 1024**2} MiB wait in {folder}, of {max_bytes // 1024**2} MiB at most"
+        return Line(True, name, seen, "repair the database, or raise journal.maxBytes", warning=True)
+    return Line(True, name, f"none lost, {used // 1024**2} MiB in the journal")
 
 
 def look_at_pepper(path: Path) -> Line:

@@ -124,9 +124,12 @@ class Smtp:
         answer = await self._delivery.carry_out(parts, transaction.sender, transaction.forwarded, raw)
         if answer.done:  # otherwise the client retries, and history stores the result of the retry
             done = {part.finished.tenant for part in answered(parts)}
-            for each, part in zip(examined, parts, strict=True):
-                if part.finished.tenant in done:
-                    self._processing.keep(replace(each, finished=part.finished))
+            kept = [
+                replace(each, finished=part.finished)
+                for each, part in zip(examined, parts, strict=True)
+                if part.finished.tenant in done
+            ]
+            await self._processing.keep(kept)
         return answer.reply
 
     async def _store_reports(

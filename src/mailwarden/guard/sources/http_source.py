@@ -98,10 +98,10 @@ class PerTenantScan:
         )
         examined = settle_together(await self._processing.examine(request))
         answered = join([each.finished for each in examined], self._quarantine_as)
-        for each in examined:
+        if answered.answer is Answer.RETRY:
             # Of a message that is retried, history stores only the undecided parts: the others are not carried out.
-            if answered.answer is not Answer.RETRY or each.finished.ruling.decision is Decision.UNDECIDED:
-                self._processing.keep(each)
+            examined = [each for each in examined if each.finished.ruling.decision is Decision.UNDECIDED]
+        await self._processing.keep(examined)
         return answered
 
 

@@ -5,7 +5,8 @@ from datetime import UTC, date, datetime, timedelta
 
 from mailwarden.database.pool import Connection
 
-MAX_OFFSET = timedelta(days=2)  # from today; a guard whose clock is further off creates no partition
+# From today: a guard whose clock is further ahead creates no partition. Rows of the past may have waited in a journal.
+MAX_AHEAD, MAX_BEHIND = timedelta(days=2), timedelta(days=30)
 _LOCK = 0x6D77686973746F72  # serializes guards that create the same day
 # The catalogue as a table like any other: pg_partition_tree reads a cache that lags behind another guard's commit.
 _DAYS = """
@@ -17,7 +18,8 @@ WHERE inhparent = 'history'::regclass AND relname ~ '^history_[0-9]{8}$'
 async def create_days(connection: Connection, days: Iterable[date]) -> set[date]:
     """Create the partitions of these days and of the day after, if they are near today; return every existing day."""
     today = datetime.now(UTC).date()
-    wanted = {near for day in days for near in (day, day + timedelta(days=1)) if abs(near - today) <= MAX_OFFSET}
+    near_days = {near for day in days for near in (day, day + timedelta(days=1))}
+    wanted = {near for near in near_days if -MAX_BEHIND <= near - today <= MAX_AHEAD}
     existing = await existing_days(connection)
     if wanted <= existing:
         return existing

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from mailwarden.database.pool import Database, Row
+from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.history.store import (
     ContactCount,
     ContactRecord,
@@ -15,6 +15,7 @@ from mailwarden.history.store import (
     DomainCount,
     DomainStats,
     SenderAnswer,
+    SenderCounts,
 )
 from mailwarden.model.scope import Scope
 
@@ -96,6 +97,43 @@ DELETE FROM relationships WHERE (tenant, pair) IN (
 """
 
 
+async def add_counts(connection: Connection, scope: Scope, counts: SenderCounts) -> None:
+    """Add all counts in the caller's transaction; every guard writes the tables in this order."""
+    await add_contacts(connection, scope, counts.contacts)
+    await add_messages(connection, scope, counts.messages, counts.day)
+    await add_domains(connection, scope, counts.domains)
+
+
+async def add_contacts(connection: Connection, scope: Scope, counts: Sequence[ContactCount]) -> None:
+    rows = sorted(each for each in counts if scope.allows(each.tenant))
+    if rows:
+        columns = (
+            [each.tenant for each in rows],
+            [each.contact for each in rows],
+            [each.messages for each in rows],
+            [each.day for each in rows],
+        )
+        await connection.execute(_ADD, *columns, MAX_MESSAGES)
+
+
+async def add_messages(connection: Connection, scope: Scope, messages: Sequence[tuple[UUID, bytes]], day: date) -> None:
+    columns = _columns(scope, sorted(set(messages)))
+    if columns[0]:
+        await connection.execute(_ADD_MESSAGES, *columns, day)
+
+
+async def add_domains(connection: Connection, scope: Scope, counts: Sequence[DomainCount]) -> None:
+    if scope.tenants is None and counts:
+        rows = sorted(counts)
+        columns = (
+            [each.domain for each in rows],
+            [each.good for each in rows],
+            [each.bad for each in rows],
+            [each.day for each in rows],
+        )
+        await connection.execute(_ADD_DOMAINS, *columns)
+
+
 class PostgresqlSenderStore:
     """Writes its rows in one order everywhere, so that two guards cannot deadlock."""
 
@@ -131,36 +169,16 @@ class PostgresqlSenderStore:
         )
 
     async def add_domains(self, scope: Scope, counts: Sequence[DomainCount]) -> None:
-        if scope.tenants is not None or not counts:
-            return
-        rows = sorted(counts)
-        columns = (
-            [each.domain for each in rows],
-            [each.good for each in rows],
-            [each.bad for each in rows],
-            [each.day for each in rows],
-        )
         async with self._database.connection() as connection:
-            await connection.execute(_ADD_DOMAINS, *columns)
+            await add_domains(connection, scope, counts)
 
     async def add(self, scope: Scope, counts: Sequence[ContactCount]) -> None:
-        rows = sorted(each for each in counts if scope.allows(each.tenant))
-        if not rows:
-            return
-        columns = (
-            [each.tenant for each in rows],
-            [each.contact for each in rows],
-            [each.messages for each in rows],
-            [each.day for each in rows],
-        )
         async with self._database.connection() as connection:
-            await connection.execute(_ADD, *columns, MAX_MESSAGES)
+            await add_contacts(connection, scope, counts)
 
     async def add_messages(self, scope: Scope, messages: Sequence[tuple[UUID, bytes]], day: date) -> None:
-        columns = _columns(scope, sorted(set(messages)))
-        if columns[0]:
-            async with self._database.connection() as connection:
-                await connection.execute(_ADD_MESSAGES, *columns, day)
+        async with self._database.connection() as connection:
+            await add_messages(connection, scope, messages, day)
 
     async def subtract(self, scope: Scope, tenant: UUID, contacts: Sequence[bytes]) -> None:
         if scope.allows(tenant):

@@ -10,6 +10,7 @@ from typing import cast
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 
 from mailwarden.database.pool import Connection, Database
 from mailwarden.errors import GlobalScopeForbidden, StorageUnavailable
@@ -19,7 +20,7 @@ from mailwarden.history.postgresql.campaigns import PostgresqlCampaignStore
 from mailwarden.history.postgresql.days import read_days
 from mailwarden.history.postgresql.partitions import create_days, drop_days, existing_days
 from mailwarden.history.postgresql.search import Searcher, behind
-from mailwarden.history.postgresql.senders import PostgresqlSenderStore
+from mailwarden.history.postgresql.senders import PostgresqlSenderStore, add_counts
 from mailwarden.history.postgresql.statistics import StatisticsReader, mark_late, update_rollups
 from mailwarden.history.postgresql.vocabulary import VocabularyReader
 from mailwarden.history.postgresql.word_backfill import add_words, check_recent_days
@@ -32,13 +33,17 @@ from mailwarden.history.store import (
     Attacked,
     CampaignStore,
     Count,
+    Counting,
     Cursor,
     DayFigures,
     Facets,
     Order,
     Page,
     Range,
+    RejectedRequest,
     Row,
+    Saved,
+    SenderCounts,
     SenderStore,
     Statistics,
 )
@@ -69,16 +74,20 @@ FROM unnest($1::date[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::timestamp
                subject, message_id, sha256, verdict, decision, tags, url_hosts, record, remote_address, terms, words,
                campaign)
 ON CONFLICT (day, ggrid, tenant) DO NOTHING
+RETURNING ggrid, tenant
 """
-# A row that another guard has stored already gets no second event. The event's columns have an array of their own: the
+# A row that is stored already gets no second event. The event's columns have an array of their own: the
 # rows of `given` hold whole records, which must not be copied for a join.
 _INSERT_WITH_EVENTS = f"""
-WITH stored AS ({_INSERT} RETURNING ggrid, tenant)
-INSERT INTO events (id, type, tenant, subject, data)
-SELECT event, 'message.judged', tenant, ggrid::text, judged
-FROM stored JOIN unnest($2::uuid[], $3::uuid[], $23::uuid[], $24::text[]) AS judgements (ggrid, tenant, event, judged)
-     USING (ggrid, tenant)
-WHERE event IS NOT NULL
+WITH stored AS ({_INSERT}), announced AS (
+    INSERT INTO events (id, type, tenant, subject, data)
+    SELECT event, 'message.judged', tenant, ggrid::text, judged
+    FROM stored
+    JOIN unnest($2::uuid[], $3::uuid[], $23::uuid[], $24::text[]) AS judgements (ggrid, tenant, event, judged)
+         USING (ggrid, tenant)
+    WHERE event IS NOT NULL
+)
+SELECT ggrid, tenant FROM stored
 """  # noqa: S608 -- built from constants
 # The most severe outcome first, as `severity` ranks them.
 _OF_GGRID = """
@@ -104,6 +113,21 @@ MAX_TEXT = 2_000  # of a search column; the record holds the whole text
 _SEPARATOR = "\x1f"  # of texts that `string_to_array` splits in the database
 
 Columns = tuple[object, ...]
+# Errors about the data of a row; all others are about the server or the schema.
+_BAD_DATA = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,  # such as a row that is too large for an index
+)
+
+
+class _Row(Struct, frozen=True):
+    request: FinishedRequest
+    columns: Columns
+
+    @property
+    def day(self) -> date:
+        return cast("date", self.columns[0])
 
 
 class PostgresqlHistoryStore:
@@ -121,22 +145,32 @@ class PostgresqlHistoryStore:
         self._days: set[date] = set()
         self._checked_for_words = False
 
-    async def save(self, scope: Scope, requests: Sequence[FinishedRequest]) -> int:
-        rows = [
-            (*row, *(self._judged.event_of(request) or (None, None)))
-            for request in requests
-            if scope.allows(request.tenant) and (row := _columns(request))
-        ]
-        if not rows:
-            return 0
+    async def save(self, scope: Scope, requests: Sequence[FinishedRequest], counting: Counting | None = None) -> Saved:
+        prepared = [self._prepare(request) for request in requests if scope.allows(request.tenant)]
+        refused = Saved(0, tuple(each for each in prepared if isinstance(each, RejectedRequest)))
         # The same order in every guard, so that two guards with the same requests cannot deadlock.
-        rows.sort(key=lambda row: row[:3])
-        async with self._database.connection() as connection:
-            stored = await self._insert(connection, await self._with_partition(connection, rows))
-            oldest = moment_of(cast("UUID", rows[0][1]))
-            if oldest is not None:
-                await mark_late(connection, oldest)
-            return stored
+        rows = sorted((each for each in prepared if isinstance(each, _Row)), key=lambda row: row.columns[:3])
+        if not rows:
+            return refused
+        try:
+            async with self._database.connection() as connection:
+                kept, without = await self._with_partition(connection, rows)
+                return refused + without + await self._store(connection, scope, kept, counting)
+        except asyncpg.PostgresError as error:
+            # Not about a row, nor an outage that the pool knows, such as a missing permission: the rows must wait.
+            reason = f"The database does not accept history ({type(error).__name__}: {error})."
+            raise StorageUnavailable(reason, retry_after=1) from error
+
+    def _prepare(self, request: FinishedRequest) -> _Row | RejectedRequest:
+        """Return the columns of a request; a bug costs this request and not its batch."""
+        try:
+            columns = _columns(request)
+            if columns is None:
+                return RejectedRequest(request, "the id is not a ggrid")
+            return _Row(request, (*columns, *(self._judged.event_of(request) or (None, None))))
+        except Exception as error:
+            _log.exception("history_row_not_prepared", ggrid=str(request.ggrid))
+            return RejectedRequest(request, f"{type(error).__name__}: {error}")
 
     async def find(self, scope: Scope, ggrid: UUID) -> FinishedRequest | None:
         values = _ggrid_values(scope, ggrid)
@@ -288,38 +322,68 @@ class PostgresqlHistoryStore:
             if batch < DELETE_BATCH:
                 return deleted
 
-    async def _with_partition(self, connection: Connection, rows: Sequence[Columns]) -> Sequence[Columns]:
-        """Create missing partitions and return the rows that have one."""
-        days = {cast("date", row[0]) for row in rows}
+    async def _with_partition(self, connection: Connection, rows: Sequence[_Row]) -> tuple[Sequence[_Row], Saved]:
+        """Create missing partitions; return the rows that have one, and the others as rejected."""
+        days = {row.day for row in rows}
         if not days <= self._days:
             self._days = await create_days(connection, days)
-        for row in rows:
-            if row[0] not in self._days:
-                _log.error("history_row_without_partition", ggrid=str(row[1]), day=str(row[0]))
-        return [row for row in rows if row[0] in self._days]
+        without = tuple(
+            RejectedRequest(row.request, f"history has no partition for {row.day}: it is too far from today")
+            for row in rows
+            if row.day not in self._days
+        )
+        return [row for row in rows if row.day in self._days], Saved(0, without)
 
-    async def _insert(self, connection: Connection, rows: Sequence[Columns]) -> int:
-        """Insert the rows in one statement; if that fails, in halves, until the bad row is alone."""
+    async def _store(
+        self, connection: Connection, scope: Scope, rows: Sequence[_Row], counting: Counting | None
+    ) -> Saved:
+        """Store the rows with their events and counts in one transaction; if that fails, in halves down to one row."""
         if not rows:
-            return 0
+            return Saved(0)
         try:
-            columns = [list(column) for column in zip(*rows, strict=True)]
-            if any(columns[-1]):
-                await connection.execute(_INSERT_WITH_EVENTS, *columns)
-            else:
-                await connection.execute(_INSERT, *columns[:-2])
+            async with connection.transaction():
+                new = await self._insert(connection, rows)
+                counts = await _add_counts(connection, scope, new, counting) if counting and new else ()
+                oldest = moment_of(rows[0].request.ggrid)
+                if oldest is not None:
+                    await mark_late(connection, oldest)
         except asyncpg.CheckViolationError:
             # Another process dropped a partition that is in our set: the next attempt reads the set again.
             self._days.clear()
             raise StorageUnavailable("A partition of history was dropped during the write.", retry_after=1) from None
-        except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError):
+        except _BAD_DATA as error:
             if len(rows) == 1:
-                _log.exception("history_row_rejected", ggrid=str(rows[0][1]))
-                return 0
+                return Saved(0, (RejectedRequest(rows[0].request, f"{type(error).__name__}: {error}"),))
         else:
-            return len(rows)
+            return Saved(len(rows), (), counts)
         middle = len(rows) // 2
-        return await self._insert(connection, rows[:middle]) + await self._insert(connection, rows[middle:])
+        first = await self._store(connection, scope, rows[:middle], counting)
+        return first + await self._store(connection, scope, rows[middle:], counting)
+
+    async def _insert(self, connection: Connection, rows: Sequence[_Row]) -> list[FinishedRequest]:
+        """Insert the rows and return the requests that were not stored before."""
+        columns = [list(column) for column in zip(*(row.columns for row in rows), strict=True)]
+        if any(columns[-1]):
+            found = await connection.fetch(_INSERT_WITH_EVENTS, *columns)
+        else:
+            found = await connection.fetch(_INSERT, *columns[:-2])
+        new = {(row["ggrid"], row["tenant"]) for row in found}
+        by_key = {(row.request.ggrid, row.request.tenant): row.request for row in rows}
+        return [request for key, request in by_key.items() if key in new]
+
+
+async def _add_counts(
+    connection: Connection, scope: Scope, new: Sequence[FinishedRequest], counting: Counting
+) -> tuple[SenderCounts, ...]:
+    """Add the counts of new rows; counts that cannot be stored cost no row."""
+    try:
+        counts = counting(new)
+        async with connection.transaction():
+            await add_counts(connection, scope, counts)
+    except _BAD_DATA as error:
+        _log.warning("sender_history_not_updated", reason=str(error), messages=len(new))
+        return ()
+    return (counts,)
 
 
 def _require_deployment(scope: Scope) -> None:
@@ -340,7 +404,6 @@ def _columns(request: FinishedRequest) -> Columns | None:
     """Return the columns of a request, or None if its id is not a ggrid."""
     day = day_of(request.ggrid)
     if day is None:
-        _log.error("history_row_rejected", ggrid=str(request.ggrid), reason="the id is not a ggrid")
         return None
     summary = request.summary
     return (

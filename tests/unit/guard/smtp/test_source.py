@@ -1,5 +1,6 @@
 """The scan source `smtp`: what history is told is what happened."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -43,8 +44,8 @@ class Judge:
             examined.append(Examined(replace(finished, ruling=ruling), cast("ListLookupResult", None), stored=True))
         return examined
 
-    def keep(self, examined: Examined) -> None:
-        self.kept.append(examined.finished.ruling.decision)
+    async def keep(self, examined: Sequence[Examined]) -> None:
+        self.kept += [each.finished.ruling.decision for each in examined]
 
 
 class NoTokens:

@@ -56,8 +56,8 @@ class Judge:
             examined.append(Examined(part, cast("Any", None), stored=True))
         return examined
 
-    def keep(self, examined: Examined) -> None:
-        self.kept.append(examined.finished.ruling.decision)
+    async def keep(self, examined: Sequence[Examined]) -> None:
+        self.kept += [each.finished.ruling.decision for each in examined]
 
 
 @pytest.mark.parametrize(

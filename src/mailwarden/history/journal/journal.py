@@ -1,0 +1,216 @@
+"""The journal of guard: takes finished requests in group commits, and gives them back in order.
+
+`append` returns when the request is on disk. While one group is written and synced, the next one collects, so one
+fsync serves many requests. A request that the disk does not take is dropped and counted; a scan never fails for it.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from msgspec import Struct
+
+from mailwarden.history.journal.format import MAX_PAYLOAD, OVERHEAD, Record
+from mailwarden.history.journal.losses import Loss, Losses
+from mailwarden.history.journal.segments import SEGMENT_BYTES, Chunk, JournalFull, Limits, Segments
+from mailwarden.history.records import VERSION, encode
+from mailwarden.model.record import FinishedRequest
+from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.metrics import Metrics
+from mailwarden.telemetry.periodic_task import end_tasks
+
+MAX_GROUP = 500  # requests of one fsync
+MAX_PENDING = 20_000  # requests that wait for the disk; further ones are dropped
+DISK_SECONDS = 2.0  # a scan waits no longer for the disk
+STOP_SECONDS = 10.0
+LOG_EVERY = 10.0  # seconds between two log lines about dropped requests
+
+_log = get_logger("history.journal")
+
+
+class _Pending(Struct, frozen=True):
+    request: FinishedRequest
+    done: asyncio.Future[bool]
+
+
+class Journal:
+    """Finished requests on disk until the history store has them."""
+
+    def __init__(self, segments: Segments, losses: Losses, metrics: Metrics, *, max_bytes: int) -> None:
+        self._segments = segments
+        self._losses = losses
+        self._pending: list[_Pending] = []
+        self._wake = asyncio.Event()
+        self._readable = asyncio.Event()
+        self._disk = ThreadPoolExecutor(1, "journal")
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._sent = asyncio.Event()
+        self._log_from = 0.0
+        self._oldest = 0  # milliseconds of the first record that is being sent
+        self._unconfirmed = metrics.counter(
+            "journal_unconfirmed", "Scans answered before the disk confirmed their history row."
+        )
+        self._commits = metrics.counter("journal_commits", "Group commits to the journal.")
+        self._seconds = metrics.histogram("journal_commit_seconds", "Seconds that a group commit took.")
+        metrics.gauge("journal_bytes", "Size of the journal.").set_function(lambda: segments.size)
+        metrics.gauge("journal_bytes_limit", "Size at which the journal takes no more rows.").set(max_bytes)
+        waiting = metrics.gauge("history_waiting", "Finished guard requests waiting to be written to history.")
+        waiting.set_function(lambda: self.waiting)
+        age = metrics.gauge("history_oldest_seconds", "Age of the oldest request that waits to be written to history.")
+        age.set_function(lambda: self.oldest_seconds)
+
+    @classmethod
+    def open(cls, folder: Path, limits: Limits, metrics: Metrics) -> "Journal":
+        segments = Segments.open(folder, limits, VERSION)
+        if segments.waiting:
+            _log.info("journal_opened", rows=segments.waiting, bytes=segments.size)
+        return cls(segments, Losses(folder, metrics), metrics, max_bytes=limits.max_bytes)
+
+    @property
+    def waiting(self) -> int:
+        """Return how many requests history may not have."""
+        return self._segments.waiting + len(self._pending)
+
+    @property
+    def oldest_seconds(self) -> float:
+        return max(0.0, time.time() - self._oldest / 1000) if self._segments.waiting and self._oldest else 0.0
+
+    @property
+    def position(self) -> int:
+        """Return the number of the first record that history may not have."""
+        return self._segments.position
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="journal")
+
+    async def stop(self) -> None:
+        """Write what is pending, and close the files."""
+        if self._task is not None:
+            self._stopping = True
+            self._wake.set()
+            await asyncio.wait((self._task,), timeout=STOP_SECONDS)
+            await end_tasks(self._task)
+            self._task = None
+        self._disk.shutdown(wait=False)
+        await asyncio.to_thread(self._segments.close)
+
+    async def append(self, requests: Sequence[FinishedRequest]) -> bool:
+        """Return True when all requests are on disk, False if one was dropped or the disk did not confirm in time."""
+        if not requests:
+            return True
+        if len(self._pending) + len(requests) > MAX_PENDING:
+            self._drop(len(requests), f"{MAX_PENDING:,} rows wait for the disk")
+            return False
+        loop = asyncio.get_running_loop()
+        pending = [_Pending(request, loop.create_future()) for request in requests]
+        self._pending += pending
+        self._wake.set()
+        done, late = await asyncio.wait([each.done for each in pending], timeout=DISK_SECONDS)
+        self._unconfirmed.inc(len(late))
+        return not late and all(each.result() for each in done)
+
+    async def read(self, number: int, seconds: float) -> Chunk:
+        """Return the records from this number on; wait at most `seconds` for the first of them."""
+        self._readable.clear()
+        if number >= self._segments.next:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._readable.wait()
+            except TimeoutError:
+                await asyncio.to_thread(self._segments.tidy)
+        chunk = await asyncio.to_thread(self._segments.read, number)
+        if chunk.missing:
+            self._losses.add(Loss.DAMAGED, chunk.missing)
+            await asyncio.to_thread(self._losses.save)
+        if chunk.records:
+            self._oldest = chunk.records[0].milliseconds
+        return chunk
+
+    async def advance(self, number: int) -> None:
+        """Note that history has all records before this number."""
+        await asyncio.to_thread(self._segments.advance, number)
+        self._sent.set()
+
+    async def wait_until_sent(self) -> None:
+        """Wait until history has all requests."""
+        while self.waiting:
+            self._sent.clear()
+            await self._sent.wait()
+
+    async def reject(self, record: Record, reason: str) -> None:
+        """Put a record aside that history cannot store."""
+        await asyncio.to_thread(self._losses.reject, record, reason)
+
+    def sending(self, record: Record) -> None:
+        """Note which record is the oldest that waits."""
+        self._oldest = record.milliseconds
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._stopping:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                group, self._pending = self._pending[:MAX_GROUP], self._pending[MAX_GROUP:]
+                began = time.perf_counter()
+                kept = await loop.run_in_executor(self._disk, self._commit, [each.request for each in group])
+                self._seconds.observe(time.perf_counter() - began)
+                self._commits.inc()
+                for each, result in zip(group, kept, strict=True):
+                    if not each.done.done():
+                        each.done.set_result(result)
+                self._readable.set()
+
+    def _commit(self, requests: Sequence[FinishedRequest]) -> list[bool]:
+        """Write a group to disk; return which of its requests are there."""
+        payloads = [_payload(request) for request in requests]
+        kept = [False] * len(requests)
+        if refused := payloads.count(None):
+            self._drop(refused, f"a row has more than {MAX_PAYLOAD:,} bytes or cannot be encoded")
+        moment = int(time.time() * 1000)
+        for part in _parts(payloads):
+            try:
+                self._segments.append([payload for place in part if (payload := payloads[place])], moment)
+            except (JournalFull, OSError) as error:
+                self._drop(len(part), str(error))
+            else:
+                for place in part:
+                    kept[place] = True
+        if not all(kept):
+            self._losses.save()
+        return kept
+
+    def _drop(self, rows: int, reason: str) -> None:
+        self._losses.add(Loss.DROPPED, rows)
+        now = time.monotonic()
+        if now >= self._log_from:
+            self._log_from = now + LOG_EVERY
+            _log.error("history_rows_dropped", rows=self._losses.counts[Loss.DROPPED], reason=reason)
+
+
+def _parts(payloads: Sequence[bytes | None]) -> Iterator[list[int]]:
+    """Yield the places of payloads that are written together; a part has about the size of a segment at most."""
+    part: list[int] = []
+    size = 0
+    for place, payload in enumerate(payloads):
+        if payload is None:
+            continue
+        if part and size + len(payload) > SEGMENT_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(place)
+        size += len(payload) + OVERHEAD
+    if part:
+        yield part
+
+
+def _payload(request: FinishedRequest) -> bytes | None:
+    try:
+        payload = encode(request)
+    except Exception:  # a bug costs this row, not its group
+        _log.exception("history_row_not_encoded", ggrid=str(request.ggrid))
+        return None
+    return payload if len(payload) <= MAX_PAYLOAD else None

@@ -1,0 +1,122 @@
+"""Group commits: a request is acknowledged when it is on disk, and what the disk does not take is counted."""
+
+import asyncio
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from mailwarden.history.journal import journal as module
+from mailwarden.history.journal.journal import Journal
+from mailwarden.history.journal.losses import Loss, read_losses
+from mailwarden.history.journal.segments import Limits, Segments
+from mailwarden.history.records import decode
+from mailwarden.telemetry.metrics import Metrics
+from tests.journals import open_journal
+from tests.samples.finished import finished_request
+
+
+def on_disk(folder: Path) -> set[object]:
+    """Return the ggrids that a restart would find."""
+    journal = Segments.open(folder, Limits(1 << 30), 1)
+    found, number = set(), journal.position
+    while number < journal.next:
+        chunk = journal.read(number)
+        found |= {decode(record.payload).ggrid for record in chunk.records}
+        number = chunk.following
+    journal.close()
+    return found
+
+
+async def test_acknowledged_requests_are_on_disk(tmp_path: Path) -> None:
+    requests = [finished_request() for _ in range(50)]
+    async with open_journal(tmp_path) as journal:
+        assert all(await asyncio.gather(*(journal.append([request]) for request in requests)))
+        assert journal.waiting == 50
+    assert on_disk(tmp_path) == {request.ggrid for request in requests}
+
+
+async def test_one_sync_serves_many_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, syncs = os.fdatasync, list[int]()
+
+    def slow(file: int) -> None:
+        syncs.append(file)
+        time.sleep(0.02)
+        real(file)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    async with open_journal(tmp_path) as journal:
+        await asyncio.gather(*(journal.append([finished_request()]) for _ in range(300)))
+    assert len(syncs) <= 3
+
+
+async def test_a_disk_that_hangs_delays_a_scan_for_a_bounded_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, metrics, released = os.fdatasync, Metrics(), threading.Event()
+
+    def hang(file: int) -> None:
+        released.wait(10)
+        real(file)
+
+    monkeypatch.setattr(os, "fdatasync", hang)
+    monkeypatch.setattr(module, "DISK_SECONDS", 0.1)
+    request = finished_request()
+    async with open_journal(tmp_path, metrics=metrics) as journal:
+        began = time.monotonic()
+        assert not await journal.append([request])
+        assert time.monotonic() - began < 2
+        released.set()
+    assert "mailwarden_journal_unconfirmed_total 1.0" in metrics.page().decode()
+    assert on_disk(tmp_path) == {request.ggrid}, "the row is late, not lost"
+
+
+async def test_rows_beyond_the_limit_are_dropped_and_counted(tmp_path: Path) -> None:
+    metrics = Metrics()
+    async with open_journal(tmp_path, Limits(max_bytes=20_000), metrics) as journal:
+        kept = [await journal.append([finished_request()]) for _ in range(30)]
+    dropped = kept.count(False)
+    assert 0 < dropped < 30
+    assert f"mailwarden_history_dropped_total {dropped}.0" in metrics.page().decode()
+    assert len(on_disk(tmp_path)) == kept.count(True)
+    losses = read_losses(tmp_path)
+    assert (losses.dropped, losses.damaged, losses.rejected) == (dropped, 0, 0)
+    assert losses.last is not None
+
+
+async def test_too_many_rows_in_memory_are_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_PENDING", 3)
+    async with open_journal(tmp_path) as journal:
+        assert not await journal.append([finished_request() for _ in range(4)])
+        assert journal._losses.counts[Loss.DROPPED] == 4
+        assert await journal.append([finished_request()])
+
+
+async def test_a_row_that_cannot_be_encoded_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = finished_request(subject="bad"), finished_request()
+    real = module.encode
+
+    def encode(request: object) -> bytes:
+        if request is bad:
+            raise ValueError("a bug")
+        return real(request)
+
+    monkeypatch.setattr(module, "encode", encode)
+    async with open_journal(tmp_path) as journal:
+        assert [await journal.append([each]) for each in (bad, good)] == [False, True]
+    assert on_disk(tmp_path) == {good.ggrid}
+
+
+async def test_metrics_show_size_and_age(tmp_path: Path) -> None:
+    metrics = Metrics()
+    async with open_journal(tmp_path, metrics=metrics) as journal:
+        await journal.append([finished_request()])
+        await journal.read(1, 1.0)
+        await asyncio.sleep(0.05)
+        assert 0.04 < journal.oldest_seconds < 5
+        await journal.advance(2)
+        assert journal.oldest_seconds == 0
+    assert isinstance(journal, Journal)
+    assert "mailwarden_journal_bytes_limit 1.073741824e+09" in metrics.page().decode()
