@@ -31,13 +31,6 @@ class Loss(StrEnum):
     REJECTED = "rejected"  # the history store cannot store the row
 
 
-_TEXTS = {
-    Loss.DROPPED: "Finished guard requests that the journal could not take.",
-    Loss.DAMAGED: "Rows of the journal that are unreadable on disk.",
-    Loss.REJECTED: "Rows that the history store cannot store, put aside.",
-}
-
-
 class LossRecord(Struct, frozen=True):
     """All losses of a journal since its folder exists, and the time of the last."""
 
@@ -65,8 +58,10 @@ class Losses:
         self._folder = folder
         self._before = read_losses(folder)
         self.counts: Counter[Loss] = Counter()  # of this process
-        for loss, text in _TEXTS.items():
-            metrics.read_counter(f"history_{loss.value}", text, partial(self.counts.__getitem__, loss))
+        dropped, damaged, rejected = (partial(self.counts.__getitem__, loss) for loss in Loss)
+        metrics.read_counter("history_dropped", "Finished guard requests that the journal could not take.", dropped)
+        metrics.read_counter("history_damaged", "Rows of the journal that are unreadable on disk.", damaged)
+        metrics.read_counter("history_rejected", "Rows that the history store cannot store, put aside.", rejected)
 
     def add(self, loss: Loss, rows: int = 1) -> None:
         self.counts[loss] += rows
