@@ -196,6 +196,7 @@ def test_restore_moves_state_and_spool(installed: Installed, target: str, tmp_pa
     assert not (restored / "quarantine").exists()
     guard = YAML(typ="safe").load(restored / "guard/core/guard.yml")
     assert guard["lists"]["replica"] == str(state / "lists")
+    assert guard["journal"]["folder"] == str(state / "journal")
 
 
 def flip(position: Callable[[int], int]) -> Callable[[bytes], bytes]:

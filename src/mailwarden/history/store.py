@@ -309,7 +309,7 @@ class RejectedRequest(Struct, frozen=True):
 
 
 class Saved(Struct, frozen=True):
-    """How many requests are stored now, also those stored before; those that cannot be stored; what was counted."""
+    """How many requests are stored now, also those stored before; the rejected ones; the counts that were added."""
 
     stored: int
     rejected: tuple[RejectedRequest, ...] = ()

@@ -1,4 +1,4 @@
-"""The lines of the doctor about phrases, units and text recognition."""
+"""The lines of the doctor about phrases, units, text recognition and the journal."""
 
 from pathlib import Path
 
@@ -6,7 +6,9 @@ import pytest
 
 from mailwarden.analysis.files import text_recognition
 from mailwarden.analysis.text.phrases import Books, PhraseBook, load_books
-from mailwarden.cli.doctor.host import look_at_phrases, look_at_units, recognition_line
+from mailwarden.cli.doctor.host import look_at_journal, look_at_phrases, look_at_units, recognition_line
+from mailwarden.history.journal.losses import LOSSES, Loss, Losses
+from mailwarden.telemetry.metrics import Metrics
 
 ALL, ABBY, GUARD = "mailwarden-all.service", "mailwarden-abby.service", "mailwarden-guard.service"
 
@@ -59,3 +61,20 @@ def test_missing_text_recognition_is_no_problem(monkeypatch):
 @pytest.mark.skipif(not text_recognition.languages(), reason="text recognition is an optional package")
 def test_text_recognition_shows_its_version_and_models():
     assert "read by Tesseract 5" in recognition_line().seen
+
+
+def test_lost_rows_of_history_are_a_mistake_for_a_week(tmp_path: Path) -> None:
+    assert look_at_journal(tmp_path / "missing", 1_000).state == "ok"
+    losses = Losses(tmp_path, Metrics())
+    losses.add(Loss.DROPPED, 12)
+    losses.save()
+    line = look_at_journal(tmp_path, 1_000)
+    assert line.state == "FAIL"
+    assert "12 dropped, 0 damaged, 0 rejected" in line.seen
+    (tmp_path / LOSSES).write_text(f"{12:020d} {0:020d} {0:020d} {1_700_000_000:020d}\n")
+    assert look_at_journal(tmp_path, 1_000).state == "ok"
+
+
+def test_a_journal_that_is_half_full_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / f"{1:020d}.journal").write_bytes(b"x" * 600)
+    assert look_at_journal(tmp_path, 1_000).state == "warn"

@@ -1,4 +1,4 @@
-"""What the journal lost: rows that were dropped, damaged on disk, or rejected by the history store.
+"""Losses of the journal: rows that were dropped, damaged on disk, or rejected by the history store.
 
 The counts are metrics, and stay in the file `losses` for `mailwarden doctor`. Rejected rows are put aside into
 `rejected.jsonl`, up to a limit.
