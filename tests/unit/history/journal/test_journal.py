@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -12,16 +13,17 @@ from mailwarden.history.journal import journal as module
 from mailwarden.history.journal.journal import Journal
 from mailwarden.history.journal.losses import Loss, read_losses
 from mailwarden.history.journal.segments import Limits, Segments
-from mailwarden.history.records import decode
+from mailwarden.history.records import decode, encode
+from mailwarden.model.record import FinishedRequest
 from mailwarden.telemetry.metrics import Metrics
 from tests.journals import open_journal
 from tests.samples.finished import finished_request
 
 
-def on_disk(folder: Path) -> set[object]:
+def on_disk(folder: Path) -> set[UUID]:
     """Return the ggrids that a restart would find."""
     journal = Segments.open(folder, Limits(1 << 30), 1)
-    found, number = set(), journal.position
+    found, number = set[UUID](), journal.position
     while number < journal.next:
         chunk = journal.read(number)
         found |= {decode(record.payload).ggrid for record in chunk.records}
@@ -96,14 +98,13 @@ async def test_too_many_rows_in_memory_are_dropped_and_counted(tmp_path: Path, m
 
 async def test_a_row_that_cannot_be_encoded_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad, good = finished_request(subject="bad"), finished_request()
-    real = module.encode
 
-    def encode(request: object) -> bytes:
+    def fail_for_one(request: FinishedRequest) -> bytes:
         if request is bad:
             raise ValueError("a bug")
-        return real(request)
+        return encode(request)
 
-    monkeypatch.setattr(module, "encode", encode)
+    monkeypatch.setattr(module, "encode", fail_for_one)
     async with open_journal(tmp_path) as journal:
         assert [await journal.append([each]) for each in (bad, good)] == [False, True]
     assert on_disk(tmp_path) == {good.ggrid}

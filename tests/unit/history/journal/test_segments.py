@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from mailwarden.errors import ConfigurationError
-from mailwarden.history.journal import segments as module
 from mailwarden.history.journal.format import FORMAT, HEAD_SIZE, Head, Record, encode_head, encode_record, parse
 from mailwarden.history.journal.segments import JournalFull, Limits, Segments
 
@@ -155,7 +154,7 @@ def test_a_full_disk_loses_the_group_alone(tmp_path: Path, monkeypatch: pytest.M
             raise OSError(code, os.strerror(code))
         return real(file, data[:10], offset)
 
-    monkeypatch.setattr(module.os, "pwrite", half)
+    monkeypatch.setattr(os, "pwrite", half)
     with pytest.raises(JournalFull, match="full"):
         journal.append([b"x" * 200], 1)
     monkeypatch.undo()
@@ -175,7 +174,7 @@ def test_a_failed_sync_is_tried_again_in_a_new_segment(tmp_path: Path, monkeypat
             raise OSError(errno.EIO, "Input/output error")
         real(file)
 
-    monkeypatch.setattr(module.os, "fdatasync", fail_once)
+    monkeypatch.setattr(os, "fdatasync", fail_once)
     journal.append([b"row"], 1)
     assert len(list(tmp_path.glob("*.journal"))) == 2
     assert read_all(journal) == ([b"before", b"row"], 0)
