@@ -228,14 +228,14 @@ class CapacityModel:
         return self._role("guard and engines", need, self._scan_memory(cores), 0.0)
 
     def _databases(self) -> Iterator[Role]:
-        """Yield a primary and its replicas for each cell, and ClickHouse where history is too large."""
+        """Yield PostgreSQL with a majority after a loss, and ClickHouse where history is too large, for all cells."""
         history = 0.0 if self._columnar else self._history_gb
         need = self.cores(self._cpu.database)
-        copies = 1 + self._demand.hosts_lost
+        members, copies = 1 + 2 * self._demand.hosts_lost, 1 + self._demand.hosts_lost
         memory = self._database_memory(history)
         cores = max(2, math.ceil(need))
-        reason = f"{need:.2f} cores for the peak of a cell, {history:,.0f} GB of history; replicas: {copies - 1}"
-        yield Role("PostgreSQL", copies * self.cells, cores, memory, self._disk(history), reason)
+        reason = f"{need:.2f} cores for the peak of a cell, {history:,.0f} GB of history; replicas: {members - 1}"
+        yield Role("PostgreSQL", members * self.cells, cores, memory, self._disk(history), reason)
         if self._columnar:
             shards = max(1, math.ceil(self._history_gb / self._values.history_limit.value))
             each = self._history_gb / shards
@@ -289,6 +289,6 @@ class CapacityModel:
         if self.cells > 1:
             yield "Cells are separate deployments; routing tenants to cells is not implemented yet."
         if self._demand.hosts_lost and not self._one_host():
-            yield "Fail-over of PostgreSQL (Patroni, HAProxy, PgBouncer) is the operator's; Mailwarden ships none."
+            yield "PostgreSQL fails over with Patroni and etcd on its hosts: see docs/high-availability.md."
         if self._demand.average_kb > 2 * LARGE_KB:
             yield "The CPU of messages above 50 KB is extrapolated: measure your own with `make bench-growth`."

@@ -61,13 +61,13 @@ def test_a_case_computed_by_hand():
     assert guard.memory_gib_per_host == 3 + 4 * 0.5
     assert (abby.hosts, abby.cores_per_host) == (2, 4)  # 200 x 10 ms = 2 busy of 4, and one spare
     assert result.history_gb == pytest.approx(8_640_000 * 10 * 2_000 / 1e9)  # 172.8 GB
-    assert (database.hosts, database.disk_gb_per_host) == (2, 356)  # 10 + 172.8 / 0.5 = 355.6
+    assert (database.hosts, database.disk_gb_per_host) == (3, 356)  # 10 + 172.8 / 0.5 = 355.6
     assert database.memory_gib_per_host == 18
     assert result.quarantine_gb == pytest.approx(864_000 * 10 * 50_000 / 1e9)
     cores, memory, disk = (
         sum(getattr(role, name) for role in result.roles) for name in ("cores", "memory_gib", "disk_gb")
     )
-    assert result.cost == 7 * 1 + cores * 10 + memory * 100 + disk * 1_000
+    assert result.cost == 8 * 1 + cores * 10 + memory * 100 + disk * 1_000
 
 
 @pytest.mark.parametrize(
