@@ -1,7 +1,7 @@
 # Mailwarden's workshop. `make setup` once, then `make run`, `make test`, `make check`.
 PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
-PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 libtesseract5 tesseract-ocr-eng curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium prometheus pgbouncer patroni etcd-server haproxy redis-sentinel
+PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 libtesseract5 tesseract-ocr-eng curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix dovecot-imapd chromium prometheus pgbouncer patroni etcd-server haproxy redis-sentinel
 ECS := 9.0.0
 ECS_SHA256 := 5e6d991fb79bc25ac8edb12fb19f0706a6ee22c0d8ced7f2c420950e44b88c65
 

@@ -301,14 +301,14 @@ class AsyncClient:
 
     async def reports(self, tenant: Id) -> AsyncIterator[Report]:
         """Yield the reports of a tenant, the newest first."""
-        before: datetime | None = None
+        before, uid = None, None
         while True:
-            page = await self._field(requests.reports(tenant, before), "reports", Report)
+            page = await self._field(requests.reports(tenant, before, uid), "reports", Report)
             for each in page:
                 yield each
             if not page:
                 return
-            before = page[-1].reported_at
+            before, uid = page[-1].reported_at, page[-1].uid
 
     async def withdraw_report(self, uid: Id) -> None:
         """Undo a report."""

@@ -237,8 +237,10 @@ def report_message(ggrid: Id, kind: str, tenant: Tenant, message: bytes | None) 
     return Request("POST", path, _given(kind=kind, tenantUid=tenant), headers, message or b"")
 
 
-def reports(tenant: Id, before: datetime | None) -> Request:
-    return Request("GET", "/v1/reports", _given(tenantUid=tenant, before=before, limit=_DEFAULT_LIMIT))
+def reports(tenant: Id, before: datetime | None, before_uid: Id | None) -> Request:
+    """The time alone is no place: several reports may have the same one."""
+    query = _given(tenantUid=tenant, before=before, beforeUid=before_uid, limit=_DEFAULT_LIMIT)
+    return Request("GET", "/v1/reports", query)
 
 
 def withdraw_report(uid: Id) -> Request:

@@ -22,6 +22,7 @@ from mailwarden_client import (
     Retries,
     ScopeRefused,
     Unreachable,
+    requests,
 )
 from rig.engines import Engines
 from rig.product import Product, install_product
@@ -120,6 +121,20 @@ def test_errors_carry_the_fields_of_the_api(abby):
     assert hidden.value.code == "global_scope_forbidden"
     with abby.client("mwk_wrong") as client, pytest.raises(KeyRefused, match="invalid_credentials"):
         client.lists()
+
+
+def test_reports_of_the_same_microsecond_are_all_listed(abby, engines, monkeypatch):
+    scopes = ("--scope", "reports:write", "-o", "json")
+    made = json.loads(abby.run("keys", "create", "reports", "--tenant", abby.tenant, *scopes))
+    with abby.client(made["key"]) as client:
+        stored = {
+            client.report(f"Subject: report {number}\r\n\r\ntext {number}\r\n".encode(), "spam", abby.tenant).uid
+            for number in range(5)
+        }
+        engines.postgresql.execute("UPDATE lessons SET reported_at = '2026-11-17 09:00:00.000001+00'", "client")
+        monkeypatch.setattr(requests, "_DEFAULT_LIMIT", 2)
+        listed = [each.uid for each in client.reports(abby.tenant)]
+    assert (set(listed), len(listed)) == (stored, 5)
 
 
 def test_an_unknown_authority_is_reported_without_retries(abby):

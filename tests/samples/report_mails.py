@@ -37,6 +37,17 @@ def attached(original: bytes = ORIGINAL, sender: str = REPORTER) -> bytes:
     return mixed("Fwd: Your parcel waits", NOTE, b"Content-Type: message/rfc822\r\n\r\n" + original, sender=sender)
 
 
+def delivered_by_exchange(original: bytes) -> bytes:
+    """Return the message with the header fields that Exchange Online adds on delivery."""
+    fields = (
+        b"X-Ms-Exchange-Organization-Network-Message-Id: 49871234-6dc6-43e8-abcd-08d797f20abe\r\n"
+        b"X-Ms-Exchange-Crosstenant-Id: 0f2d7c2a-1111-4222-8333-944445555666\r\n"
+        b"X-Microsoft-Antispam-Message-Info: AbCdEf0123456789==\r\n"
+    )
+    head, edge, body = original.partition(b"\r\n\r\n")
+    return head + b"\r\n" + fields.removesuffix(b"\r\n") + edge + body
+
+
 def microsoft(original: bytes = ORIGINAL, action: int = 3, sender: str = REPORTER) -> bytes:
     facts = "49871234-6dc6-43e8-abcd-08d797f20abe|192.0.2.7|service@parcel.example"
     part = b'Content-Type: message/rfc822; name="Your parcel waits.eml"\r\nContent-Disposition: attachment\r\n\r\n'

@@ -14,6 +14,7 @@ from msgspec.structs import force_setattr
 from mailwarden.analysis.engines import table
 from mailwarden.analysis.engines.engine import Count, EngineSettings, Milliseconds
 from mailwarden.events.judged import Selection
+from mailwarden.guard.report_config import PLAIN_ADDRESS, ReportMailboxes
 from mailwarden.history.journal.config import JournalSettings
 from mailwarden.quarantine.model import RetentionDays
 from mailwarden.serving.tls import ABBY_NAME, name_mistakes
@@ -52,8 +53,7 @@ BodyTimeout = Annotated[
 ]
 
 
-# Both stand in messages of ours as they are written here.
-_SENDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
+# It stands in messages of ours as it is written here.
 _LINK = re.compile(r"https://[A-Za-z0-9.\[\]:-]+/?")
 PATH = "guard/core/guard.yml"
 # Training has its own connections and job, so it needs a restart.
@@ -218,7 +218,7 @@ class DigestSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields=
     ] = 50
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
-        if not _SENDER.fullmatch(self.sender):
+        if not PLAIN_ADDRESS.fullmatch(self.sender):
             yield "sender", f"`{self.sender}` is not a plain address"
         if not _LINK.fullmatch(self.link) or not _has_host(self.link):
             yield "link", f"`{self.link}` is not https://host or https://host:port"
@@ -235,46 +235,10 @@ class WeeklyReportSettings(Struct, frozen=True, rename="camel", forbid_unknown_f
     hour: Annotated[int, Meta(ge=0, le=23, description="Hour on Mondays at which reports are sent, UTC.")] = 6
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
-        if not _SENDER.fullmatch(self.sender):
+        if not PLAIN_ADDRESS.fullmatch(self.sender):
             yield "sender", f"`{self.sender}` is not a plain address"
         if not _LINK.fullmatch(self.link) or not _has_host(self.link):
             yield "link", f"`{self.link}` is not https://host or https://host:port"
-
-
-class ReportMailboxes(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The report mailboxes of users; see docs/user-reports.md."""
-
-    addresses: Annotated[
-        dict[str, Literal["phishing", "spam", "fine"]],
-        Meta(
-            min_length=1,
-            max_length=10_000,
-            description="Report addresses, each with the kind of a report that names none. guard stores mail to them "
-            "and does not deliver it.",
-        ),
-    ]
-    sender: Annotated[str, Meta(max_length=320, description="Sender address of the answers to reporters.")]
-    trusted_networks: Annotated[
-        tuple[str, ...],
-        Meta(
-            max_length=100,
-            description="Clients of Postfix whose envelope sender is trusted without SPF and DKIM, such as your own "
-            "mail server.",
-        ),
-    ] = ()
-    per_reporter: Annotated[
-        int, Meta(ge=1, le=1_000, description="Reports of one person a day; further ones are not stored.")
-    ] = 50
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        for address in self.addresses:
-            if not _SENDER.fullmatch(address):
-                yield "addresses", f"`{address}` is not a plain address"
-        if not _SENDER.fullmatch(self.sender):
-            yield "sender", f"`{self.sender}` is not a plain address"
-        if self.sender.lower() in {each.lower() for each in self.addresses}:
-            yield "sender", f"`{self.sender}` is a report address: answers to answers would become reports"
-        yield from network_mistakes("trustedNetworks", self.trusted_networks)
 
 
 class GuardQuarantine(Quarantine, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -534,7 +498,7 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     ] = None
     reports: Annotated[
         ReportMailboxes | None,
-        Meta(description="Report mailboxes of users, through the scan source `smtp`; unset: no mailbox."),
+        Meta(description="Report mailboxes of users; needs the scan source `smtp` for the answers. Unset: no mailbox."),
     ] = None
     database: Database = Database()
     spool: Annotated[str, Meta(description="Folder for messages over 1 MiB while they are analyzed.")] = "spool"

@@ -98,9 +98,15 @@ class ReportService:
         return await self._store.status(scope, tenant)
 
     async def reports(
-        self, scope: Scope, tenant: UUID, before: datetime | None = None, limit: int = 100
+        self,
+        scope: Scope,
+        tenant: UUID,
+        before: datetime | None = None,
+        limit: int = 100,
+        *,
+        before_uid: UUID | None = None,
     ) -> Sequence[UserReport]:
-        return await self._store.page(scope, tenant, before, limit)
+        return await self._store.page(scope, tenant, before, limit, before_uid=before_uid)
 
     async def reports_of(self, scope: Scope, ggrid: UUID) -> Sequence[UserReport]:
         return await self._store.of_message(scope, ggrid)

@@ -46,8 +46,9 @@ UPDATE lessons SET remembered = $3 WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1
 """
 _ONE = f"SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND uid = $2"
 _PAGE = f"""
-SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND lessons.tenant = $2 AND ($3::timestamptz IS NULL OR reported_at < $3)
-ORDER BY reported_at DESC, uid DESC LIMIT $4
+SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND lessons.tenant = $2 AND (
+    $3::timestamptz IS NULL OR reported_at < $3 OR (reported_at = $3 AND uid < $5::uuid)
+) ORDER BY reported_at DESC, uid DESC LIMIT $4
 """
 _OF_MESSAGE = f"SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND ggrid = $2 ORDER BY reported_at DESC LIMIT {MAX_PAGE}"
 # The engine may have learned a waiting report whose response was lost, so it counts as learned.
@@ -183,11 +184,17 @@ class ReportStore:
             await record_event(connection, actor, "learning.rebuild", str(tenant), {}, tenant=tenant)
 
     async def page(
-        self, scope: Scope, tenant: UUID, before: datetime | None = None, limit: int = 100
+        self,
+        scope: Scope,
+        tenant: UUID,
+        before: datetime | None = None,
+        limit: int = 100,
+        *,
+        before_uid: UUID | None = None,
     ) -> Sequence[UserReport]:
-        """Return the reports of a tenant, newest first."""
+        """Return the reports of a tenant, newest first; `before_uid` orders reports of the moment `before`."""
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_PAGE, scope.uids(), tenant, before, min(limit, MAX_PAGE))
+            rows = await connection.fetch(_PAGE, scope.uids(), tenant, before, min(limit, MAX_PAGE), before_uid)
         return [_report(row) for row in rows]
 
     async def of_message(self, scope: Scope, ggrid: UUID) -> Sequence[UserReport]:

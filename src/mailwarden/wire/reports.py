@@ -54,6 +54,13 @@ class ReportsQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
         Annotated[datetime, Meta(tz=True)] | UnsetType,
         Meta(description="Only reports older than this: `reportedAt` of the last one of a page gives the next page."),
     ] = UNSET
+    before_uid: Annotated[
+        UUID | UnsetType,
+        Meta(
+            description="With `before`: the `uid` of that last report. Without it, reports of the same microsecond on "
+            "the next page are left out."
+        ),
+    ] = UNSET
     limit: Annotated[int, Meta(ge=1, le=MAX_REPORTS, description="Maximum number of reports on one page.")] = 100
 
 

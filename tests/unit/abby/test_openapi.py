@@ -113,9 +113,10 @@ def test_query_and_path_parameters_are_described():
     assert [(each["name"], each["in"], each["required"]) for each in parameters] == [
         ("tenantUid", "query", True),
         ("before", "query", False),
+        ("beforeUid", "query", False),
         ("limit", "query", False),
     ]
-    assert parameters[2]["schema"]["maximum"] == 500
+    assert parameters[3]["schema"]["maximum"] == 500
     taken_back = DOCUMENT["paths"]["/v1/reports/{uid}"]["delete"]
     assert [(each["name"], each["in"]) for each in taken_back["parameters"]] == [("uid", "path")]
     assert "content" not in taken_back["responses"]["204"]

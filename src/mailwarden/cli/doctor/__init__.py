@@ -25,6 +25,7 @@ from mailwarden.cli.doctor.host import (
     check_units,
 )
 from mailwarden.cli.doctor.report import Check, Host, Line
+from mailwarden.cli.doctor.report_mailboxes import check_report_mailboxes
 from mailwarden.cli.doctor.servers import (
     check_database,
     check_engines,
@@ -54,6 +55,7 @@ CHECKS: tuple[Check, ...] = (
     check_event_endpoints,
     check_engines,
     check_smtp,
+    check_report_mailboxes,
     check_postfix,
     check_processes,
     check_scans,

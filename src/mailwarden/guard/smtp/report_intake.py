@@ -1,9 +1,10 @@
 """Mail to a report address: the reporter is verified by the scan, the report becomes a case, and nothing is delivered.
 
 Security: the reporter is verified if SPF or DKIM authenticates the domain in From, or if a trusted client sent the mail
-with the address in From as envelope sender; and if the domain belongs to the tenant of the report mailbox. This proves
-the domain, not the address before it. The decision about the report itself does not count: a report of malware contains
-malware. If the authentication could not be checked, the report is not taken: the reply is 451, as to other mail.
+with the address in From as envelope sender, or if a polled mailbox accepts authenticated senders alone; and if the
+domain belongs to the tenant of the report mailbox. This proves the domain, not the address before it. The decision
+about the report itself does not count: a report of malware contains malware. If the authentication could not be
+checked, the report is not taken: the reply is 451, as to other mail.
 """
 
 import asyncio
@@ -19,14 +20,15 @@ from mailwarden.analysis.analyzer import Content
 from mailwarden.cases.model import Stored
 from mailwarden.cases.report_mail import Original, ReportMail, read_report
 from mailwarden.cases.service import CaseService, Submission
-from mailwarden.guard.config import ReportMailboxes
+from mailwarden.guard.admission import Admission
 from mailwarden.guard.processing import Examined, GuardRequest, Processing
+from mailwarden.guard.report_config import ReportImap, ReportMailboxes
 from mailwarden.guard.smtp.commands import Recipient, Rejection
 from mailwarden.guard.smtp.delivery import UNDECIDED
 from mailwarden.learning.reports import Kind
 from mailwarden.lists.matching import identity_of
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import UNVERIFIED_SENDER
+from mailwarden.model.evidence import AMBIGUOUS_SENDER, UNVERIFIED_SENDER
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.record import MessageSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
@@ -67,6 +69,7 @@ class ReportIntake:
         service: CaseService,
         *,
         tenants: TenantDirectory,
+        admission: Admission,
         processing: Processing,
         analysis_timeout: float,
         metrics: Metrics,
@@ -76,6 +79,7 @@ class ReportIntake:
         self._trusted = Networks.of(settings.trusted_networks)
         self._service = service
         self._tenants = tenants
+        self._admission = admission
         self._processing = processing
         self._analysis_timeout = analysis_timeout
         self._counted = metrics.counter("user_reports", "Messages that users reported, by outcome.", "outcome")
@@ -93,11 +97,36 @@ class ReportIntake:
                     found.setdefault(tenant, kind)
         return found
 
-    async def store(self, examined: Examined, kind: Kind, raw: Spooled) -> NotStored | None:
-        """Store the report of one tenant; return once it is durable, or why it is not stored, or raise."""
+    async def store_from_mailbox(self, raw: bytes, mailbox: ReportImap) -> NotStored | None:
+        """Scan and store a mail of a polled mailbox; return once it is durable, or why it is not stored, or raise.
+
+        The envelope has neither a sender nor a client, so that SPF authenticates nothing.
+        """
+        address = mailbox.address.lower()
+        request = GuardRequest(
+            ggrid=new_ggrid(),
+            source=SOURCE,
+            envelope=Envelope("", (address,)),
+            groups=(RecipientGroup(self._tenants.assign(address), (address,)),),
+            raw=Content(raw),
+            deadline=self._analysis_timeout,
+            stored=False,
+        )
+        async with self._admission.admitted(len(raw)):
+            [examined] = await self._processing.examine(request)
+            spooled = Spooled.of(raw)
+            return await self.store(examined, Kind(mailbox.kind), spooled, authenticated=mailbox.authenticated_senders)
+
+    async def store(
+        self, examined: Examined, kind: Kind, raw: Spooled, *, authenticated: bool = False
+    ) -> NotStored | None:
+        """Store the report of one tenant; return once it is durable, or why it is not stored, or raise.
+
+        `authenticated`: the mailbox accepts mail of authenticated senders alone.
+        """
         content = await asyncio.to_thread(raw.data)
         mail = await asyncio.to_thread(read_report, content)
-        finished, verified = examined.finished, self.is_verified(examined, mail)
+        finished, verified = examined.finished, self.is_verified(examined, mail, authenticated=authenticated)
         if not verified and self._is_unchecked(examined, mail):
             self._counted.labels("unchecked").inc()
             raise Rejection(f"{UNDECIDED} ({finished.ggrid})")
@@ -127,7 +156,7 @@ class ReportIntake:
             return None
         return NotStored.LIMITED if verified else NotStored.LIMITED_UNVERIFIED
 
-    def is_verified(self, examined: Examined, mail: ReportMail) -> bool:
+    def is_verified(self, examined: Examined, mail: ReportMail, *, authenticated: bool = False) -> bool:
         finished, reporter = examined.finished, mail.reporter.lower()
         owner = self._owner(reporter)
         if owner is None or owner.tenant != finished.tenant:
@@ -135,6 +164,8 @@ class ReportIntake:
         compared, envelope = examined.compared, finished.envelope
         identity = identity_of(finished.evidence, envelope, finished.summary, compared.observables)
         if identity.proved_sender.lower() == reporter:
+            return True
+        if authenticated and identity.senders == (reporter,) and not finished.evidence.has(AMBIGUOUS_SENDER):
             return True
         client = peer_address(envelope.remote_address or "")
         same = envelope.sender.lower() == reporter == finished.summary.from_address.lower()

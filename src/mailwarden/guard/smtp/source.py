@@ -26,6 +26,7 @@ from mailwarden.guard.config import Smtp as Settings
 from mailwarden.guard.context import GuardContext
 from mailwarden.guard.jobs.case_answers import CaseAnswers
 from mailwarden.guard.jobs.quarantine import start_quarantine
+from mailwarden.guard.jobs.report_mailbox import start_report_mailboxes
 from mailwarden.guard.jobs.weekly_reports import start_weekly_reports
 from mailwarden.guard.processing import Examined, GuardRequest, Processing
 from mailwarden.guard.result_headers import ResultSeal
@@ -229,7 +230,7 @@ async def open_smtp(context: GuardContext, guard: str) -> AsyncIterator[Callable
 
 
 def _open_reports(context: GuardContext, *, key: KeyRing, hop: NextHop, stack: AsyncExitStack) -> ReportIntake | None:
-    """Return the intake of report mailboxes, if configured; answers are sent until the stack is closed."""
+    """Return the intake of reports, if configured; mailboxes are polled and answers sent until the stack is closed."""
     config, database = context.config, context.database
     if config.reports is None:
         return None
@@ -244,14 +245,17 @@ def _open_reports(context: GuardContext, *, key: KeyRing, hop: NextHop, stack: A
     )
     stack.push_async_callback(answers.stop)
     answers.start()
-    return ReportIntake(
+    intake = ReportIntake(
         config.reports,
         CaseService(store, history, ReportService(ReportStore(database), history, seal), seal),
         tenants=context.tenants,
+        admission=context.admission,
         processing=context.processing,
         analysis_timeout=config.analysis_timeout / 1000,
         metrics=context.metrics,
     )
+    start_report_mailboxes(context, intake=intake, stack=stack)
+    return intake
 
 
 class SmtpListener:

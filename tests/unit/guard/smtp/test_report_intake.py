@@ -12,10 +12,10 @@ from mailwarden.cases.model import Added, Stored
 from mailwarden.cases.service import Scan, Submission
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.admission import Admission
-from mailwarden.guard.config import ReportMailboxes
 from mailwarden.guard.config import Smtp as Settings
 from mailwarden.guard.list_lookup import ListLookupResult
 from mailwarden.guard.processing import Examined, GuardRequest
+from mailwarden.guard.report_config import ReportMailboxes
 from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.guard.smtp.commands import Recipient, Rejection, Sender
 from mailwarden.guard.smtp.delivery import Delivery
@@ -24,7 +24,7 @@ from mailwarden.guard.smtp.session import Transaction
 from mailwarden.guard.smtp.source import Smtp
 from mailwarden.learning.reports import Kind
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import UNVERIFIED_SENDER, Evidence, Finding, Report, Status
+from mailwarden.model.evidence import AMBIGUOUS_SENDER, UNVERIFIED_SENDER, Evidence, Finding, Report, Status
 from mailwarden.model.listing import Listing
 from mailwarden.model.observables import Observables
 from mailwarden.model.tenant import AssignedBy, Assignment
@@ -70,9 +70,10 @@ class Directory:
 
 def intake_of(service: Service) -> ReportIntake:
     return ReportIntake(
-        ReportMailboxes({mails.MAILBOX: "phishing"}, "reports@acme.example"),
+        ReportMailboxes("reports@acme.example", {mails.MAILBOX: "phishing"}),
         cast("Any", service),
         tenants=cast("Any", Directory()),
+        admission=cast("Any", None),
         processing=cast("Any", None),
         analysis_timeout=1.0,
         metrics=Metrics(),
@@ -120,6 +121,23 @@ async def test_a_reporter_who_could_not_be_checked_gets_451(examined: Examined) 
 async def test_a_reporter_who_was_checked_is_stored(examined: Examined, raw: bytes, verified: bool) -> None:
     service = Service()
     await intake_of(service).store(examined, Kind.PHISHING, Spooled.of(raw))
+    assert [each.verified for each in service.submissions] == [verified]
+
+
+@pytest.mark.parametrize(
+    ("examined", "sender", "verified"),
+    [
+        (examined_of(UNALIGNED), mails.REPORTER, True),
+        (examined_of(UNALIGNED, AMBIGUOUS_SENDER), mails.REPORTER, False),
+        (examined_of(UNALIGNED), "bob@acme.example", False),
+        (examined_of(UNALIGNED, reporter="eve@other.example"), "eve@other.example", False),
+    ],
+    ids=["own domain", "ambiguous", "another From for our reader", "another tenant"],
+)
+async def test_a_mailbox_of_authenticated_senders_proves_from(examined: Examined, sender: str, verified: bool) -> None:
+    service = Service()
+    raw = Spooled.of(mails.attached(sender=sender))
+    await intake_of(service).store(examined, Kind.PHISHING, raw, authenticated=True)
     assert [each.verified for each in service.submissions] == [verified]
 
 
