@@ -39,6 +39,7 @@ from mailwarden.abby.lists import PREFIX as LISTS
 from mailwarden.abby.lists import ListApi
 from mailwarden.abby.messages import RUNNING, MessagesApi
 from mailwarden.abby.openapi import describe
+from mailwarden.abby.outlook import OutlookAddIn
 from mailwarden.abby.quarantine import QuarantineApi
 from mailwarden.abby.reload import AbbyReload
 from mailwarden.abby.reports import ReportApi
@@ -148,7 +149,11 @@ async def open_abby(
     async with AsyncExitStack() as stack:
         context = await _open_context(config, folder, metrics, stack, local)
         channels = await _start_delivery(context, stack)
-        routes = [*_api_routes(context, stack), *build_console(await _console_services(context, channels, stack))]
+        routes = [
+            *_api_routes(context, stack),
+            *build_console(await _console_services(context, channels, stack)),
+            *OutlookAddIn(config.outlook, config.console.public_url).routes(),
+        ]
         app = HttpApp(routes, context.metrics)
         context.event_watch.is_stopping = lambda: app.stopping
         use_in_responses(app, config)

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from mailwarden.settings.reload import Reloadable
 from mailwarden.settings.shared import (
+    PLAIN_ADDRESS,
     PORTS,
     Contents,
     Database,
@@ -236,6 +237,24 @@ class EventDelivery(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
         yield from network_mistakes("refuseNetworks", self.refuse_networks, allow_all=False)
 
 
+class OutlookConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The Outlook add-in for user reports; see docs/outlook.md."""
+
+    report_address: Annotated[
+        str,
+        Meta(max_length=320, description="Report address to which the add-in sends; unset: no add-in is served."),
+    ] = ""
+    provider: Annotated[
+        str, Meta(min_length=1, max_length=60, description="Your organization's name, as Outlook shows it.")
+    ] = "Mailwarden"
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if self.report_address and not PLAIN_ADDRESS.fullmatch(self.report_address):
+            yield "reportAddress", f"`{self.report_address}` is not a plain address"
+        if not self.provider.isprintable():
+            yield "provider", "has characters that cannot be shown"
+
+
 class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     service_providers: Annotated[ServiceProviders, Meta(description="The services behind abby.")]
     static_api_tokens: Annotated[
@@ -307,6 +326,7 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     console: ConsoleConfig = ConsoleConfig()
     feeds: Annotated[FeedsConfig, Meta(description="Feeds that fill block lists.")] = FeedsConfig()
     events: EventDelivery = EventDelivery()
+    outlook: OutlookConfig = OutlookConfig()
     database: Database = Database()
     spool: Annotated[str, Meta(description="Folder for uploads over 1 MiB in progress.")] = "spool"
     log: Log = Log()
@@ -319,6 +339,8 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
             yield "staticApiTokens", f"two tokens are named `{name}`"
         if len(set(secrets)) != len(secrets):
             yield "staticApiTokens", "two users have the same token"
+        if self.outlook.report_address and not self.console.public_url:
+            yield "outlook", "needs console.publicUrl, from which Outlook loads the add-in"
         yield from network_mistakes("trustedProxies", self.trusted_proxies, allow_all=False)
 
 

@@ -14,13 +14,14 @@ from msgspec.structs import force_setattr
 from mailwarden.analysis.engines import table
 from mailwarden.analysis.engines.engine import Count, EngineSettings, Milliseconds
 from mailwarden.events.judged import Selection
-from mailwarden.guard.report_config import PLAIN_ADDRESS, ReportMailboxes
+from mailwarden.guard.report_config import ReportMailboxes
 from mailwarden.history.journal.config import JournalSettings
 from mailwarden.quarantine.model import RetentionDays
 from mailwarden.serving.tls import ABBY_NAME, name_mistakes
 from mailwarden.settings.reader import Mistake, Mistakes
 from mailwarden.settings.reload import Reloadable
 from mailwarden.settings.shared import (
+    PLAIN_ADDRESS,
     PORTS,
     Contents,
     Database,

@@ -9,10 +9,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from mailwarden.cases.report_mail import MAX_REPORT
-from mailwarden.settings.shared import network_mistakes
+from mailwarden.settings.shared import PLAIN_ADDRESS, network_mistakes
 
-# It stands in messages of ours as it is written here.
-PLAIN_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 _HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:-]{0,252}")
 _WORD = re.compile(r"[ !#-\[\]-~]{1,200}")  # printable ASCII without `"` and `\`: an IMAP quoted string
 

@@ -1,5 +1,6 @@
 """The configuration that abby and guard share, and networks as an operator writes them."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -7,6 +8,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+# An address that stands in messages of ours as it is written.
+PLAIN_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 PORTS = Meta(ge=0, le=65535)
 _SCHEMES = ("postgresql://", "postgres://")
 

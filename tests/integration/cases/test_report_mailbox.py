@@ -50,7 +50,7 @@ class Intake:
             return NotStored.LIMITED
         if AUTOMATIC in raw:
             return NotStored.AUTOMATIC
-        await self._setup.report(raw)
+        await self._setup.report_all(raw)
         return None
 
 
