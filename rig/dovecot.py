@@ -23,6 +23,7 @@ default_internal_user = dovecot
 default_login_user = dovenull
 disable_plaintext_auth = no
 auth_mechanisms = plain login
+auth_failure_delay = 0
 mail_location = maildir:{folder}/mails/%u
 mail_max_userip_connections = 20
 first_valid_uid = 1
@@ -40,6 +41,10 @@ service imap-login {{
 }}
 service anvil {{
   chroot =
+  # A client with a wrong password would wait longer each time: no test waits for that.
+  unix_listener anvil-auth-penalty {{
+    mode = 0
+  }}
 }}
 service stats {{
   chroot =
@@ -84,7 +89,7 @@ class Dovecot(ServerProcess):
         super().__init__("dovecot", command, folder / "dovecot.log", self.answers)
 
     def set_password(self, password: str) -> None:
-        """Change the password of the mailbox; Dovecot reads the file at each login."""
+        """Change the password of the mailbox; Dovecot reads the file again after a second."""
         self.password = password
         users = self.folder / "users"
         users.write_text(f"{self.user}:{{PLAIN}}{password}\n", "ascii")

@@ -197,12 +197,13 @@ def test_outages_of_the_mailbox_are_survived_and_shown(polled: PolledDeployment)
     assert wait_until(fails, PATIENCE), "the login fails"
     assert "rejects the login of reports" in polled.doctor()
     polled.dovecot.set_password(SECRET)
+    assert wait_until(lambda: "login accepted" in polled.doctor(), PATIENCE)
 
     ggrid, raw = polled.received(uuid4().hex)
     failed = polled.metric("report_mailbox_polls", "failed")
     polled.dovecot.pause()
     assert wait_until(fails, PATIENCE), "the server hangs"
-    assert polled.deployment.client().submit(raw, tenant=polled.deployment.tenants["acme"]).status == 200
+    polled.received(uuid4().hex)  # scans do not wait for the mailbox
     polled.dovecot.resume()
 
     failed = polled.metric("report_mailbox_polls", "failed")
