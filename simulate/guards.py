@@ -64,11 +64,9 @@ class SimulatedGuard:
         self._slots = asyncio.Semaphore(self.size.slots)
         self._running: dict[asyncio.Task[None], None] = {}
 
-    @property
     def is_down(self) -> bool:
         return self.state is State.DOWN
 
-    @property
     def is_dark(self) -> bool:
         return self.state is State.DARK
 
@@ -150,9 +148,9 @@ class SimulatedTransport:
         guard = self._guard
         guard.attempts.append(asyncio.get_running_loop().time())
         await asyncio.sleep(ONE_WAY + guard.wait_for_loop())
-        if guard.is_dark:
+        if guard.is_dark():
             await self._stay_unheard()
-        if guard.is_down:
+        if guard.is_down():
             raise Refused(CoreUnreachable("down"))
         if guard.state is State.STOPPING:
             raise Refused(ShuttingDown("stopping"))
@@ -162,10 +160,10 @@ class SimulatedTransport:
         except Overloaded as full:
             raise Refused(full) from None
         except asyncio.CancelledError:
-            if guard.is_down:
+            if guard.is_down():
                 raise died_unanswered("ConnectionResetError") from None
             raise
-        if guard.is_dark:
+        if guard.is_dark():
             await self._stay_unheard()
         await asyncio.sleep(ONE_WAY)
         return MessageAnalysisResult(request.ggrid, MOMENT, MOMENT, Decision.DELIVER, Verdict.CLEAN, ())
