@@ -179,6 +179,7 @@ PACKAGES = (
     "weekly_report",
     "feeds",
     "event_delivery",
+    "cases",
 )
 _ERRORS = frozenset(
     name

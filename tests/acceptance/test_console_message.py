@@ -160,7 +160,7 @@ def test_hostile_strings_stay_text(client, analyst):
         answer = client.submit(raw, envelope(senderHelo="x.example"))
         page = analyst.get(f"/console/messages/{answer.result['ggrid']}")
         assert page.status_code == 200
-        ours = {"theme.js", "htmx.min.js", "console.js", "times.js", "palette.js"}
+        ours = {"theme.js", "htmx.min.js", "console.js", "late_content.js", "times.js", "palette.js"}
         assert {source.rpartition("/")[2] for source in re.findall(r'<script src="([^"]*)"', page.text)} == ours
         assert page.text.count("<script") == len(ours)
         assert not re.search(r"<[^>]*\son\w+\s*=", re.sub(r'"[^"]*"', '""', page.text))

@@ -4,10 +4,12 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
+from mailwarden.learning.reports import Kind
 from mailwarden.model.outcome import Verdict
 from rig.engines import Engines
 from rig.samples import malware_message, plain_message, spam_message
@@ -16,6 +18,7 @@ from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_command, run_deployment
 from tests.acceptance.held import finish_releases, keep
 from tests.acceptance.last_week import attack_last_week, count_last_weeks
+from tests.acceptance.reported_cases import report_case
 from tests.browser.window import PATIENCE, Window
 from tests.waiting import wait_until
 
@@ -163,6 +166,20 @@ def held(deployment: Deployment) -> dict[str, str]:
     )
     made["message-held"] = str(deployment.client().call("GET", f"/v1/quarantine/{made['held']}").json["ggrid"])
     return made
+
+
+@pytest.fixture(scope="session")
+def cases(deployment: Deployment) -> dict[str, str]:
+    """Return the uid of an open case with priority and of a closed one; there is another open case."""
+    two = ("ann@company.example", "bob@company.example")
+    uid = keep(deployment, subject="Your mailbox is full", raw=plain_message(), verdict=Verdict.SUSPICIOUS)
+    ggrid = str(deployment.client().call("GET", f"/v1/quarantine/{uid}").json["ggrid"])
+    closed = report_case(deployment, subject="Team lunch on Friday", sender="carol@company.example")
+    root = sign_in(deployment, "deployment-administrator")
+    assert root.post(f"/console/cases/{closed}/close", {"outcome": "harmless"}).status_code == 303
+    report_case(deployment, "club", subject="Prize draw", reporters=("eve@club.example",), kind=Kind.SPAM)
+    case = report_case(deployment, reporters=two, ggrid=ggrid, campaign=uuid4(), contents=plain_message())
+    return {"case": case, "case-closed": closed}
 
 
 # For a file and not for the run: Playwright's own loop would stand in the way of the asynchronous tests after it.

@@ -20,6 +20,8 @@ MAIN = (
     "message",
     "held",
     "quarantine",
+    "cases",
+    "case",
     "list-add",
     "key-new",
     "account",
@@ -42,6 +44,7 @@ NAMES = (
 KEPT = (
     *("Minutes", "Minutes of the meeting", "Final notice", "Your invoice is overdue", "Your parcel is waiting"),
     *("A test of the spam filter", "A sentence", "tests", "soar"),
+    *("Your mailbox is full", "Team lunch on Friday", "Prize draw"),  # cases
     *("abuse reports", "text"),  # a feed and its format
     "onboarded",  # a tenant that another test creates
 )
@@ -95,6 +98,7 @@ def known_paths(
     deployment: Deployment,
     reported: dict[str, str],
     held: dict[str, str],
+    cases: dict[str, str],
     last_week: None,
     feed: str,
     endpoints: dict[str, str],
@@ -103,6 +107,7 @@ def known_paths(
         **deployment.tenants,
         **reported,
         **held,
+        **cases,
         "key": deployment.keys["all"].split("_")[1],
         "feed": feed,
         **endpoints,

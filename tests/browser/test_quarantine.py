@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from playwright.sync_api import expect
 
 from mailwarden.access.sessions import COOKIE
 from mailwarden.model.outcome import Verdict
@@ -62,7 +63,9 @@ def test_a_message_is_shown_released_to_one_and_the_page_follows(
     page.get_by_role("heading", name="Delete this message?").wait_for()
     barriers += kept(window, "held-delete")
     page.get_by_role("link", name="Cancel").click()
+    page.get_by_role("heading", name="Options of release and deletion").wait_for()
     page.get_by_label(bob).uncheck()
+    expect(page.get_by_label(bob)).not_to_be_checked()
     page.get_by_role("button", name="Release").focus()
     page.keyboard.press("Enter")
     page.get_by_text("this page reloads by itself").wait_for()

@@ -56,6 +56,8 @@ from mailwarden.access.sessions import SessionLimits
 from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.access.users import Role
 from mailwarden.analysis.previews import Previews
+from mailwarden.cases.service import CaseService
+from mailwarden.cases.store import CaseStore
 from mailwarden.console.app import Services, build_console
 from mailwarden.console.auth import VisitorSessions
 from mailwarden.console.list_form import ListServices
@@ -349,7 +351,9 @@ async def _console_services(context: AbbyContext, channels: Channels, stack: Asy
     history, policy = open_history(searches), load_policy()
     feeds = await _start_feeds(context, policy, stack)
     timeout_ms = config.service_providers.core.long_request_timeout
+    cases = CaseService(CaseStore(database), history, context.reports, ContentsSeal(context.contents_key))
     return Services(
+        cases=cases,
         reports=context.reports,
         quarantine=context.quarantine,
         self_service=DigestLinkService(DigestLinkSigner(context.contents_key), DigestStore(database)),

@@ -92,6 +92,14 @@ class CaseReport(Struct, frozen=True):
     kept: bool  # the message is stored
 
 
+class CaseCursor(Struct, frozen=True):
+    """A place in the order of cases: by rank, then by the latest change."""
+
+    rank: int
+    changed_at: datetime
+    uid: UUID
+
+
 class Case(Struct, frozen=True):
     """One case, with the number of its reports and of their reporters."""
 
@@ -108,10 +116,19 @@ class Case(Struct, frozen=True):
     reports: int
     reporters: int  # different persons
     agreed: Kind | None = None  # the kind on which they agree: an open case with one has priority
+    ggrid: UUID | None = None  # the message of history that was reported first
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is CaseState.OPEN
 
     @property
     def has_priority(self) -> bool:
-        return self.state is CaseState.OPEN and self.agreed is not None
+        return self.is_open and self.agreed is not None
+
+    @property
+    def cursor(self) -> CaseCursor:
+        return CaseCursor(2 if self.has_priority else int(self.is_open), self.changed_at, self.uid)
 
 
 class Answer(Struct, frozen=True):

@@ -23,6 +23,7 @@ from mailwarden.cases.model import (
     MAX_LESSONS,
     Added,
     Case,
+    CaseCursor,
     CaseOutcome,
     CaseReport,
     CaseState,
@@ -108,9 +109,12 @@ class CaseService:
         return added
 
     async def cases(
-        self, scope: Scope, state: CaseState | None = None, before: Case | None = None, limit: int = 50
+        self, scope: Scope, state: CaseState | None = None, before: CaseCursor | None = None, limit: int = 50
     ) -> Sequence[Case]:
         return await self._store.page(scope, state, before, limit)
+
+    async def count_open(self, scope: Scope) -> int:
+        return await self._store.count_open(scope)
 
     async def find(self, scope: Scope, uid: UUID) -> Case:
         return await self._store.find(scope, uid)

@@ -11,6 +11,7 @@ from mailwarden.cases.model import (
     Answer,
     AnswerState,
     Case,
+    CaseCursor,
     CaseOutcome,
     CaseReport,
     CaseState,
@@ -26,6 +27,7 @@ from mailwarden.learning.reports import Kind
 from mailwarden.model.scope import Actor, Scope
 
 MAX_PAGE = 100
+MAX_COUNTED = 1_000  # open cases
 MAX_REPORTS = 500  # of one case that are shown
 MAX_UNVERIFIED = 1_000  # reports a day of one tenant that are not verified
 MAX_ATTEMPTS = 6
@@ -33,18 +35,25 @@ RETRY = timedelta(minutes=10)  # the first pause between two attempts; each is t
 _LOCKS = 0x6D77_6361  # one lock for each tenant
 
 _CASE = """
-SELECT cases.*, coalesce(counted.reports, 0) AS reports, coalesce(counted.reporters, 0) AS reporters
+SELECT cases.*, coalesce(counted.reports, 0) AS reports, coalesce(counted.reporters, 0) AS reporters, counted.ggrid
 FROM cases LEFT JOIN LATERAL (
-    SELECT count(*) AS reports, count(DISTINCT person) AS reporters FROM case_reports WHERE case_uid = cases.uid
+    SELECT count(*) AS reports, count(DISTINCT person) AS reporters,
+           (array_agg(ggrid ORDER BY reported_at, uid) FILTER (WHERE ggrid IS NOT NULL))[1] AS ggrid
+    FROM case_reports WHERE case_uid = cases.uid
 ) AS counted ON true
 WHERE ($1::uuid[] IS NULL OR cases.tenant = ANY ($1))
 """
-_PRIORITY = "(state = 'open' AND agreed IS NOT NULL)"
+_RANK = "CASE WHEN state = 'open' AND agreed IS NOT NULL THEN 2 WHEN state = 'open' THEN 1 ELSE 0 END"
 _ONE = f"{_CASE} AND cases.uid = $2"
 _PAGE = f"""
 {_CASE} AND ($2::text IS NULL OR state = $2)
-AND ($4::timestamptz IS NULL OR ({_PRIORITY}, changed_at, cases.uid) < ($3::boolean, $4, $5::uuid))
-ORDER BY {_PRIORITY} DESC, changed_at DESC, cases.uid DESC LIMIT $6
+AND ($4::timestamptz IS NULL OR ({_RANK}, changed_at, cases.uid) < ($3::integer, $4, $5::uuid))
+ORDER BY {_RANK} DESC, changed_at DESC, cases.uid DESC LIMIT $6
+"""
+_COUNT_OPEN = """
+SELECT count(*) FROM (
+    SELECT 1 FROM cases WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND state = 'open' LIMIT $2
+) AS counted
 """
 _REPORT = """
 SELECT uid, tenant, case_uid, reporter, kind, format, message_id, subject, sender, ggrid, digest, reported_at, lesson,
@@ -166,13 +175,18 @@ class CaseStore:
         return _case(row)
 
     async def page(
-        self, scope: Scope, state: CaseState | None = None, before: Case | None = None, limit: int = MAX_PAGE
+        self, scope: Scope, state: CaseState | None = None, before: CaseCursor | None = None, limit: int = MAX_PAGE
     ) -> Sequence[Case]:
-        """Return the cases of the scope: first the open ones on which reporters agree, then by the latest change."""
-        place = (None, None, None) if before is None else (before.has_priority, before.changed_at, before.uid)
+        """Return the cases of the scope: open ones first, of these first those on which reporters agree."""
+        place = (None, None, None) if before is None else (before.rank, before.changed_at, before.uid)
         async with self._database.connection() as connection:
             rows = await connection.fetch(_PAGE, scope.uids(), state, *place, min(limit, MAX_PAGE))
         return [_case(row) for row in rows]
+
+    async def count_open(self, scope: Scope) -> int:
+        """Return the number of open cases, counted up to MAX_COUNTED."""
+        async with self._database.connection() as connection:
+            return cast("int", await connection.fetchval(_COUNT_OPEN, scope.uids(), MAX_COUNTED))
 
     async def reports(self, scope: Scope, case: UUID) -> Sequence[CaseReport]:
         """Return the reports of a case, the oldest first."""
@@ -317,6 +331,7 @@ def _case(row: Row) -> Case:
         reports=cast("int", row["reports"]),
         reporters=cast("int", row["reporters"]),
         agreed=None if row["agreed"] is None else Kind(str(row["agreed"])),
+        ggrid=cast("UUID | None", row["ggrid"]),
     )
 
 

@@ -15,6 +15,7 @@ from mailwarden.access.keys import ApiKeys
 from mailwarden.access.saved_searches import SavedSearches
 from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.analysis.previews import Previews
+from mailwarden.cases.service import CaseService
 from mailwarden.console.auth import PREFIX, ConsoleAuth, Page, PublicPage, SessionFinder, VisitorSessions
 from mailwarden.console.first_steps import FirstSteps
 from mailwarden.console.held_actions import HeldActions
@@ -24,6 +25,7 @@ from mailwarden.console.request import see_other
 from mailwarden.console.screens.account import AccountScreen
 from mailwarden.console.screens.analyze import AnalyzeScreen, PreviewScreen
 from mailwarden.console.screens.audit import AuditScreen
+from mailwarden.console.screens.cases import CasesScreen
 from mailwarden.console.screens.dashboard import DashboardScreen, HealthScreen
 from mailwarden.console.screens.event_receivers import EventReceiversScreen
 from mailwarden.console.screens.feeds import FeedsScreen
@@ -80,6 +82,7 @@ class Services:
     feeds: FeedService
     endpoints: EndpointService
     event_channels: Channels
+    cases: CaseService
     reports: ReportService
     quarantine: QuarantineService
     self_service: DigestLinkService
@@ -120,6 +123,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *ListEditsScreen(services.lists).pages(),
         *ListChangesScreen(services.lists).pages(),
         *ListExportScreen(services.lists).pages(),
+        *CasesScreen(services.cases, services.history, services.quarantine).pages(),
         *LearningScreen(services.reports).pages(),
         *TenantsScreen(services.tenants, services.directory, services.policy, services.audit).pages(),
         *WeightsScreen(services.tenants, services.directory, services.policy, services.history, services.audit).pages(),

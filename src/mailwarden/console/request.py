@@ -43,6 +43,7 @@ MENU: tuple[Entry, ...] = (
     Entry(N_("Dashboard"), "/console/", Permission.OVERVIEW, "dashboard"),
     Entry(N_("Messages"), "/console/messages", Permission.MESSAGES, "messages"),
     Entry(N_("Quarantine"), "/console/quarantine", Permission.QUARANTINE_READ, "quarantine"),
+    Entry(N_("Cases"), "/console/cases", Permission.LEARNING_READ, "cases"),
     Entry(N_("Analyze"), "/console/analyze", Permission.ANALYZE, "analyze"),
     Entry(N_("Lists"), "/console/lists", Permission.LISTS_READ, "lists"),
     Entry(N_("Learning"), "/console/learning", Permission.LEARNING_READ, "learning"),

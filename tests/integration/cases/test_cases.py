@@ -159,7 +159,7 @@ async def test_reporters_who_agree_give_priority_and_teach_nothing(setup: CaseSe
     await setup.report(mails.attached(varied(4)))
     page = await setup.service.cases(ALL, limit=1)
     assert [(each.uid, each.agreed, each.reporters) for each in page] == [(first.case, Kind.PHISHING, 2)]
-    rest = await setup.service.cases(ALL, before=page[0])
+    rest = await setup.service.cases(ALL, before=page[0].cursor)
     assert [each.agreed for each in rest] == [None, None]
     assert await setup.lessons.page(ALL, setup.north) == []
 

@@ -9,13 +9,13 @@ Security: shows and searches values that a hostile sender chose; every search ha
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from urllib.parse import urlencode
 
 from aiohttp import web
 from msgspec import Struct
 
 from mailwarden.console.auth import Page
 from mailwarden.console.held_actions import HeldActions, Result
+from mailwarden.console.indicators import Indicator, indicators_of
 from mailwarden.console.language import _
 from mailwarden.console.list_form import ListServices, ScopedList, read_comment, read_expiry, scope_name
 from mailwarden.console.message_search import read_back
@@ -38,22 +38,6 @@ MONTH = timedelta(days=30)
 COUNT_SECONDS = 4.0  # for all indicators of a message together
 MAX_FOUND = 200  # messages that are counted for one indicator, or deleted together
 AT_ONCE = 3  # searches of one page at a time
-MAX_SUBJECT_WORDS = 12
-
-
-class Indicator(Struct, frozen=True):
-    """A value of the message and the search that finds it."""
-
-    label: str
-    value: str
-    search: str
-    total: int | None = None  # None if it could not be counted in time
-    exact: bool = True
-    tenants: int = 0  # of the counted messages
-
-    @property
-    def address(self) -> str:
-        return f"/console/messages?{urlencode({'q': self.search, 'range': '30d'})}"
 
 
 class ListBlock(Struct, frozen=True):
@@ -87,33 +71,6 @@ class Choice(Struct, frozen=True):
         """Yield each list with its chosen entries, one a line."""
         for name in dict.fromkeys(each.block for each in self.chosen):
             yield name, "\n".join(each.entry for each in self.chosen if each.block == name)
-
-
-def indicators_of(request: FinishedRequest, scope: Scope) -> Iterator[Indicator]:
-    """Yield the values of the message that a search can find: campaign, sender, domain, IP, links, files, subject."""
-    if campaign := campaign_for(scope, request):
-        yield Indicator(_("Similar messages"), _("campaign %(id)s") % {"id": campaign}, f"campaign:{campaign}")
-    sender = request.summary.from_address or request.envelope.sender
-    if "@" in sender:
-        domain = sender.rpartition("@")[2]
-        yield Indicator(_("Sender"), sender, f"from:{_quoted(sender)}")
-        yield Indicator(_("Domain and its subdomains"), domain, f"from:{_quoted(domain)}")
-    for candidate in candidates_of_request(request):
-        if candidate.block == "ip-block":
-            yield Indicator(_("Sending address"), candidate.entry, f"ip:{candidate.entry}")
-        elif candidate.block == "url-block":
-            yield Indicator(_("Links to"), candidate.entry, f"url:{_quoted(candidate.entry)}")
-        elif candidate.block == "file-hash-block":
-            yield Indicator(candidate.label, candidate.entry, f"hash:{candidate.entry}")
-    words = request.summary.subject.replace('"', " ").split()[:MAX_SUBJECT_WORDS]
-    if words:
-        yield Indicator(_("Subject"), request.summary.subject, f'subject:"{" ".join(words)}"')
-
-
-def _quoted(value: str) -> str:
-    """Return the value for a search; a value with spaces or quotes is put in quotes without its own."""
-    plain = value.replace('"', "")
-    return f'"{plain}"' if plain != value or any(map(str.isspace, plain)) else plain
 
 
 async def counted(history: HistoryStore, scope: Scope, indicators: Sequence[Indicator]) -> list[Indicator]:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.auth import BodyType, Page
+from mailwarden.console.indicators import indicators_of
 from mailwarden.console.language import _
 from mailwarden.console.message_search import ADDRESS
 from mailwarden.console.message_status import names_of, needs_confirmation, status_of
@@ -119,6 +120,7 @@ class MessagePages:
                 "reports": reports,
                 "others": [each for each in tenants if each != finished.tenant][:MAX_OTHERS],
                 "error": error,
+                "indicators": [*indicators_of(finished, request.scope)],
             }
         readable = request.may(Permission.QUARANTINE_READ)
         values["status_lines"] = status_of(finished, held, self._policy, reads_quarantine=readable)

@@ -6,7 +6,8 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from mailwarden.console.screens.indicators import Indicator, counted, indicators_of
+from mailwarden.console.indicators import Indicator, indicators_of
+from mailwarden.console.screens.indicators import counted
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.query import Query, parse_query
 from mailwarden.history.store import Cursor, HistoryStore, Page
