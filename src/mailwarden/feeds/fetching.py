@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote, urljoin
 
+import msgspec
 from msgspec import Struct
 
 from mailwarden.errors import FeedUnreachable
 from mailwarden.feeds.indicators import cut, reject
-from mailwarden.feeds.misp import events_of, is_manifest
+from mailwarden.feeds.misp import manifest_events
 from mailwarden.feeds.model import Feed, FeedFormat
-from mailwarden.feeds.text_formats import read_json
 
 SECONDS = 600.0  # for all documents of a feed
 MAX_PAGES = 1_000
@@ -68,6 +68,20 @@ async def fetch(feed: Feed, http: HttpClient, credential: Mapping[str, str]) -> 
         raise FeedUnreachable(f"The feed was not complete within {SECONDS:.0f} seconds.") from None
 
 
+class _Envelope(Struct, frozen=True):
+    """The part of an envelope of TAXII that leads to the next page; the decoder passes over the objects."""
+
+    more: bool = False
+    next: str | None = None
+
+
+def _read_envelope(body: bytes, where: str) -> _Envelope:
+    try:
+        return msgspec.json.decode(body, type=_Envelope)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise reject(f"no envelope of TAXII 2.1: {error}", where) from None
+
+
 class _Reader:
     """Reads the documents of one feed within its limit of bytes."""
 
@@ -89,10 +103,10 @@ class _Reader:
             etag, modified = (cut(answer.headers.get(name, "")) for name in ("etag", "last-modified"))
         if feed.settings.format is not FeedFormat.MISP:
             return Fetched((first,), etag, modified)
-        document = await asyncio.to_thread(read_json, first)
-        if not is_manifest(document):
+        names = await asyncio.to_thread(manifest_events, first)
+        if names is None:
             return Fetched((first,), etag, modified)
-        events = [await self._event(feed, name) for name in events_of(document)]
+        events = [await self._event(feed, name) for name in names]
         return Fetched((first, *events), etag, modified)
 
     async def collection(self, source: str) -> Fetched:
@@ -107,15 +121,12 @@ class _Reader:
             answer = await self._get(f"{source}{separator}{query}", {"Accept": TAXII})
             assert answer is not None  # without validators
             pages.append(answer.body)
-            envelope = await asyncio.to_thread(read_json, answer.body, f"Page {len(pages)}")
-            if not isinstance(envelope, dict):
-                raise reject("no envelope of TAXII 2.1", f"Page {len(pages)}")
-            if envelope.get("more", False) is not True:
+            envelope = await asyncio.to_thread(_read_envelope, answer.body, f"Page {len(pages)}")
+            if not envelope.more:
                 return Fetched(tuple(pages))
-            named = envelope.get("next")
-            if not isinstance(named, str) or not named or named in seen:
+            following = envelope.next or ""
+            if not following or following in seen:
                 raise reject("`more` is true, but `next` is missing or was there before", f"Page {len(pages)}")
-            following = named
             seen.add(following)
         raise reject(f"the collection has more than {MAX_PAGES:,} pages")
 

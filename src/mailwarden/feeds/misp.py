@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 from uuid import UUID
 
+from mailwarden.errors import FeedRejected
 from mailwarden.feeds.indicators import (
     MAX_TAG,
     MAX_TAGS,
@@ -19,7 +20,7 @@ from mailwarden.feeds.indicators import (
     cut,
     reject,
 )
-from mailwarden.feeds.text_formats import read_json
+from mailwarden.feeds.json_stream import JsonReader
 
 MAX_EVENTS = 5_000  # of one manifest
 _KINDS: Mapping[str, IndicatorKind] = {
@@ -36,38 +37,92 @@ _CONFIDENCE = {
 Object = Mapping[str, object]
 
 
-def is_manifest(document: object) -> bool:
-    """Return whether the document is the manifest of a MISP feed: events by their UUID."""
-    return isinstance(document, dict) and bool(document) and all(map(_is_uuid, document))
-
-
-def events_of(document: object) -> list[str]:
-    """Return the UUIDs of the events of a manifest."""
-    names = sorted(_object(document, "The manifest"))
-    if len(names) > MAX_EVENTS:
-        raise reject(f"the manifest has {len(names):,} events; at most {MAX_EVENTS:,} are read")
-    return names
+def manifest_events(data: bytes) -> list[str] | None:
+    """Return the UUIDs of the events of a manifest, or None if the document is something else."""
+    reader, names = JsonReader(data), list[str]()
+    if reader.peek() != "{":
+        return None
+    for key in reader.fields():
+        if not _is_uuid(key):
+            return None
+        names.append(key)
+        if len(names) > MAX_EVENTS:
+            raise reject(f"the manifest has more than {MAX_EVENTS:,} events")
+        reader.skip()
+    reader.end()
+    return sorted(set(names)) or None
 
 
 def read_misp(data: bytes, skipped: Skipped) -> Iterator[Indicator]:
     """Yield the indicators of an event, of several events, or of a search for attributes."""
-    document = _object(read_json(data), "The document")
-    response = document.get("response", document)
-    if isinstance(response, dict) and "Attribute" in response and "Event" not in response:
-        yield from _attributes(_array(response, "Attribute"), (), "", skipped)
-        return
-    for each in response if isinstance(response, list) else [response]:
-        event = _object(_object(each, "An event").get("Event"), "`Event`")
-        tags = _tags(event)
-        reference = cut(str(event.get("uuid", "")))
-        yield from _attributes(_array(event, "Attribute"), tags, reference, skipped)
-        for thing in _array(event, "Object"):
-            yield from _attributes(_array(_object(thing, "`Object`"), "Attribute"), tags, reference, skipped)
+    reader, known = JsonReader(data), False
+    for key in _keys(reader, "The document"):
+        if key == "response":
+            known = True
+            several = reader.peek() == "["
+            for _ in reader.items() if several else (None,):
+                yield from _result(reader, skipped)
+        elif key in ("Event", "Attribute"):
+            known = True
+            yield from _member(reader, key, skipped)
+        else:
+            reader.skip()
+    reader.end()
+    if not known:
+        raise _not_misp("`Event`")
 
 
-def _attributes(attributes: list[object], tags: tuple[str, ...], event: str, skipped: Skipped) -> Iterator[Indicator]:
-    for each in attributes:
-        attribute = _object(each, "`Attribute`")
+def _result(reader: JsonReader, skipped: Skipped) -> Iterator[Indicator]:
+    """Yield the indicators of one result of a search."""
+    known = False
+    for key in _keys(reader, "An event"):
+        if key in ("Event", "Attribute"):
+            known = True
+            yield from _member(reader, key, skipped)
+        else:
+            reader.skip()
+    if not known:
+        raise _not_misp("`Event`")
+
+
+def _member(reader: JsonReader, key: str, skipped: Skipped) -> Iterator[Indicator]:
+    if key == "Attribute":
+        yield from _attributes(reader, (), "", skipped)
+    else:
+        yield from _event(reader, skipped)
+
+
+def _event(reader: JsonReader, skipped: Skipped) -> Iterator[Indicator]:
+    """Yield the indicators of an event; it is read twice, because its tags may follow its attributes."""
+    mark, about = reader.mark(), dict[str, object]()
+    for key in _keys(reader, "`Event`"):
+        if key in ("Tag", "uuid"):
+            about[key] = reader.value()
+        else:
+            reader.skip()
+    tags, reference = _tags(about), cut(str(about.get("uuid", "")))
+    reader.seek(mark)
+    for key in reader.fields():
+        if key == "Attribute":
+            yield from _attributes(reader, tags, reference, skipped)
+        elif key == "Object":
+            for _ in _items(reader, "Object"):
+                yield from _object_attributes(reader, tags, reference, skipped)
+        else:
+            reader.skip()
+
+
+def _object_attributes(reader: JsonReader, tags: tuple[str, ...], event: str, skipped: Skipped) -> Iterator[Indicator]:
+    for key in _keys(reader, "`Object`"):
+        if key == "Attribute":
+            yield from _attributes(reader, tags, event, skipped)
+        else:
+            reader.skip()
+
+
+def _attributes(reader: JsonReader, tags: tuple[str, ...], event: str, skipped: Skipped) -> Iterator[Indicator]:
+    for _ in _items(reader, "Attribute"):
+        attribute = _object(reader.value(), "`Attribute`")
         name, value = attribute.get("type"), attribute.get("value")
         if not isinstance(name, str) or not isinstance(value, str):
             raise reject("an attribute has no type or no value", event)
@@ -89,9 +144,25 @@ def _tags(holder: Object) -> tuple[str, ...]:
     return tuple(cut(name, MAX_TAG) for name in names if isinstance(name, str))[:MAX_TAGS]
 
 
+def _keys(reader: JsonReader, what: str) -> Iterator[str]:
+    if reader.peek() != "{":
+        raise _not_misp(what)
+    return reader.fields()
+
+
+def _items(reader: JsonReader, name: str) -> Iterator[None]:
+    if reader.peek() != "[":
+        raise reject(f"`{name}` is no array: this is not MISP")
+    return reader.items()
+
+
+def _not_misp(what: str) -> FeedRejected:
+    return reject(f"{what} is missing or no JSON object: this is not MISP")
+
+
 def _object(value: object, what: str) -> Object:
     if not isinstance(value, dict):
-        raise reject(f"{what} is missing or no JSON object: this is not MISP")
+        raise _not_misp(what)
     return cast("Object", value)
 
 

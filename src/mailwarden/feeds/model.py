@@ -66,7 +66,7 @@ class FeedSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
 
     @property
     def limits(self) -> FeedLimits:
-        """The limits that hold; a JSON document is in memory as a whole."""
+        """The limits that hold; a JSON document may have fewer bytes, because it takes more time to read."""
         return FeedLimits(min(self.max_bytes, MAX_JSON) if self.is_json else self.max_bytes, self.max_entries)
 
     @property

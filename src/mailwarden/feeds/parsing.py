@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import chain
 
 from mailwarden.feeds.indicators import Indicator, Skipped, reject
-from mailwarden.feeds.misp import is_manifest, read_misp
+from mailwarden.feeds.misp import manifest_events, read_misp
 from mailwarden.feeds.model import FeedFormat, FeedSettings
 from mailwarden.feeds.stix import objects_of, read_objects
-from mailwarden.feeds.text_formats import read_csv, read_json, read_ndjson, read_plain
+from mailwarden.feeds.text_formats import read_csv, read_ndjson, read_plain
 
 
 def parse(settings: FeedSettings, documents: Sequence[bytes], now: datetime, skipped: Skipped) -> Iterator[Indicator]:
@@ -40,10 +41,9 @@ class _Counted(Skipped):
 def _parse(settings: FeedSettings, documents: Sequence[bytes], now: datetime, skipped: Skipped) -> Iterator[Indicator]:
     limits, format_ = settings.limits, settings.format
     if format_ in (FeedFormat.STIX, FeedFormat.TAXII):
-        objects = [each for document in documents for each in objects_of(document)]
-        yield from read_objects(objects, now, limits, skipped)
+        yield from read_objects(chain.from_iterable(map(objects_of, documents)), now, limits, skipped)
     elif format_ is FeedFormat.MISP:
-        several = len(documents) > 1 or is_manifest(read_json(documents[0]))
+        several = len(documents) > 1 or manifest_events(documents[0]) is not None
         for document in documents[1:] if several else documents:
             yield from read_misp(document, skipped)
     elif format_ is FeedFormat.CSV:

@@ -8,11 +8,13 @@ Security: reads JSON and patterns of third parties. The tokens of a pattern are 
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import cast
+
+from msgspec import Struct
 
 from mailwarden.feeds.indicators import (
+    MAX_REFERENCE,
     MAX_TAG,
     MAX_TAGS,
     UNKNOWN_CONFIDENCE,
@@ -24,7 +26,8 @@ from mailwarden.feeds.indicators import (
     cut,
     reject,
 )
-from mailwarden.feeds.text_formats import read_json, read_time
+from mailwarden.feeds.json_stream import JsonReader
+from mailwarden.feeds.text_formats import read_time
 
 MAX_PATTERN = 20_000
 MAX_COMPARISONS = 500
@@ -46,71 +49,110 @@ class _Unsupported(Exception):
     """The pattern is valid STIX perhaps, but more than equality joined by OR."""
 
 
+class _Version(Struct, frozen=True, gc=False):
+    """The parts of an indicator that count; the texts as bytes, which are never wider than the document."""
+
+    modified: datetime
+    begin: datetime | None
+    until: datetime | None
+    revoked: bool
+    pattern_type: bytes
+    pattern: bytes
+    tags: bytes
+    confidence: int
+
+
 def read_stix(data: bytes, now: datetime, limits: FeedLimits, skipped: Skipped) -> Iterator[Indicator]:
     """Yield the indicators of one bundle or envelope."""
     yield from read_objects(objects_of(data), now, limits, skipped)
 
 
-def objects_of(data: bytes) -> Sequence[Object]:
-    """Return the objects of a bundle or of an envelope of TAXII."""
-    document = read_json(data)
-    if not isinstance(document, dict):
+def objects_of(data: bytes) -> Iterator[Object]:
+    """Yield the objects of a bundle or of an envelope of TAXII, which may be empty."""
+    reader = JsonReader(data)
+    if reader.peek() != "{":
         raise reject("the document is no JSON object: this is not STIX")
-    if "type" in document and document["type"] != "bundle":
-        raise reject(f"the type is `{cut(str(document['type']), 40)}`, not `bundle`")
-    found = document.get("objects", [])  # an empty envelope has none
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise reject("`objects` is no array of objects: this is not STIX")
-    return cast("Sequence[Object]", found)
+    for key in reader.fields():
+        if key == "type":
+            name = reader.value()
+            if name != "bundle":
+                raise reject(f"the type is `{cut(str(name), 40)}`, not `bundle`")
+        elif key == "objects":
+            yield from _objects(reader)
+        else:
+            reader.skip()
+    reader.end()
 
 
-def read_objects(objects: Sequence[Object], now: datetime, limits: FeedLimits, skipped: Skipped) -> Iterator[Indicator]:
+def _objects(reader: JsonReader) -> Iterator[Object]:
+    mistake = reject("`objects` is no array of objects: this is not STIX")
+    if reader.peek() != "[":
+        raise mistake
+    for _ in reader.items():
+        each = reader.value()
+        if not isinstance(each, dict):
+            raise mistake
+        yield each
+
+
+def read_objects(objects: Iterable[Object], now: datetime, limits: FeedLimits, skipped: Skipped) -> Iterator[Indicator]:
     """Yield the indicators among the objects; of several versions of one object the newest counts."""
-    newest: dict[str, tuple[datetime, Object]] = {}
+    newest: dict[str, _Version] = {}
     for each in objects:
         if each.get("type") != "indicator":
             skipped.add("object that is no indicator")
             continue
         name = each.get("id")
-        if not isinstance(name, str):
-            raise reject("an indicator has no id")
-        modified = _time(each, "modified", cut(name)) or datetime.min.replace(tzinfo=UTC)
-        if name not in newest or newest[name][0] <= modified:
-            newest[name] = modified, each
+        if not isinstance(name, str) or len(name) > MAX_REFERENCE:
+            raise reject(f"an indicator has no id, or one of more than {MAX_REFERENCE} characters")
+        version = _version(cut(name), each)
+        if name not in newest or newest[name].modified <= version.modified:
+            newest[name] = version
         if len(newest) > limits.max_entries:
             raise reject(f"the feed has more than {limits.max_entries:,} indicators")
-    for name, (_, each) in newest.items():
-        yield from _indicators(cut(name), each, now, skipped)
+    for name, version in newest.items():
+        yield from _indicators(cut(name), version, now, skipped)
 
 
-def _indicators(name: str, each: Object, now: datetime, skipped: Skipped) -> Iterator[Indicator]:
-    until = _time(each, "valid_until", name)
-    begin = _time(each, "valid_from", name)
-    if each.get("revoked") is True:
+def _version(name: str, each: Object) -> _Version:
+    confidence, pattern = each.get("confidence"), each.get("pattern")
+    labels = [label for key in ("indicator_types", "labels") for label in _array(each, key)]
+    tags = [cut(label, MAX_TAG) for label in labels if isinstance(label, str)][:MAX_TAGS]
+    return _Version(
+        _time(each, "modified", name) or datetime.min.replace(tzinfo=UTC),
+        _time(each, "valid_from", name),
+        _time(each, "valid_until", name),
+        each.get("revoked") is True,
+        cut(str(each.get("pattern_type", "stix")), 40).encode(),
+        pattern.encode() if isinstance(pattern, str) and len(pattern) <= MAX_PATTERN else b"",
+        "\n".join(tags).encode(),
+        UNKNOWN_CONFIDENCE if confidence is None else confidence_of(confidence, name),
+    )
+
+
+def _indicators(name: str, each: _Version, now: datetime, skipped: Skipped) -> Iterator[Indicator]:
+    if each.revoked:
         skipped.add("revoked indicator")
-    elif begin is not None and begin > now:
+    elif each.begin is not None and each.begin > now:
         skipped.add("indicator that is not valid yet")
-    elif until is not None and until <= now:
+    elif each.until is not None and each.until <= now:
         skipped.add("expired indicator")
-    elif each.get("pattern_type", "stix") != "stix":
-        skipped.add(f"unsupported pattern type {cut(str(each.get('pattern_type')), 40)}")
+    elif each.pattern_type != b"stix":
+        skipped.add(f"unsupported pattern type {each.pattern_type.decode()}")
     else:
-        confidence = each.get("confidence")
-        level = UNKNOWN_CONFIDENCE if confidence is None else confidence_of(confidence, name)
-        labels = [label for key in ("indicator_types", "labels") for label in _array(each, key)]
-        tags = tuple(cut(label, MAX_TAG) for label in labels if isinstance(label, str))[:MAX_TAGS]
         try:
-            compared = read_pattern(each.get("pattern"))
+            compared = read_pattern(each.pattern.decode())
         except _Unsupported:
             skipped.add("unsupported pattern")
             return
+        tags = tuple(filter(None, each.tags.decode().split("\n")))
         for kind, value in compared:
-            yield Indicator(kind, value, level, until, tags, name)
+            yield Indicator(kind, value, each.confidence, each.until, tags, name)
 
 
-def read_pattern(pattern: object) -> list[tuple[IndicatorKind, str]]:
+def read_pattern(pattern: str) -> list[tuple[IndicatorKind, str]]:
     """Return what a pattern compares, all joined by OR, or raise _Unsupported."""
-    if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN:
+    if len(pattern) > MAX_PATTERN:
         raise _Unsupported
     tokens = list(_tokens(pattern))
     compared: list[tuple[IndicatorKind, str]] = []

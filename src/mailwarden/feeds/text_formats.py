@@ -7,7 +7,7 @@ read to its end rejects the whole update, so that a half-read feed never counts 
 import csv
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from io import StringIO
+from io import BytesIO
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +25,7 @@ from mailwarden.feeds.indicators import (
     reject,
 )
 
+_BOM = b"\xef\xbb\xbf"
 COMMENTS = ("#", ";", "//", "!")
 _HOSTS_FILE = ("0.0.0.0 ", "127.0.0.1 ", "0.0.0.0\t", "127.0.0.1\t")
 _KINDS: Mapping[str, IndicatorKind] = {
@@ -48,19 +49,28 @@ class FieldMapping(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     delimiter: str = ","
 
 
-def decode_utf8(data: bytes) -> str:
-    try:
-        return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise reject(f"byte {error.start:,} is not UTF-8") from None
-
-
 def lines_of(data: bytes, limits: FeedLimits) -> Iterator[tuple[int, str]]:
     """Yield the lines with their numbers; a line that is too long rejects the update."""
-    for number, line in enumerate(StringIO(decode_utf8(data)), 1):
-        if len(line) > limits.max_line:
-            raise reject(f"the line has more than {limits.max_line:,} characters", f"Line {number}")
+    for number, line in enumerate(_raw_lines(data, limits), 1):
         yield number, line.strip()
+
+
+def _raw_lines(data: bytes, limits: FeedLimits) -> Iterator[str]:
+    """Yield the lines with their ends, one at a time: the text as a whole would take four times its bytes."""
+    file, number = BytesIO(data.removeprefix(_BOM)), 0
+    while line := file.readline(4 * limits.max_line + 2):  # of at most four bytes a character
+        number += 1
+        text = _decode(line, number)
+        if len(text) > limits.max_line:
+            raise reject(f"the line has more than {limits.max_line:,} characters", f"Line {number}")
+        yield text
+
+
+def _decode(line: bytes, number: int) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise reject(f"byte {error.start + 1:,} of the line is not UTF-8", f"Line {number}") from None
 
 
 def read_plain(data: bytes, limits: FeedLimits) -> Iterator[Indicator]:
@@ -76,12 +86,14 @@ def read_plain(data: bytes, limits: FeedLimits) -> Iterator[Indicator]:
 
 def read_csv(data: bytes, mapping: FieldMapping, limits: FeedLimits, skipped: Skipped) -> Iterator[Indicator]:
     """Yield the rows; the first row that is no comment has the names, unless the columns are given by number."""
-    rows = csv.reader(_without_comments(data, limits), delimiter=mapping.delimiter, strict=True)
+    lines = _RowLines(data, limits)
+    rows = csv.reader(lines, delimiter=mapping.delimiter, strict=True)
     columns: Mapping[str, int] | None = None
     if all(each.isdigit() for each in _wanted(mapping).values()):
         columns = {name: int(number) - 1 for name, number in _wanted(mapping).items()}
     try:
         for cells in rows:
+            lines.begin_row()
             if not any(cell.strip() for cell in cells):
                 continue
             where = f"Line {rows.line_num}"
@@ -135,11 +147,23 @@ def read_time(text: str, where: str) -> datetime:
         raise reject(f"`{cut(text, 40)}` is no time such as 2027-01-31T12:00:00Z", where) from None
 
 
-def _without_comments(data: bytes, limits: FeedLimits) -> Iterator[str]:
-    for number, line in enumerate(StringIO(decode_utf8(data), newline=""), 1):
-        if len(line) > limits.max_line:
-            raise reject(f"the line has more than {limits.max_line:,} characters", f"Line {number}")
-        yield "\n" if line.startswith("#") else line
+class _RowLines:
+    """The lines of a CSV file without comments; a row of several lines is as long as a line at most."""
+
+    def __init__(self, data: bytes, limits: FeedLimits) -> None:
+        self._lines = _raw_lines(data, limits)
+        self._max = limits.max_line
+        self._row = 0
+
+    def begin_row(self) -> None:
+        self._row = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for number, line in enumerate(self._lines, 1):
+            self._row += len(line)
+            if self._row > self._max:
+                raise reject(f"the row has more than {self._max:,} characters", f"Line {number}")
+            yield "\n" if line.startswith("#") else line
 
 
 def _wanted(mapping: FieldMapping) -> dict[str, str]:

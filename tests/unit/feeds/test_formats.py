@@ -182,7 +182,7 @@ def test_stix_validity_versions_and_confidence_count() -> None:
         (FeedFormat.NDJSON, b"[1]", "not a JSON object"),
         (FeedFormat.NDJSON, b'{"value": ' + b"[" * 30_000, "nested too deep"),
         (FeedFormat.MISP, b'{"Event": {"Attribute": [{"type": "domain"}]}}', "no type or no value"),
-        (FeedFormat.MISP, b"<html>", "not JSON"),
+        (FeedFormat.MISP, b"<html>", "this is not MISP"),
         (FeedFormat.MISP, b'{"x": 1}', "this is not MISP"),
         (FeedFormat.STIX, b'{"type": "report"}', "not `bundle`"),
         (FeedFormat.STIX, b'{"type": "bundle", "objects": [1]}', "not STIX"),
