@@ -4,14 +4,16 @@ import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
 
 from mailwarden.cases.mailbox_store import MailboxStore
+from mailwarden.cli.certificates import make_certificates
 from mailwarden.database.pool import Database
-from mailwarden.errors import StorageUnavailable
+from mailwarden.errors import EngineUnavailable, StorageUnavailable
 from mailwarden.guard.jobs.imap_client import ImapClient, MailboxFailed
 from mailwarden.guard.jobs.report_mailbox import LEASE, WAIT, MailboxMetrics, ReportMailbox
 from mailwarden.guard.report_config import ReportImap
@@ -26,7 +28,7 @@ from tests.samples import report_mails as mails
 
 ALL = Scope.deployment()
 NOW = datetime(2026, 11, 18, 8, tzinfo=UTC)
-UNCHECKED, BROKEN, DOWN, LIMITED, AUTOMATIC = (f"mark-{number}".encode() for number in range(5))
+UNCHECKED, BROKEN, DOWN, LIMITED, AUTOMATIC, NO_ENGINE = (f"mark-{number}".encode() for number in range(6))
 
 
 class Intake:
@@ -42,6 +44,8 @@ class Intake:
         self.taken += 1
         if UNCHECKED in raw and self.unchecked:
             raise Rejection("451 4.7.1 not decided")
+        if NO_ENGINE in raw:
+            raise EngineUnavailable("ClamAV does not answer.")
         if BROKEN in raw:
             raise ValueError("broken")
         if DOWN in raw:
@@ -168,11 +172,56 @@ async def test_mails_that_wait_do_not_hold_up_others(setup: CaseSetup, database:
     assert [len(dovecot.mails(name)) for name in ("INBOX", "Processed")] == [0, 4]
 
 
-async def test_a_mail_that_waits_too_long_fails(setup: CaseSetup, database: Database, dovecot: Dovecot) -> None:
-    clock = Clock()
-    poller = Poller(dovecot, database, Intake(setup), clock)
+async def test_new_mails_do_not_hold_up_mails_that_wait(setup: CaseSetup, database: Database, dovecot: Dovecot) -> None:
+    intake = Intake(setup)
+    poller = Poller(dovecot, database, intake, Clock())
     dovecot.append(mail_of(UNCHECKED))
     await poller.poll()
+    intake.unchecked = False
+    dovecot.append(mail_of())
+    await poller.poll()
+    assert [len(dovecot.mails(name)) for name in ("INBOX", "Processed")] == [0, 2]
+
+
+async def test_a_mail_that_ends_a_poll_does_not_hold_up_others(
+    setup: CaseSetup, database: Database, dovecot: Dovecot
+) -> None:
+    intake = Intake(setup)
+    poller = Poller(dovecot, database, intake, Clock())
+    for raw in (mail_of(DOWN), mail_of()):
+        dovecot.append(raw)
+    for _ in range(2):
+        await poller.poll()
+    assert [len(dovecot.mails(name)) for name in ("INBOX", "Processed")] == [1, 1]
+    await poller.poll()
+    assert intake.taken == 3, "the mail is tried again"
+
+
+async def test_a_crash_of_a_poll_is_recorded(
+    setup: CaseSetup, database: Database, dovecot: Dovecot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poller = Poller(dovecot, database, Intake(setup), Clock())
+
+    def crash(_: ImapClient) -> None:
+        raise ValueError("text of the server")
+
+    monkeypatch.setattr(ImapClient, "prepare_folders", crash)
+    assert await poller.poll()
+    found = await poller.store.find(ALL, poller.settings.name)
+    assert found is not None
+    assert found.failure == "Internal error: ValueError."
+    assert not await poller.job.look(), "the next poll waits its interval"
+
+
+@pytest.mark.parametrize("mark", [UNCHECKED, NO_ENGINE], ids=["unchecked", "no engine"])
+async def test_a_mail_that_waits_too_long_fails(
+    setup: CaseSetup, database: Database, dovecot: Dovecot, mark: bytes
+) -> None:
+    clock = Clock()
+    poller = Poller(dovecot, database, Intake(setup), clock)
+    dovecot.append(mail_of(mark))
+    await poller.poll()
+    assert [len(dovecot.mails(name)) for name in ("INBOX", "Failed")] == [1, 0]
     clock.now += WAIT
     await poller.poll()
     assert [len(dovecot.mails(name)) for name in ("INBOX", "Failed")] == [0, 1]
@@ -186,3 +235,22 @@ async def test_an_outage_of_the_database_moves_nothing(setup: CaseSetup, databas
     found = await poller.store.find(ALL, poller.settings.name)
     assert found is not None
     assert found.failure == "No report can be stored now: The database is down."
+
+
+@pytest.mark.parametrize("tls", ["implicit", "startTls"])
+def test_a_session_is_opened_over_tls(tls: Literal["implicit", "startTls"]) -> None:
+    folder = temporary_folder()
+    make_certificates(folder / "tls", ["127.0.0.1"])
+    (folder / "password").write_text("secret\n")
+    files = {"certificate": str(folder / "tls" / "guard.crt"), "key": str(folder / "tls" / "guard.key")}
+    server = Dovecot(folder / "dovecot", "reports", "secret", **files)
+    port = server.tls_port if tls == "implicit" else server.port
+    settings = ReportImap(mails.MAILBOX, "127.0.0.1", "reports", "password", port=port, tls=tls, ca="tls/ca.crt")
+    client = ImapClient(settings, folder)
+    try:
+        server.start()
+        assert client.open().count == 0
+        client.close()
+    finally:
+        server.stop()
+        remove_folder(folder)

@@ -11,7 +11,7 @@ import imaplib
 import re
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -54,16 +54,16 @@ class _Bounded(imaplib.IMAP4):
 
     budget = MAX_ANSWER
 
-    def __init__(self, settings: ReportImap, context: ssl.SSLContext | None) -> None:
-        self._context = context if settings.tls == "implicit" else None
+    def __init__(self, settings: ReportImap, tls: "_Tls | None", keep: "_Keep") -> None:
+        self._tls = tls if settings.tls == "implicit" else None
+        self._keep = keep
         super().__init__(settings.host, settings.port, settings.timeout / 1000)
 
     def _create_socket(self, timeout: float | None) -> socket.socket:
         plain = socket.create_connection((self.host, self.port), timeout)
-        if self._context is None:
-            return plain
         try:
-            return self._context.wrap_socket(plain, server_hostname=self.host)
+            self._keep(plain)
+            return plain if self._tls is None else self._tls.wrap_socket(plain, self.host)
         except BaseException:
             plain.close()
             raise
@@ -83,6 +83,27 @@ class _Bounded(imaplib.IMAP4):
             raise self.abort("an answer beyond the limit")
 
 
+_Keep = Callable[[socket.socket], None]  # gets each socket before anything waits for it
+
+
+class _Tls:
+    """A TLS context whose handshakes can be aborted; imaplib's STARTTLS calls `wrap_socket` too."""
+
+    def __init__(self, context: ssl.SSLContext, keep: _Keep) -> None:
+        self._context = context
+        self._keep = keep
+
+    def wrap_socket(self, plain: socket.socket, server_hostname: str) -> ssl.SSLSocket:
+        wrapped = self._context.wrap_socket(plain, server_hostname=server_hostname, do_handshake_on_connect=False)
+        try:
+            self._keep(wrapped)
+            wrapped.do_handshake()
+        except BaseException:
+            wrapped.close()
+            raise
+        return wrapped
+
+
 class ImapClient:
     """A session; `open` first, `close` last. `abort` may be called from another thread."""
 
@@ -91,6 +112,7 @@ class ImapClient:
         self._settings = settings
         self._folder = folder
         self._connection: _Bounded | None = None
+        self._socket: socket.socket | None = None
         self._aborted = False
 
     def open(self) -> MailboxState:
@@ -98,10 +120,11 @@ class ImapClient:
         settings = self._settings
         password = read_password(self._folder / settings.password)
         context = self._context()
+        tls = None if context is None else _Tls(context, self._keep)
         try:
-            self._connection = connection = _Bounded(settings, context)
+            self._connection = connection = _Bounded(settings, tls, self._keep)
             if settings.tls == "startTls":
-                connection.starttls(context)
+                connection.starttls(tls)
         except (OSError, imaplib.IMAP4.error) as error:
             raise MailboxFailed(f"Cannot connect to {settings.host}:{settings.port}: {_shown(error)}.") from None
         self._log_in(connection, password)
@@ -143,7 +166,7 @@ class ImapClient:
         """Log out; a failure does not matter."""
         if self._connection is not None:
             self._connection.budget = MAX_ANSWER
-            with suppress(OSError, imaplib.IMAP4.error):
+            with suppress(OSError, imaplib.IMAP4.error, ValueError):
                 self._connection.logout()
             with suppress(OSError):
                 self._connection.shutdown()
@@ -151,9 +174,16 @@ class ImapClient:
     def abort(self) -> None:
         """End a call that waits for the server."""
         self._aborted = True
-        if self._connection is not None:
+        if self._socket is not None:
             with suppress(OSError):
-                self._connection.sock.shutdown(socket.SHUT_RDWR)
+                # SSLSocket.shutdown drops TLS first: the other thread could then send in plain text.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def _keep(self, connected: socket.socket) -> None:
+        """Let `abort` end all waits for this socket."""
+        self._socket = connected
+        if self._aborted:
+            raise MailboxFailed("The connection is closed.")
 
     def _context(self) -> ssl.SSLContext | None:
         if self._settings.tls == "off":

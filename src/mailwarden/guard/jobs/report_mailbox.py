@@ -3,7 +3,8 @@
 One guard at a time polls a mailbox, by a lease in PostgreSQL. A mail is moved to the folder of processed mails only
 after its report is committed: a guard that dies in between finds the mail again, and the same bytes add no second
 report. Mails that cannot be read or stored go to the folder of failed mails; none is deleted. Mails whose reporter
-could not be checked for now (an engine or DNS is down) stay, up to a day, and later polls begin behind them.
+could not be checked for now (an engine or DNS is down) stay, up to a day. The next poll begins behind them, and behind
+a mail that ended a poll; a poll that reaches the end of the folder lets the next one begin at its first mail.
 
 Security: there is no SMTP client whose address SPF could check. Only an aligned DKIM signature verifies the reporter,
 or the mailbox itself, if the operator says that it accepts authenticated senders alone.
@@ -20,7 +21,7 @@ from typing import Protocol, TypeVar
 from uuid import UUID, uuid4
 
 from mailwarden.cases.mailbox_store import MailboxStore
-from mailwarden.errors import ConfigurationError, MailwardenError
+from mailwarden.errors import ConfigurationError, EngineUnavailable, MailwardenError
 from mailwarden.guard.context import GuardContext
 from mailwarden.guard.jobs.imap_client import (
     ImapClient,
@@ -84,7 +85,7 @@ class ReportMailbox:
         self._metrics = metrics
         self._clock = clock
         self._threads = ThreadPoolExecutor(1, "report mailbox")
-        self._left = 0  # mails at the beginning of the folder that the last poll left there
+        self._left = 0  # mails at the beginning of the folder that the next poll passes over
         self._waiting: dict[tuple[int, int], datetime] = {}  # since when, by UIDVALIDITY and UID
         self._task = PeriodicTask("report mailbox", self.look, min(LOOK, settings.interval / 1000), quiet=True)
 
@@ -132,6 +133,9 @@ class ReportMailbox:
             return str(error)
         except MailwardenError as error:
             return f"No report can be stored now: {error.message}"
+        except Exception as error:  # the failure is recorded, and the next poll waits its interval
+            _log.exception("report_mailbox_crashed", mailbox=self._settings.name)
+            return f"Internal error: {type(error).__name__}."
         finally:
             await self._close(client)
         return ""
@@ -146,8 +150,12 @@ class ReportMailbox:
             if self._task.stopping:
                 break
             async with self._task.in_hand:
-                left += not await self._serve(client, state, mail)
-        self._left = left
+                try:
+                    left += not await self._serve(client, state, mail)
+                except BaseException:  # also the end of the poll's time
+                    self._left = left + 1  # this mail must not end every later poll
+                    raise
+        self._left = left if last < state.count else 0
         self._forget_waiting()
 
     async def _serve(self, client: ImapClient, state: MailboxState, mail: ListedMail) -> bool:
@@ -173,9 +181,10 @@ class ReportMailbox:
             not_stored = await self._intake.store_from_mailbox(raw, self._settings)
         except UnreadableMail as error:
             return Outcome.UNREADABLE, str(error)
-        except Rejection as error:  # the reporter could not be checked for now
+        except (Rejection, EngineUnavailable) as error:  # the reporter could not be checked for now
             since = self._waiting.setdefault((state.validity, mail.uid), self._clock())
-            return (Outcome.UNREADABLE if self._clock() - since > WAIT else Outcome.WAITS), error.reply
+            reason = error.reply if isinstance(error, Rejection) else error.message
+            return (Outcome.UNREADABLE if self._clock() - since > WAIT else Outcome.WAITS), reason
         except (MailboxFailed, MailwardenError, TimeoutError):
             raise
         except Exception as error:  # a mail that breaks us must not stop the others

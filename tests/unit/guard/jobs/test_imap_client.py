@@ -1,11 +1,13 @@
 """The IMAP client against servers that lie, hang or lack what guard needs."""
 
+import socket
 import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -131,6 +133,49 @@ def test_an_abort_ends_a_call_that_waits(client_of: Callable[[int], ImapClient])
             client.read(ListedMail(12, 300))
         client.close()
         assert time.monotonic() - began < 0.29
+
+
+@contextmanager
+def dripping(drip: bytes) -> Iterator[int]:
+    """Serve a port that sends `drip` every 50 ms for at most 5 seconds, so that no wait reaches its timeout."""
+    ended = threading.Event()
+
+    def serve() -> None:
+        with suppress(OSError):
+            connection, _ = listening.accept()
+            with connection:
+                for _ in range(100):
+                    connection.sendall(drip)
+                    if ended.wait(0.05):
+                        return
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(5)
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listening.getsockname()[1]
+        ended.set()
+        thread.join(5)
+
+
+# The TLS drip begins with the head of a handshake record of 771 bytes, which never arrives whole.
+@pytest.mark.parametrize(("tls", "drip"), [("off", b"x"), ("implicit", b"\x16\x03\x03\x03\x03")])
+def test_an_abort_ends_an_open_that_waits(tmp_path: Path, tls: Literal["off", "implicit"], drip: bytes) -> None:
+    (tmp_path / "password").write_text("secret-word\n")
+    with dripping(drip) as port:
+        settings = ReportImap("phishing@company.example", "127.0.0.1", "ann", "password", port=port, tls=tls)
+        client = ImapClient(settings, tmp_path)
+        began = time.monotonic()
+        threading.Timer(0.2, client.abort).start()
+        failure_of(client, client.open)
+        assert 0.15 < time.monotonic() - began < 2
+
+
+def test_an_aborted_client_does_not_connect(client_of: Callable[[int], ImapClient]) -> None:
+    with serving({}) as port:
+        client = client_of(port)
+        client.abort()
+        assert failure_of(client, client.open) == "The connection is closed."
 
 
 @pytest.mark.parametrize("content", [None, "", "\n", "\xff"], ids=["missing", "empty", "blank", "not text"])
