@@ -8,7 +8,6 @@ import msgspec
 
 from mailwarden.database.pool import Database
 from mailwarden.history import open_history
-from mailwarden.history.postgresql import partitions
 from mailwarden.model.ggrid import first_ggrid, new_ggrid
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import CampaignIds
@@ -45,12 +44,7 @@ def attack_last_week(deployment: Deployment, targets: Mapping[str, str], times: 
                 made = msgspec.structs.replace(base, ggrid=ggrid, created=moment, completed=moment)
                 await open_history(database).save(Scope.deployment(), [made])
 
-    before = partitions.MAX_OFFSET
-    try:
-        partitions.MAX_OFFSET = timedelta(days=15)
-        _run(deployment, work)
-    finally:
-        partitions.MAX_OFFSET = before
+    _run(deployment, work)
 
 
 def count_last_weeks(deployment: Deployment, tenant: str) -> None:

@@ -24,12 +24,6 @@ def on_day(days: int, tenant: UUID = ACME, decision: Decision = Decision.DELIVER
     return message(datetime.now(UTC) - noon, tenant, decision)
 
 
-@pytest.fixture(autouse=True)
-def old_days(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let messages of earlier days be stored."""
-    monkeypatch.setattr("mailwarden.history.postgresql.partitions.MAX_OFFSET", timedelta(days=15))
-
-
 async def test_a_day_is_counted_when_it_has_ended(open_store: OpenStore) -> None:
     store = open_store()
     await store.save(ALL, [on_day(1), on_day(1, decision=Decision.QUARANTINE), on_day(2, OTHER), message(timedelta(0))])
