@@ -335,8 +335,9 @@ class AsyncClient:
         empty, because the service looks at a limited number of events of other types and tenants for each page; its
         `next` counts too. With `follow` it waits for new events and never ends; else it ends with the newest event.
         """
-        wait = FOLLOW_SECONDS if follow else 0
         while True:
+            # "latest" in a repeated call would be a later place: fetch a cursor at once, then wait behind it.
+            wait = FOLLOW_SECONDS if follow and after != "latest" else 0
             page = await self._transport.record(requests.events(after, types, tenant, wait), EventPage)
             yield page
             if not page.more and not follow:

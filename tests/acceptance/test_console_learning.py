@@ -219,6 +219,6 @@ def test_hostile_subjects_stay_text(deployment: Deployment, acme: str, analyst: 
         if text.isascii():
             assert say(analyst, scanned(deployment, message(text)), "spam").status_code == 303
     page = analyst.get(LEARNING)
-    assert page.text.count("<script") == 5
+    assert page.text.count("<script") == 6
     assert page.text.count("&lt;script&gt;") >= 3
     assert not re.search(r"<[^>]*\son\w+\s*=", re.sub(r'"[^"]*"', '""', page.text))

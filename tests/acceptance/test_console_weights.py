@@ -77,7 +77,7 @@ def test_words_find_rules_and_invalid_input_is_reported(root: ConsoleSession, pa
         page = root.get(f"{path}/weights?rule={text}")
         assert page.status_code == 200
         assert "No rule has" in text_of(page)
-        assert page.text.count("<script") == 5
+        assert page.text.count("<script") == 6
 
 
 def test_a_weight_out_of_bounds_is_reported_on_the_form(root: ConsoleSession, path: str) -> None:

@@ -18,6 +18,10 @@ _TYPE = re.compile(r"^# TYPE (mailwarden_\w+) (\w+)$", re.MULTILINE)
 @pytest.fixture(scope="module")
 def monitored(engines, deployment_template, tmp_path_factory):
     """Run a guard with every scan source, digest, weekly reports and report mailbox, so that it has every metric."""
+    password = tmp_path_factory.mktemp("password") / "password"
+    password.write_text("secret\n")
+    mailbox = {"address": "spam@mail.example", "host": "127.0.0.1", "port": free_port(), "tls": "off"}
+    mailbox |= {"user": "spam", "password": str(password)}
     guard = {
         "scanSources": {
             "smtp": {"listen": {"port": free_port()}, "nextHop": f"127.0.0.1:{free_port()}"},
@@ -26,7 +30,11 @@ def monitored(engines, deployment_template, tmp_path_factory):
         },
         "quarantine": {"digest": {"link": "https://mail.example", "sender": "digest@mail.example"}},
         "weeklyReport": {"link": "https://mail.example", "sender": "reports@mail.example"},
-        "reports": {"addresses": {"phishing@mail.example": "phishing"}, "sender": "reports@mail.example"},
+        "reports": {
+            "addresses": {"phishing@mail.example": "phishing"},
+            "sender": "reports@mail.example",
+            "mailboxes": [mailbox],
+        },
     }
     folder = tmp_path_factory.mktemp("monitored")
     with run_deployment(engines, deployment_template, folder, guards=(guard,)) as running:

@@ -50,6 +50,14 @@ async def test_columns_for_searching_are_filled(store: HistoryStore, database_ur
     assert row["subject"] == request.summary.subject
 
 
+async def test_a_request_that_stands_twice_in_a_batch_has_one_row_and_one_event(database: Database) -> None:
+    request = finished_request()
+    again = msgspec.structs.replace(request, guard="other")
+    assert (await open_history(database).save(ALL, [request, again])).stored == 1
+    async with database.connection() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM events WHERE type = 'message.judged'") <= 1
+
+
 async def test_nul_and_lone_surrogates_are_cleaned_and_stop_nothing(store: HistoryStore) -> None:
     nul = finished_request(subject="a\x00b")
     surrogate = finished_request(subject="a\ud800b")

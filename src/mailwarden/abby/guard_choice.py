@@ -67,9 +67,11 @@ class LeastLoadedOfTwo:
 
     def note_failure(self, guards: Sequence[Guard], guard: Guard, *, accepted: bool) -> None:
         """Eject a guard that fails, but never more than half of all: the others could not take their messages."""
+        now = self._clock()
+        if guard.health.is_ejected(now):
+            return  # messages that failed together are one failure
         if not guard.health.fail(accepted=accepted):
             return
-        now = self._clock()
         ejected = sum(each.health.is_ejected(now) for each in guards if each is not guard)
         if ejected + 1 > LONGEST_EJECTED_SHARE * len(guards):
             return
@@ -81,17 +83,19 @@ class LeastLoadedOfTwo:
         now, chance = self._clock(), self._random.random
         wanted = min(self._choices, len(guards) - len(asked))
         found: list[Guard] = []
+        passed: list[Guard] = []  # a guard that returns draws once for each message
         for _ in range(DRAWS):
             guard = guards[int(chance() * len(guards))]
-            if guard in found or guard in asked or not guard.usable or guard.health.is_ejected(now):
+            if guard in (*found, *passed, *asked) or not guard.usable or guard.health.is_ejected(now):
                 continue
             share = guard.health.share(now)
             if share < 1.0 and chance() >= share:
+                passed.append(guard)
                 continue
             found.append(guard)
             if len(found) == wanted:
                 return min(found, key=lambda each: each.load)
-        return None
+        return min(found, key=lambda each: each.load) if found and passed else None
 
     def _best(self, guards: Sequence[Guard], asked: Sequence[Guard]) -> Guard:
         """Return the best of all guards that were not asked: usable, not ejected, least loaded."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 from mailwarden.abby.guard_choice import Chooser, LeastLoadedOfTwo, RetryBudget
 from mailwarden.abby.guard_transport import REFUSALS, Died, Progress, Refused, ScanRequest, Submission
 from mailwarden.abby.guards import Guard, GuardWatch
-from mailwarden.errors import AnalysisTimeout, CoreUnreachable, MailwardenError, Overloaded
+from mailwarden.errors import AnalysisTimeout, CoreUnreachable, EngineUnavailable, MailwardenError, Overloaded
 from mailwarden.model.record import FinishedRequest
 from mailwarden.serving.spool import Spooled
 from mailwarden.serving.uploads import Keep, Upload
@@ -167,11 +167,12 @@ class GuardClient:
         raise worst_error(refusals, [error for _, error in deaths])
 
     def _may_ask_another(self, guard: Guard, error: MailwardenError, refusals: Sequence[MailwardenError]) -> bool:
-        """Return whether a refused message may ask another guard; only overload needs a limit."""
-        if not isinstance(error, Overloaded):
-            self._chooser.note_failure(self._watch.guards, guard, accepted=False)
-            return True
-        return self._budget.take(sum(isinstance(each, Overloaded) for each in refusals))
+        """Return whether a refused message may ask another guard; overload and whole analyses need a limit."""
+        if isinstance(error, Overloaded):
+            return self._budget.take(sum(isinstance(each, Overloaded) for each in refusals))
+        was_analyzed = isinstance(error, EngineUnavailable)
+        self._chooser.note_failure(self._watch.guards, guard, accepted=was_analyzed)
+        return sum(isinstance(each, EngineUnavailable) for each in refusals) < MAX_GUARDS_THAT_SEE_A_MESSAGE
 
     def _note(self, guard: Guard, kind: str) -> None:
         self._failures.labels(guard.name, kind).inc()

@@ -37,7 +37,7 @@ class Health:
 
     def eject(self, now: float, jitter: float) -> float:
         """Eject the guard and return for how many seconds; `jitter` lets several abbys return at different times."""
-        seconds = min(LONGEST_EJECTION, FIRST_EJECTION * 2.0**self._ejections) * jitter
+        seconds = min(LONGEST_EJECTION, FIRST_EJECTION * 2.0 ** min(self._ejections, 10)) * jitter
         self._ejections += 1
         self._failures = 0
         self._ejected_until = now + seconds

@@ -88,8 +88,6 @@ class ReportApi:
         query = _query(call, ReportsQuery)
         before = None if query.before is msgspec.UNSET else _in_utc(query.before)
         uid = None if query.before_uid is msgspec.UNSET else query.before_uid
-        if uid is not None and before is None:
-            raise violation_at("/beforeUid", "Needs `before`")
         tenant = await self._tenant(query.tenant_uid, caller)
         found = await self._reports.reports(caller.scope, tenant, before, query.limit, before_uid=uid)
         return _answer(Reports(tuple(map(report_of, found))))

@@ -72,7 +72,7 @@ class FileSender:
     def _start(self, work: Callable[..., None], *values: bytes) -> asyncio.Future[None]:
         """Run the work in a thread; a cancelled caller does not cancel it."""
         loop = asyncio.get_running_loop()
-        self._running = done = loop.create_future()
+        done = loop.create_future()
         done.add_done_callback(lambda future: future.cancelled() or future.exception())  # without a waiting caller too
 
         def run() -> None:
@@ -85,6 +85,7 @@ class FileSender:
                     loop.call_soon_threadsafe(done.set_result, None)
 
         Thread(target=run, name="event file", daemon=True).start()
+        self._running = done
         return done
 
     def _append(self, data: bytes) -> None:

@@ -112,10 +112,11 @@ class EndpointStore:
             await connection.execute(_SERIALISE)
             counts = await connection.fetchrow(_COUNTS, tenants)
             assert counts is not None
-            if cast("int", counts["everywhere"]) >= MAX_ENDPOINTS or cast("int", counts["here"]) >= MAX_OF_TENANTS:
+            # Some places are kept for the deployment, so that tenants cannot take them all.
+            most = MAX_ENDPOINTS if tenants is None else MAX_ENDPOINTS - MAX_OF_TENANTS
+            if cast("int", counts["everywhere"]) >= most or cast("int", counts["here"]) >= MAX_OF_TENANTS:
                 raise SchemaViolation(
-                    f"There are at most {MAX_ENDPOINTS} endpoints, and {MAX_OF_TENANTS} for the same tenants. "
-                    "Remove one first."
+                    f"There are at most {most} endpoints, and {MAX_OF_TENANTS} for the same tenants. Remove one first."
                 )
             if wanted.kind is Kind.FILE:
                 await _require_new_file(connection, wanted.url)

@@ -132,7 +132,7 @@ class JsonReader:
                 if self._is_last:
                     raise self._reject(f"not JSON: {error}") from None
             else:
-                if end < len(self._text) or self._is_last:  # a number could go on behind the window
+                if end + 2 < len(self._text) or self._is_last:  # a number could go on behind the window, as in 1e+5
                     self._check(found)
                     self._at = end
                     return found

@@ -169,7 +169,7 @@ class FeedService:
     async def remove(self, feed: Feed, actor: Actor) -> int:
         """Remove a feed and the list entries that it alone gave; return how many entries.
 
-        Not during a run: what it writes afterwards would stay in the list for good.
+        During a run it is refused: entries that the run writes afterwards would stay in the list for good.
         """
         if not await self.store.hold(feed, self._clock(), REMOVAL):
             raise UpdateNotWaiting(f"The feed {feed.name} is being updated. Remove it when the update has ended.")

@@ -58,7 +58,7 @@ class ReportsQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
         UUID | UnsetType,
         Meta(
             description="With `before`: the `uid` of that last report. Without it, reports of the same microsecond on "
-            "the next page are left out."
+            "the next page are left out. Ignored without `before`."
         ),
     ] = UNSET
     limit: Annotated[int, Meta(ge=1, le=MAX_REPORTS, description="Maximum number of reports on one page.")] = 100

@@ -58,8 +58,9 @@ async def teach(teacher: RspamdTeacher, learner: str, number: int) -> None:
     while True:
         try:
             assert await teacher.teach(message(BAD, number), learner, threat=True)
-        except EngineFailed:
-            assert time.monotonic() < end, "the lesson was never learned"
+        except EngineFailed as error:
+            if time.monotonic() > end:
+                raise TimeoutError("The lesson was never learned.") from error
             await asyncio.sleep(0.5)
         else:
             return

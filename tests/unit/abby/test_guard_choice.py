@@ -11,7 +11,7 @@ from mailwarden.abby.guard_choice import MAX_REJECTIONS, LeastLoadedOfTwo, Retry
 from mailwarden.abby.guard_client import GuardClient
 from mailwarden.abby.guard_transport import Died, Refused
 from mailwarden.abby.guards import Guard, GuardWatch
-from mailwarden.errors import CoreError, CoreUnreachable, MailwardenError, Overloaded
+from mailwarden.errors import CoreError, CoreUnreachable, EngineUnavailable, MailwardenError, Overloaded
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.wire.guard import GuardStatus
 
@@ -76,10 +76,26 @@ def test_an_unreachable_guard_is_ejected_and_returns_slowly(chooser, clock):
     assert first_choices(chooser, guards)[3] > 60
 
 
+def test_of_two_guards_the_one_that_returns_gets_little(chooser, clock):
+    guards = [guard(0, 9), guard(1)]
+    guards[1].health.return_at(clock.now)
+    assert first_choices(chooser, guards)[1] < 200, "though it has no load"
+
+
+def test_messages_that_fail_together_are_one_failure(chooser, clock):
+    guards = [guard(n) for n in range(4)]
+    for _ in range(2_000):
+        chooser.note_failure(guards, guards[0], accepted=False)
+    assert guards[0].health.is_ejected(clock.now)
+    clock.now += guard_health.FIRST_EJECTION * 1.25
+    assert not guards[0].health.is_ejected(clock.now)
+
+
 def test_each_ejection_in_a_row_is_longer_up_to_a_limit():
     health = guard_health.Health()
     seconds = [health.eject(0.0, 1.0) for _ in range(8)]
     assert seconds == [1, 2, 4, 8, 16, 30, 30, 30]
+    assert max(health.eject(0.0, 1.0) for _ in range(2_000)) == 30, "no overflow in a long outage"
     health.succeed()
     assert health.eject(0.0, 1.0) == 1
 
@@ -159,3 +175,10 @@ async def test_two_guards_at_most_see_a_message_that_fails():
     stubs = [Stub(Died(CoreError("?"), "wrong result")) for _ in range(20)]
     await ask_all(stubs)
     assert sum(stub.calls for stub in stubs) == 2
+
+
+async def test_two_guards_at_most_analyze_a_message_that_none_can_finish():
+    stubs = [Stub(Refused(EngineUnavailable("?"))) for _ in range(20)]
+    _, guards = await ask_all(stubs)
+    assert sum(stub.calls for stub in stubs) == 2
+    assert not any(each.health.is_ejected(0.0) for each in guards)

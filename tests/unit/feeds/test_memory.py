@@ -48,6 +48,7 @@ def _walked(reader: JsonReader) -> object:
 DOCUMENTS = [
     b"{}", b" [ ] ", b"12", b"-1.5e3", b'"a"', b"null",
     '{"a":[1,2,{"b":"ü😀ß"}],"c":{"d":[],"e":{}},"f":"\\ud83d\\ude00 \\" x"}'.encode(),
+    b"[" + b",".join(b"%d.5e+3" % n for n in range(200)) + b"]",
     b"[" + b",".join(b'{"number":%d,"text":"%s"}' % (n, b"x" * (n % 40)) for n in range(300)) + b"]",
 ]  # fmt: skip
 

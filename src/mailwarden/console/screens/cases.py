@@ -226,7 +226,7 @@ def _unlearned(case: Case, reports: Sequence[CaseReport]) -> int:
     kind = case.outcome.kind if case.outcome is not None else None
     if kind is None:
         return 0
-    return len([each for each in reports[:MAX_LESSONS] if each.kept and each.lesson != kind])
+    return len([each for each in reports[:MAX_LESSONS] if _teaches(each) and each.lesson != kind])
 
 
 def _teaches(report: CaseReport) -> bool:

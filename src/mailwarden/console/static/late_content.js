@@ -34,17 +34,17 @@
   document.addEventListener("keydown", () => (typed = performance.now()), { capture: true });
 
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (isPoll(event.detail.requestConfig) && isAt(event.detail.target)) event.detail.shouldSwap = false;
+    if (event.detail.target && isPoll(event.detail.requestConfig) && isAt(event.detail.target)) event.detail.shouldSwap = false;
   });
 
   // A count that fails says so in its line: an error in its place would move the page.
   const fail = (part) => {
-    for (const line of part.querySelectorAll(".mw-late-line")) line.textContent = texts.notCounted;
+    for (const line of part?.querySelectorAll(".mw-late-line") ?? []) line.textContent = texts.notCounted;
   };
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { requestConfig, target, xhr } = event.detail;
     if (xhr.status < 400 || requestConfig?.elt?.getAttribute("hx-trigger") !== "load") return;
-    if (!target.querySelector(".mw-late-line")) return;
+    if (!target?.querySelector(".mw-late-line")) return;
     event.detail.shouldSwap = false;
     fail(target);
   });
@@ -62,7 +62,7 @@
 
   // New results of a list keep the entries ticked that are in them again.
   let ticked = new Set();
-  const boxes = (part) => part.querySelectorAll("input[type=checkbox][name=entry]");
+  const boxes = (part) => part?.querySelectorAll("input[type=checkbox][name=entry]") ?? []; // no part: sent by a script
   document.addEventListener("htmx:beforeSwap", (event) => {
     ticked = new Set([...boxes(event.detail.target)].filter((box) => box.checked).map((box) => box.value));
   });

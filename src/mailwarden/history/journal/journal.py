@@ -24,6 +24,7 @@ from mailwarden.telemetry.periodic_task import end_tasks
 MAX_GROUP = 500  # requests of one fsync
 MAX_PENDING = 20_000  # requests that wait for the disk; further ones are dropped
 DISK_SECONDS = 2.0  # a scan waits no longer for the disk
+DISK_GRACE = 0.05  # while the disk is late
 STOP_SECONDS = 10.0
 LOG_EVERY = 10.0  # seconds between two log lines about dropped requests
 
@@ -47,6 +48,7 @@ class Journal:
         self._disk = ThreadPoolExecutor(1, "journal")
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        self._stalled = False  # the disk was late and has confirmed nothing since
         self._sent = asyncio.Event()
         self._log_from = 0.0
         self._oldest = 0  # milliseconds of the first record that is being sent
@@ -108,7 +110,11 @@ class Journal:
         pending = [_Pending(request, loop.create_future()) for request in requests]
         self._pending += pending
         self._wake.set()
-        done, late = await asyncio.wait([each.done for each in pending], timeout=DISK_SECONDS)
+        # Once the disk was late, waiting gains nothing until it has confirmed something again.
+        done, late = await asyncio.wait(
+            [each.done for each in pending], timeout=DISK_GRACE if self._stalled else DISK_SECONDS
+        )
+        self._stalled = self._stalled or bool(late)
         self._unconfirmed.inc(len(late))
         return not late and all(each.result() for each in done)
 
@@ -156,7 +162,13 @@ class Journal:
             while self._pending:
                 group, self._pending = self._pending[:MAX_GROUP], self._pending[MAX_GROUP:]
                 began = time.perf_counter()
-                kept = await loop.run_in_executor(self._disk, self._commit, [each.request for each in group])
+                try:
+                    kept = await loop.run_in_executor(self._disk, self._commit, [each.request for each in group])
+                except Exception as error:  # such as no thread: later groups are written all the same
+                    _log.exception("journal_commit_failed")
+                    self._drop(len(group), f"{type(error).__name__}: {error}")
+                    kept = [False] * len(group)
+                self._stalled = False
                 self._seconds.observe(time.perf_counter() - began)
                 self._commits.inc()
                 for each, result in zip(group, kept, strict=True):

@@ -134,7 +134,9 @@ class Segments:
         start = self._cursor[2] if self._cursor[:2] == (segment.first, number) else HEAD_SIZE
         try:
             data = _read(segment.path, start, size)
-        except OSError:
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EIO):
+                raise  # such as too many open files: the rows are there, and the writer tries again
             _log.exception("journal_segment_unreadable", file=str(segment.path), rows=following - number)
             return Chunk((), following, following - number)
         found = parse(data)
@@ -266,8 +268,8 @@ class Segments:
 
     def _close_file(self) -> None:
         if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+            file, self._file = self._file, -1  # the descriptor is free also after an error
+            os.close(file)
 
 
 def _make_private(folder: Path) -> None:

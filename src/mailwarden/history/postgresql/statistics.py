@@ -5,9 +5,10 @@ is written when its scan is finished. The store marks rows that arrive even late
 is counted again. The reader adds the rows that are not rolled up yet.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import cast
@@ -156,7 +157,13 @@ async def update_rollups(connection: Connection) -> datetime | None:
         known = await _rolled_to(connection)
         late = cast("datetime | None", await connection.fetchval(_TAKE_LATE))
     if known is None or known < end or late is not None:
-        await _roll_to(connection, known, late, end)
+        try:
+            await _roll_to(connection, known, late, end)
+        except BaseException:
+            if late is not None:  # the next run counts these hours again; a kill here costs the mark
+                with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                    await asyncio.shield(connection.execute(_MARK_LATE, late))
+            raise
     return end
 
 

@@ -150,6 +150,8 @@ class PostgresqlHistoryStore:
         refused = Saved(0, tuple(each for each in prepared if isinstance(each, RejectedRequest)))
         # The same order in every guard, so that two guards with the same requests cannot deadlock.
         rows = sorted((each for each in prepared if isinstance(each, _Row)), key=lambda row: row.columns[:3])
+        # abby may ask a guard twice: of a request that stands here twice, the first is stored and announced.
+        rows = list({row.columns[:3]: row for row in reversed(rows)}.values())[::-1]
         if not rows:
             return refused
         try:

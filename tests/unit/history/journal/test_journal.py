@@ -121,3 +121,39 @@ async def test_metrics_show_size_and_age(tmp_path: Path) -> None:
         assert journal.oldest_seconds == 0
     assert isinstance(journal, Journal)
     assert "mailwarden_journal_bytes_limit 1.073741824e+09" in metrics.page().decode()
+
+
+async def test_an_unexpected_error_costs_its_group_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics, real = Metrics(), Journal._commit
+
+    def fail_once(journal: Journal, requests: list[FinishedRequest]) -> list[bool]:
+        monkeypatch.setattr(Journal, "_commit", real)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Journal, "_commit", fail_once)
+    async with open_journal(tmp_path, metrics=metrics) as journal:
+        assert not await journal.append([finished_request()])
+        assert await journal.append([finished_request()])
+    assert "mailwarden_history_dropped_total 1.0" in metrics.page().decode()
+
+
+async def test_scans_do_not_wait_for_a_disk_that_is_known_to_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, released = os.fdatasync, threading.Event()
+
+    def hang(file: int) -> None:
+        released.wait(10)
+        real(file)
+
+    monkeypatch.setattr(os, "fdatasync", hang)
+    monkeypatch.setattr(module, "DISK_SECONDS", 1.0)
+    async with open_journal(tmp_path) as journal:
+        assert not await journal.append([finished_request()])
+        began = time.monotonic()
+        assert not await journal.append([finished_request()])
+        assert time.monotonic() - began < 0.9
+        released.set()
+        while journal.waiting < 2:
+            await asyncio.sleep(0.01)
+        assert await journal.append([finished_request()])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mailwarden.errors import ConfigurationError
+from mailwarden.history.journal import segments
 from mailwarden.history.journal.format import FORMAT, HEAD_SIZE, Head, Record, encode_head, encode_record, parse
 from mailwarden.history.journal.segments import JournalFull, Limits, Segments
 
@@ -216,3 +217,18 @@ def test_a_mark_inside_a_payload_is_no_record() -> None:
     inner = encode_record(Record(7, 1, b"inner"))
     outer = encode_record(Record(1, 1, inner + b"\xffMW\xff"))
     assert [record.number for record in parse(outer).records] == [1]
+
+
+def test_rows_stay_when_a_file_cannot_be_opened_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = fill(tmp_path)
+    journal, real = open_at(tmp_path), segments._read
+
+    def no_descriptor(path: Path, start: int, size: int) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(segments, "_read", no_descriptor)
+    with pytest.raises(OSError, match="Too many"):
+        journal.read(journal.position)
+    monkeypatch.setattr(segments, "_read", real)
+    assert read_all(journal) == (rows, 0)
+    journal.close()
