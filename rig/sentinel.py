@@ -55,11 +55,14 @@ class SentinelTrio:
         return next((each for each in self.redis if ports.count(each.port) > 1), None)
 
     def is_replicated(self) -> bool:
-        """Return whether the master has two replicas, and every Sentinel knows the others."""
+        """Return whether the master has two replicas, and every Sentinel knows them and the others.
+
+        A Sentinel never turns a replica to a new master that it did not know before.
+        """
         master = self.master()
         if master is None or not master.running or b"connected_slaves:2" not in master.ask("INFO replication"):
             return False
-        return all(b"sentinels=3" in each.ask("INFO sentinel") for each in self.sentinels)
+        return all(b"slaves=2,sentinels=3" in each.ask("INFO sentinel") for each in self.sentinels)
 
     def __enter__(self) -> Self:
         return self

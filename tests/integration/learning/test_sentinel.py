@@ -16,7 +16,7 @@ from rig.sentinel import SERVICE, SHIPPED, SentinelTrio, start_sentinels
 from tests.integration.learning.learning_setup import BAD, ENVELOPE, message
 
 pytestmark = pytest.mark.slow
-FAILOVER_SECONDS = 60.0
+FAILOVER_SECONDS = 90.0
 LESSONS = 10
 SCAN_SECONDS = 10.0
 
