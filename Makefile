@@ -231,8 +231,9 @@ test-upgrade: ## Upgrade the previous version in place under load, restore its b
 	@MAILWARDEN_FULL=1 $(if $(PREVIOUS),MAILWARDEN_PREVIOUS=$(PREVIOUS)) $(BIN)/pytest -q tests/faults/test_upgrade.py
 	@$(BIN)/python packaging/test/restored.py
 
-test-failover: ## Kill the primary of a Patroni cluster five times under list changes and scans (KILLS=number)
-	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(BIN)/pytest -q --timeout 1800 tests/faults/test_failover.py
+test-failover: ## Kill a Redis master, and the primary of a Patroni cluster five times under list changes and scans (KILLS=number)
+	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(BIN)/pytest -q --timeout 1800 \
+		tests/integration/learning/test_sentinel.py tests/faults/test_failover.py
 
 test-vault: ## The quarantine on a real S3 server (moto, from requirements/s3.txt)
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/integration/test_vault_s3.py
