@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AsyncExitStack
 from typing import TypeVar
 
-from mailwarden.abby.guard_choice import Chooser, LeastLoadedOfTwo, RetryBudget
+from mailwarden.abby.guard_choice import MAX_REJECTIONS, Chooser, LeastLoadedOfTwo, RetryBudget
 from mailwarden.abby.guard_transport import REFUSALS, Died, Progress, Refused, ScanRequest, Submission
 from mailwarden.abby.guards import Guard, GuardWatch
 from mailwarden.errors import AnalysisTimeout, CoreUnreachable, EngineUnavailable, MailwardenError, Overloaded
@@ -172,7 +172,7 @@ class GuardClient:
             return self._budget.take(sum(isinstance(each, Overloaded) for each in refusals))
         was_analyzed = isinstance(error, EngineUnavailable)
         self._chooser.note_failure(self._watch.guards, guard, accepted=was_analyzed)
-        return sum(isinstance(each, EngineUnavailable) for each in refusals) < MAX_GUARDS_THAT_SEE_A_MESSAGE
+        return sum(isinstance(each, EngineUnavailable) for each in refusals) < MAX_REJECTIONS
 
     def _note(self, guard: Guard, kind: str) -> None:
         self._failures.labels(guard.name, kind).inc()
