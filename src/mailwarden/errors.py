@@ -270,7 +270,7 @@ class FeedUnreachable(MailwardenError):
 
 
 class UpdateNotWaiting(MailwardenError):
-    """The update was decided already, or the feed changed since or is being updated."""
+    """The update was decided already, or the feed changed since."""
 
     code = "update_not_waiting"
 

@@ -24,7 +24,6 @@ from mailwarden.errors import (
     ListFull,
     MailwardenError,
     SchemaViolation,
-    UpdateNotWaiting,
 )
 from mailwarden.feeds.fetching import Fetched, HttpClient, fetch
 from mailwarden.feeds.indicators import Indicator, Skipped, cut
@@ -64,7 +63,6 @@ MAX_CREDENTIAL = 4_096
 BATCH = 2_000  # indicators that are read and staged at once
 CHUNK = 5_000  # entries of one lookup in a list
 MAX_SHOWN = 100  # entries that were left out
-REMOVAL = timedelta(minutes=30)  # the longest removal of a feed
 MAX_AGE = timedelta(days=1)  # of a rehearsal; an update that is applied later is rehearsed again
 _TEXT = 200
 
@@ -167,19 +165,10 @@ class FeedService:
         await self.store.set_due(feed, self._clock(), actor)
 
     async def remove(self, feed: Feed, actor: Actor) -> int:
-        """Remove a feed and the list entries that it alone gave; return how many entries.
-
-        During a run it is refused: entries that the run writes afterwards would stay in the list for good.
-        """
-        if not await self.store.hold(feed, self._clock(), REMOVAL):
-            raise UpdateNotWaiting(f"The feed {feed.name} is being updated. Remove it when the update has ended.")
-        try:
-            await self.store.drop_all(feed, datetime.fromtimestamp(0, UTC))
-            removed = await self.expire(feed)
-            await self.store.remove(feed, actor)
-        except BaseException:
-            await asyncio.shield(self.store.release(feed))
-            raise
+        """Remove a feed that was claimed, and the list entries that it alone gave; return how many entries."""
+        await self.store.drop_all(feed, datetime.fromtimestamp(0, UTC))
+        removed = await self.expire(feed)
+        await self.store.remove(feed, actor)
         return removed
 
     def credential(self, feed: Feed) -> Mapping[str, str]:

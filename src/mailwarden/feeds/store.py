@@ -50,9 +50,6 @@ UPDATE feeds SET leased_until = NULL, failure = $3, failures = CASE WHEN $3 = ''
     next_run = CASE WHEN next_run = $4 THEN $2 ELSE next_run END
 WHERE uid = $1
 """
-_HOLD = """
-UPDATE feeds SET leased_until = $3 WHERE uid = $1 AND (leased_until IS NULL OR leased_until <= $2) RETURNING uid
-"""
 _RELEASE = "UPDATE feeds SET leased_until = NULL WHERE uid = $1"
 _FETCHED = "UPDATE feeds SET fetched = $2, etag = $3, modified = $4 WHERE uid = $1"
 
@@ -240,11 +237,6 @@ class FeedStore:
                 return None
             row = await connection.fetchrow(_CLAIM, now, now + lease, feed)
         return None if row is None else _feed_of(row)
-
-    async def hold(self, feed: Feed, now: datetime, lease: timedelta) -> bool:
-        """Lease a feed, so that no run of it begins; False if one is in progress."""
-        async with self._in(feed.scope) as connection:
-            return await connection.fetchval(_HOLD, feed.uid, now, now + lease) is not None
 
     async def finish(self, feed: Feed, next_run: datetime, failure: str = "") -> None:
         """End the lease."""

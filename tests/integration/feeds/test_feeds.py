@@ -62,21 +62,6 @@ async def test_entries_of_users_stay_and_others_end_after_the_ttl(feeds: FeedSet
     assert await feeds.blocked(acme) == ["edited.example", "mine.example"]
 
 
-async def test_a_feed_is_not_removed_while_a_run_writes_its_entries(feeds: FeedSetup) -> None:
-    acme = await feeds.tenant("acme", "acme.example")
-    feeds.write(["bad.example"])
-    feed = await feeds.add(acme)
-    store, now = feeds.service.store, feeds.service.now()
-    claimed = await store.claim(Scope.deployment(), now, timedelta(minutes=30), feed.uid)
-    assert claimed is not None
-    with pytest.raises(UpdateNotWaiting, match="is being updated"):
-        await feeds.service.remove(feed, ADA)
-    assert await feeds.service.run(claimed) is Outcome.APPLIED
-    await store.finish(claimed, now)
-    assert await feeds.service.remove(feed, ADA) == 1
-    assert await feeds.blocked(acme) == []
-
-
 async def test_an_entry_of_two_feeds_stays_while_one_has_it(feeds: FeedSetup) -> None:
     acme = await feeds.tenant("acme", "acme.example")
     feeds.write(["both.example", "kept.example"])
