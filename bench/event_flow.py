@@ -25,6 +25,7 @@ from mailwarden.model.tenant import Profile
 from rig.caller import Caller, caller_context
 
 GUARD = "bench"  # the guard of our events: scans write events of the same type
+WRITERS = 4
 WAIT = 5  # seconds of a long poll
 DRAIN = 30.0  # seconds for the events on the way after `off`
 TOKEN = "MAILWARDEN_BENCH_TOKEN"
@@ -78,7 +79,7 @@ class Flow:
         while await commands.readline() == b"on\n":
             cursor = _page((await self.caller.call("GET", "/v1/events?after=latest")).body).next
             began, self.is_on = time.monotonic(), True
-            writing = asyncio.create_task(self._write())
+            writing = asyncio.create_task(self._write_all())
             reading = asyncio.create_task(self._read(cursor, writing))
             _reply({"on": True})
             await commands.readline()
@@ -92,13 +93,20 @@ class Flow:
         p50, p99 = (delays[int(len(delays) * share)] * 1000 for share in (0.5, 0.99))
         _reply(Summary(len(delays), self.seconds, p50, p99))
 
-    async def _write(self) -> None:
-        began, first = time.monotonic(), self.written
+    async def _write_all(self) -> None:
+        """Write with several connections, as guards do: a commit that waits for the disk holds up no other writer."""
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as writers:
+            for number in range(WRITERS):
+                writers.create_task(self._write(began + number * self.batch / self.rate))
+
+    async def _write(self, due: float) -> None:
         while self.is_on:
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
             async with self.database.connection() as connection:
                 await record(connection, [_event() for _ in range(self.batch)])
             self.written += self.batch
-            await asyncio.sleep(max(0.0, began + (self.written - first) / self.rate - time.monotonic()))
+            due += WRITERS * self.batch / self.rate
 
     async def _read(self, cursor: str, writing: asyncio.Task[None]) -> None:
         """Read until the writer has ended and its last event has arrived."""
@@ -146,7 +154,7 @@ def _reply(record: object) -> None:
 async def _serve(arguments: argparse.Namespace) -> None:
     commands = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
-    database = Database(os.environ[DATABASE], 1)
+    database = Database(os.environ[DATABASE], WRITERS)
     async with Caller(arguments.port, caller_context(arguments.ca), os.environ[TOKEN]) as caller:
         await Flow(database, caller, arguments.rate, arguments.batch).run(commands)
     await database.close()

@@ -1,5 +1,6 @@
 """PostgreSQL: a separate cluster on a loopback port, and its databases."""
 
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ HOST = "127.0.0.1"
 SUPERUSER = "postgres"
 OWNER = "mailwarden"
 COMMAND_SECONDS = 60.0
+STATEMENT_SECONDS = 50  # the server ends a statement itself: one whose psql was killed would keep waiting for its locks
 # fsync and synchronous_commit are on: tests that kill the server check the durability of commits.
 SETTINGS = {
     "listen_addresses": HOST,
@@ -101,16 +103,25 @@ class Postgresql(ServerProcess):
 def psql(programs: Path, port: int, statement: str, database: str) -> str:
     """Run a statement as the superuser on the server at this port and return its rows as text."""
     options = ["-XAqt", "-v", "ON_ERROR_STOP=1", "-h", HOST, "-p", str(port), "-U", SUPERUSER, "-d", database]
-    done = subprocess.run(
-        [str(programs / "psql"), *options, "-c", statement],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_SECONDS,
-    )
+    done = _run([str(programs / "psql"), *options, "-c", statement])
     if done.returncode != 0:
-        raise RigError(f"PostgreSQL refused `{statement}`: {done.stderr.strip()}")
+        others = _run([str(programs / "psql"), *options, "-c", _OTHERS]).stdout if _TOOK_TOO_LONG in done.stderr else ""
+        raise RigError(f"PostgreSQL refused `{statement}`: {done.stderr.strip()}\n{others}".strip())
     return done.stdout.strip()
+
+
+_TOOK_TOO_LONG = "due to statement timeout"
+_OTHERS = """
+SELECT pid, datname, application_name, state, wait_event_type, wait_event, now() - xact_start, left(query, 200)
+FROM pg_stat_activity WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 50
+"""
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PGOPTIONS": f"-c statement_timeout={STATEMENT_SECONDS}s"}
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS, env=environment
+    )
 
 
 def _quote(name: str) -> str:
