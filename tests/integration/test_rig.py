@@ -10,7 +10,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from rig import watcher
+from rig import postgresql, watcher
 from rig.engines import Engines, start_engines, start_together
 from rig.folders import remove_folder, temporary_folder
 from rig.process import RigError, ServerProcess
@@ -126,6 +126,16 @@ async def test_a_database_has_the_tables_of_this_version_and_is_not_owned_by_a_s
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+async def test_a_statement_that_waits_too_long_names_the_open_transactions(engines: Engines, database_url, monkeypatch):
+    monkeypatch.setattr(postgresql, "STATEMENT_SECONDS", 1)
+    held = await asyncpg.connect(database_url)
+    async with held.transaction():
+        await held.fetch("SELECT count(*) FROM list_entries")
+        with pytest.raises(RigError, match=r"statement timeout(?s:.)*idle in transaction(?s:.)*FROM list_entries"):
+            engines.postgresql.execute("TRUNCATE list_entries", database_url.rpartition("/")[2])
+    await held.close()
+
+
 def test_the_sockets_are_open_to_every_user(engines: Engines):
     for path in (engines.rspamd.socket, engines.clamd.socket):
         connect = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
