@@ -99,6 +99,7 @@ class HistoryWriter:
         while True:
             try:
                 chunk = await self._journal.read(number, IDLE_SECONDS)
+                await self._write_unsaved()
                 for start in range(0, len(chunk.records), BATCH):
                     records = chunk.records[start : start + BATCH]
                     await self._write(await self._decoded(records))
@@ -112,6 +113,12 @@ class HistoryWriter:
                 await asyncio.sleep(LAST_RETRY)
             else:
                 number = chunk.following
+
+    async def _write_unsaved(self) -> None:
+        """Write the rows that the disk did not take."""
+        while records := self._journal.unsaved(BATCH):
+            await self._write(await self._decoded(records))
+            self._journal.forget_unsaved(len(records))
 
     async def _decoded(self, records: Sequence[Record]) -> list[_Row]:
         """Return the rows; one that this version cannot read is put aside."""

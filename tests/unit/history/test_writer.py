@@ -1,5 +1,6 @@
 """The way from the journal to history, with a store that fails and recovers."""
 
+import errno
 import json
 import time
 from collections.abc import Sequence
@@ -12,7 +13,9 @@ from msgspec.structs import replace
 
 from mailwarden.errors import StorageUnavailable
 from mailwarden.history import writer as module
-from mailwarden.history.journal.losses import REJECTED, Loss
+from mailwarden.history.journal.journal import MAX_UNSAVED
+from mailwarden.history.journal.losses import REJECTED, Loss, read_losses
+from mailwarden.history.journal.segments import Segments
 from mailwarden.history.store import Counting, RejectedRequest, Saved, SenderCounts
 from mailwarden.history.writer import BATCH
 from mailwarden.model.record import CampaignIds, FinishedRequest
@@ -193,3 +196,52 @@ async def test_a_failure_of_grouping_is_counted_and_loses_no_row(tmp_path: Path,
         await journal.append(requests)
     assert store.saved == requests
     assert "mailwarden_history_ungrouped_total 1.0" in metrics.page().decode()
+
+
+def refuse_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the disk of the journal be full."""
+
+    def full(_: Segments, __: Sequence[bytes], ___: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Segments, "append", full)
+
+
+async def test_rows_reach_the_store_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_rows(monkeypatch)
+    store, requests = FlakyStore(), [finished_request() for _ in range(MAX_UNSAVED)]
+    async with writing(tmp_path, store) as journal:
+        assert not await journal.append(requests), "the row is on no disk yet"
+        await eventually(lambda: not journal.waiting, 5.0)
+        assert journal._losses.counts == {}
+    assert store.saved == requests
+
+
+async def test_rows_in_memory_wait_for_the_store_and_have_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_rows(monkeypatch)
+    store, requests = FlakyStore(StorageUnavailable("away")), [finished_request() for _ in range(MAX_UNSAVED + 7)]
+    async with writing(tmp_path, store) as journal:
+        await journal.append(requests)
+        await eventually(lambda: store.attempts)
+        assert journal.waiting == MAX_UNSAVED
+        assert journal._losses.counts == {Loss.DROPPED: 7}
+        store.error = None
+    assert store.saved == requests[:MAX_UNSAVED]
+
+
+async def test_rows_in_memory_are_saved_at_the_end_or_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, requests = FlakyStore(StorageUnavailable("away")), [finished_request() for _ in range(5)]
+    with monkeypatch.context() as full:
+        refuse_rows(full)
+        async with writing(tmp_path, store, seconds=0.1) as journal:
+            await journal.append(requests[:2])
+        assert read_losses(tmp_path).dropped == 2
+        async with writing(tmp_path, store, seconds=0.1) as journal:
+            await journal.append(requests[2:])
+            full.undo()
+    store.error = None
+    await write_all(tmp_path, store, [])
+    assert store.saved == requests[2:]
+    assert read_losses(tmp_path).dropped == 2

@@ -1,11 +1,14 @@
 """The journal of guard: takes finished requests in group commits, and gives them back in order.
 
 `append` returns when the request is on disk. While one group is written and synced, the next one collects, so one
-fsync serves many requests. A request that the disk does not take is dropped and counted; a scan never fails for it.
+fsync serves many requests. Requests that the disk does not take wait in memory, up to a limit, and go to history
+without it; further ones are dropped and counted. A scan never fails for them.
 """
 
 import asyncio
+import itertools
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +26,7 @@ from mailwarden.telemetry.periodic_task import end_tasks
 
 MAX_GROUP = 500  # requests of one fsync
 MAX_PENDING = 20_000  # requests that wait for the disk; further ones are dropped
+MAX_UNSAVED = 200  # requests that the disk did not take and history does not have yet; further ones are dropped
 DISK_SECONDS = 2.0  # a scan waits no longer for the disk
 DISK_GRACE = 0.05  # while the disk is late
 STOP_SECONDS = 10.0
@@ -36,6 +40,14 @@ class _Pending(Struct, frozen=True):
     done: asyncio.Future[bool]
 
 
+class _Commit(Struct, frozen=True):
+    """Which requests of a group are on disk, and those that the disk did not take, with the reason."""
+
+    kept: list[bool]
+    refused: list[bytes]
+    reason: str = ""
+
+
 class Journal:
     """Finished requests on disk until the history store has them."""
 
@@ -43,6 +55,7 @@ class Journal:
         self._segments = segments
         self._losses = losses
         self._pending: list[_Pending] = []
+        self._unsaved: deque[Record] = deque()  # numbered 0, because they have no place in the journal
         self._wake = asyncio.Event()
         self._readable = asyncio.Event()
         self._disk = ThreadPoolExecutor(1, "journal")
@@ -74,7 +87,7 @@ class Journal:
     @property
     def waiting(self) -> int:
         """Return how many requests history may not have."""
-        return self._segments.waiting + len(self._pending)
+        return self._segments.waiting + len(self._pending) + len(self._unsaved)
 
     @property
     def oldest_seconds(self) -> float:
@@ -96,6 +109,7 @@ class Journal:
             await asyncio.wait((self._task,), timeout=STOP_SECONDS)
             await end_tasks(self._task)
             self._task = None
+        await asyncio.to_thread(self._save_unsaved)
         self._disk.shutdown(wait=False)
         await asyncio.to_thread(self._segments.close)
 
@@ -121,7 +135,7 @@ class Journal:
     async def read(self, number: int, seconds: float) -> Chunk:
         """Return the records from this number on; wait at most `seconds` for the first of them."""
         self._readable.clear()
-        if number >= self._segments.next:
+        if number >= self._segments.next and not self._unsaved:
             try:
                 async with asyncio.timeout(seconds):
                     await self._readable.wait()
@@ -134,6 +148,16 @@ class Journal:
         if chunk.records:
             self._oldest = chunk.records[0].milliseconds
         return chunk
+
+    def unsaved(self, count: int) -> list[Record]:
+        """Return the first requests that are in memory alone; they stay there until `forget_unsaved`."""
+        return list(itertools.islice(self._unsaved, count))
+
+    def forget_unsaved(self, count: int) -> None:
+        """Note that history has the first of the requests in memory."""
+        for _ in range(count):
+            self._unsaved.popleft()
+        self._sent.set()
 
     async def advance(self, number: int) -> None:
         """Note that history has all records before this number."""
@@ -163,23 +187,46 @@ class Journal:
                 group, self._pending = self._pending[:MAX_GROUP], self._pending[MAX_GROUP:]
                 began = time.perf_counter()
                 try:
-                    kept = await loop.run_in_executor(self._disk, self._commit, [each.request for each in group])
+                    commit = await loop.run_in_executor(self._disk, self._commit, [each.request for each in group])
                 except Exception as error:  # such as no thread: later groups are written all the same
                     _log.exception("journal_commit_failed")
                     self._drop(len(group), f"{type(error).__name__}: {error}")
-                    kept = [False] * len(group)
+                    commit = _Commit([False] * len(group), [])
+                await self._keep_in_memory(commit)
                 self._stalled = False
                 self._seconds.observe(time.perf_counter() - began)
                 self._commits.inc()
-                for each, result in zip(group, kept, strict=True):
+                for each, result in zip(group, commit.kept, strict=True):
                     if not each.done.done():
                         each.done.set_result(result)
                 self._readable.set()
 
-    def _commit(self, requests: Sequence[FinishedRequest]) -> list[bool]:
-        """Write a group to disk; return which of its requests are there."""
+    async def _keep_in_memory(self, commit: _Commit) -> None:
+        """Keep what the disk did not take, as far as there is room: history may take it without the disk."""
+        room = max(0, MAX_UNSAVED - len(self._unsaved))
+        moment = int(time.time() * 1000)
+        self._unsaved.extend(Record(0, moment, payload) for payload in commit.refused[:room])
+        if dropped := len(commit.refused[room:]):
+            self._drop(dropped, commit.reason)
+            await asyncio.to_thread(self._losses.save)
+
+    def _save_unsaved(self) -> None:
+        """Write what is in memory alone at the end, or count it as dropped."""
+        rest = [record.payload for record in self._unsaved]
+        self._unsaved.clear()
+        if not rest:
+            return
+        try:
+            self._segments.append(rest, int(time.time() * 1000))
+        except (JournalFull, OSError) as error:
+            self._drop(len(rest), str(error))
+            self._losses.save()
+
+    def _commit(self, requests: Sequence[FinishedRequest]) -> _Commit:
+        """Write a group to disk."""
         payloads = [_payload(request) for request in requests]
         kept = [False] * len(requests)
+        lost, reason = list[bytes](), ""
         if refused := payloads.count(None):
             self._drop(refused, f"a row has more than {MAX_PAYLOAD:,} bytes or cannot be encoded")
         moment = int(time.time() * 1000)
@@ -187,13 +234,14 @@ class Journal:
             try:
                 self._segments.append([payload for place in part if (payload := payloads[place])], moment)
             except (JournalFull, OSError) as error:
-                self._drop(len(part), str(error))
+                lost += [payload for place in part if (payload := payloads[place])]
+                reason = str(error)
             else:
                 for place in part:
                     kept[place] = True
-        if not all(kept):
+        if refused:
             self._losses.save()
-        return kept
+        return _Commit(kept, lost, reason)
 
     def _drop(self, rows: int, reason: str) -> None:
         self._losses.add(Loss.DROPPED, rows)
