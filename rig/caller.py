@@ -109,7 +109,10 @@ class _Pipe(asyncio.Protocol):
 class Caller:
     """For one request at a time; connects when needed, also after the other side closed the connection."""
 
-    def __init__(self, port: int, context: ssl.SSLContext, token: str, *, patience: float = 30.0) -> None:
+    def __init__(
+        self, port: int, context: ssl.SSLContext, token: str, *, patience: float = 30.0, host: str = HOST
+    ) -> None:
+        self._host = host
         self._port = port
         self._context = context
         self._token = token
@@ -156,7 +159,7 @@ class Caller:
                 self.close()
         if self._connection is None:
             loop = asyncio.get_running_loop()
-            transport, pipe = await loop.create_connection(_Pipe, HOST, self._port, ssl=self._context)
+            transport, pipe = await loop.create_connection(_Pipe, self._host, self._port, ssl=self._context)
             self._connection = (transport, pipe)
         return self._connection
 

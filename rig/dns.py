@@ -56,12 +56,15 @@ class DkimKey:
 
 
 class Dns(ServerProcess):
-    def __init__(self, folder: Path, records: Iterable[str] = ()) -> None:
-        """Serve the zones of rig/zones.py, and further records in the form of `record_line`."""
+    def __init__(self, folder: Path, records: Iterable[str] = (), key: DkimKey | None = None) -> None:
+        """Serve the zones of rig/zones.py, and further records in the form of `record_line`.
+
+        Several name servers of one test share a key, so that each of them knows every signature.
+        """
         make_folder(folder)
         self.port = free_port()
         self.address = f"{HOST}:{self.port}"
-        self._key = DkimKey()
+        self._key = key or DkimKey()
         configuration = folder / "unbound.conf"
         text = _configuration(folder, self.port, self._key.record, records)
         configuration.write_text(text, "ascii")

@@ -6,7 +6,7 @@ import json
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,25 +25,30 @@ from rig.programs import find_postgresql, find_program
 
 SHIPPED = Path(__file__).parent.parent / "deploy" / "ha"
 HOSTS = ("db1", "db2", "db3")
+EVERYWHERE = "0.0.0.0"  # in a network namespace of its own
 FORM_SECONDS = 90.0
 
 
 class Etcd(ServerProcess):
-    """One etcd member; one is enough, because these tests kill PostgreSQL alone."""
+    """One etcd member; on loopback it is the only one, because the tests there kill PostgreSQL alone.
 
-    def __init__(self, folder: Path) -> None:
+    `members` has the addresses of all members by name, for hosts of their own; they use etcd's usual ports.
+    """
+
+    def __init__(self, folder: Path, name: str = "e1", members: Mapping[str, str] | None = None) -> None:
         make_folder(folder)
-        self.port, peer = free_port(), free_port()
-        self.address = f"{HOST}:{self.port}"
-        client_url, peer_url = f"http://{self.address}", f"http://{HOST}:{peer}"
+        self.port, peer = (2379, 2380) if members else (free_port(), free_port())
+        peers = {each: f"http://{address}:{peer}" for each, address in (members or {name: HOST}).items()}
+        self.address = f"{(members or {name: HOST})[name]}:{self.port}"
+        listen = EVERYWHERE if members else HOST
         options = {
-            "name": "e1",
+            "name": name,
             "data-dir": folder / "data",
-            "listen-client-urls": client_url,
-            "advertise-client-urls": client_url,
-            "listen-peer-urls": peer_url,
-            "initial-advertise-peer-urls": peer_url,
-            "initial-cluster": f"e1={peer_url}",
+            "listen-client-urls": f"http://{listen}:{self.port}",
+            "advertise-client-urls": f"http://{self.address}",
+            "listen-peer-urls": f"http://{listen}:{peer}",
+            "initial-advertise-peer-urls": peers[name],
+            "initial-cluster": ",".join(f"{each}={url}" for each, url in peers.items()),
             "enable-v2": "true",
         }
         command = [find_program("etcd"), *(f"--{name}={value}" for name, value in options.items())]
@@ -51,15 +56,22 @@ class Etcd(ServerProcess):
 
 
 class DatabaseHost(ServerProcess):
-    """Patroni with its PostgreSQL; killing it kills both."""
+    """Patroni with its PostgreSQL; killing it kills both.
 
-    def __init__(self, name: str, folder: Path, etcd: str) -> None:
+    On a host of its own, `host` is its address and `network` has the other hosts.
+    """
+
+    def __init__(
+        self, name: str, folder: Path, etcd: Sequence[str], *, host: str = HOST, network: str = f"{HOST}/32"
+    ) -> None:
         user = service_user("postgres")
         make_folder(folder, user)
         self.port, self.rest = free_port(), free_port()
-        self.address = f"{HOST}:{self.port}"
+        self.address = f"{host}:{self.port}"
         configuration = folder / "patroni.yml"
-        given = _host_configuration(name, folder, etcd, self.port, self.rest)
+        given = _host_configuration(
+            name, folder, etcd, rest=f"{host}:{self.rest}", address=self.address, network=network
+        )
         YAML().dump(given, configuration)
         super().__init__(
             name,
@@ -70,7 +82,12 @@ class DatabaseHost(ServerProcess):
             grace=30.0,
             user=user,
         )
+        self._host = host
         self._postmaster = folder / "data" / "postmaster.pid"
+
+    def ask(self, path: str) -> tuple[int, bytes]:
+        """Ask Patroni at the address that other hosts use."""
+        return _get(self.rest, path, self._host)
 
     def kill(self) -> None:
         """Kill Patroni and PostgreSQL, which Patroni starts in a session of its own."""
@@ -114,41 +131,12 @@ class Cluster:
     def servers(self) -> tuple[ServerProcess, ...]:
         return (self.pgbouncer, self.haproxy, *self.hosts, self.etcd)
 
-    def members(self) -> dict[str, tuple[str, str]]:
-        """Return role and state of each host, as a running one reports them."""
-        for host in self.hosts:
-            if host.running:
-                try:
-                    status, body = _get(host.rest, "/cluster")
-                except OSError:
-                    continue
-                if status == 200:
-                    return {each["name"]: (each["role"], each["state"]) for each in json.loads(body)["members"]}
-        return {}
-
     def primary(self) -> DatabaseHost | None:
-        """Return the running host that says that it is the primary."""
-        for host in self.hosts:
-            try:
-                if host.running and _get(host.rest, "/primary")[0] == 200:
-                    return host
-            except OSError:
-                continue
-        return None
-
-    def is_protected(self) -> bool:
-        """Return whether all hosts run and one of them is the synchronous standby."""
-        found = self.members()
-        running = [role for role, state in found.values() if state in ("running", "streaming")]
-        return len(running) == len(self.hosts) and "sync_standby" in running and self.primary() is not None
+        return primary_of(self.hosts)
 
     def wait(self, seconds: float = FORM_SECONDS) -> None:
         """Wait until all hosts run and a commit is on two of them."""
-        end = time.monotonic() + seconds
-        while not self.is_protected():
-            if time.monotonic() > end:
-                raise RigError(f"the cluster did not form: {self.members()}\n{self.hosts[0].log_tail()}")
-            time.sleep(0.2)
+        wait_until_protected(self.hosts, seconds)
 
     def execute(self, statement: str, database: str = "postgres") -> str:
         """Run a statement as the superuser on the primary."""
@@ -181,11 +169,50 @@ class Cluster:
         self.stop()
 
 
+def members_of(hosts: Sequence[DatabaseHost]) -> dict[str, tuple[str, str]]:
+    """Return role and state of each host, as a running one reports them."""
+    for host in hosts:
+        if host.running:
+            try:
+                status, body = host.ask("/cluster")
+            except OSError:
+                continue
+            if status == 200:
+                return {each["name"]: (each["role"], each["state"]) for each in json.loads(body)["members"]}
+    return {}
+
+
+def primary_of(hosts: Sequence[DatabaseHost]) -> DatabaseHost | None:
+    """Return the running host that says that it is the primary."""
+    for host in hosts:
+        try:
+            if host.running and host.ask("/primary")[0] == 200:
+                return host
+        except OSError:
+            continue
+    return None
+
+
+def is_protected(hosts: Sequence[DatabaseHost]) -> bool:
+    """Return whether all hosts run and one of them is the synchronous standby."""
+    running = [role for role, state in members_of(hosts).values() if state in ("running", "streaming")]
+    return len(running) == len(hosts) and "sync_standby" in running and primary_of(hosts) is not None
+
+
+def wait_until_protected(hosts: Sequence[DatabaseHost], seconds: float = FORM_SECONDS) -> None:
+    """Wait until all hosts run and a commit is on two of them."""
+    end = time.monotonic() + seconds
+    while not is_protected(hosts):
+        if time.monotonic() > end:
+            raise RigError(f"the cluster did not form: {members_of(hosts)}\n{hosts[0].log_tail()}")
+        time.sleep(0.2)
+
+
 def start_cluster(server_connections: int = 8) -> Cluster:
     """Start the cluster; return when a commit is on two hosts."""
     folder = temporary_folder()
     etcd = Etcd(folder / "etcd")
-    hosts = tuple(DatabaseHost(name, folder / name, etcd.address) for name in HOSTS)
+    hosts = tuple(DatabaseHost(name, folder / name, [etcd.address]) for name in HOSTS)
     haproxy = Haproxy(folder / "haproxy", hosts)
     pgbouncer = Pgbouncer(folder / "pgbouncer", haproxy.port, server_connections=server_connections)
     cluster = Cluster(folder, etcd, hosts, haproxy, pgbouncer)
@@ -200,18 +227,22 @@ def start_cluster(server_connections: int = 8) -> Cluster:
     return cluster
 
 
-def _host_configuration(name: str, folder: Path, etcd: str, port: int, rest: int) -> dict[str, object]:
+def _host_configuration(
+    name: str, folder: Path, etcd: Sequence[str], *, rest: str, address: str, network: str
+) -> dict[str, object]:
     """Return the shipped configuration with the addresses of this host, and without passwords."""
     given = YAML(typ="safe").load((SHIPPED / "patroni.yml").read_text("utf-8"))
     given["name"] = name
-    given["restapi"] = {"listen": f"{HOST}:{rest}", "connect_address": f"{HOST}:{rest}"}
-    given["etcd"] = {"hosts": [etcd]}
+    given["restapi"] = {"listen": _listen(rest), "connect_address": rest}
+    given["etcd"] = {"hosts": list(etcd)}
     given["bootstrap"]["pg_hba"] = [
-        line.replace("samenet", f"{HOST}/32").replace("scram-sha-256", "trust") for line in given["bootstrap"]["pg_hba"]
+        line.replace("samenet", each).replace("scram-sha-256", "trust")
+        for line in given["bootstrap"]["pg_hba"]
+        for each in dict.fromkeys((f"{HOST}/32", network))
     ]
     given["postgresql"] |= {
-        "listen": f"{HOST}:{port}",
-        "connect_address": f"{HOST}:{port}",
+        "listen": _listen(address),
+        "connect_address": address,
         "data_dir": str(folder / "data"),
         "bin_dir": str(find_postgresql()),
         "pgpass": str(folder / "pgpass"),
@@ -221,8 +252,13 @@ def _host_configuration(name: str, folder: Path, etcd: str, port: int, rest: int
     return dict(given)
 
 
-def _get(port: int, path: str) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(HOST, port, timeout=2.0)
+def _listen(address: str) -> str:
+    """Return where a server with this address listens: a host of its own is also asked on its loopback."""
+    return address if address.startswith(f"{HOST}:") else f"{EVERYWHERE}:{address.rpartition(':')[2]}"
+
+
+def _get(port: int, path: str, host: str = HOST) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(host, port, timeout=2.0)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

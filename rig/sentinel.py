@@ -20,12 +20,16 @@ SERVICE = "mailwarden"
 class RedisNode(ServerProcess):
     """A Redis or a Sentinel with a configuration file, which it rewrites itself."""
 
-    def __init__(self, name: str, folder: Path, program: str, port: int, text: str, *, sentinel: bool = False) -> None:
+    def __init__(
+        self, name: str, folder: Path, port: int, text: str, *, sentinel: bool = False, host: str = HOST
+    ) -> None:
+        """Take the address of a host of its own, where it listens on the loopback as well."""
         make_folder(folder)
         self.port = port
-        self.address = f"{HOST}:{port}"
-        (folder / "node.conf").write_text(f"{text}\nport {port}\nbind {HOST}\ndir {folder}\n", "ascii")
-        command = [find_program(program), str(folder / "node.conf"), *(["--sentinel"] if sentinel else [])]
+        self.address = f"{host}:{port}"
+        bound = " ".join(dict.fromkeys((host, HOST)))
+        (folder / "node.conf").write_text(f"{text}\nport {port}\nbind {bound}\ndir {folder}\n", "ascii")
+        command = [find_program("redis-server"), str(folder / "node.conf"), *(["--sentinel"] if sentinel else [])]
         super().__init__(name, command, folder / "node.log", lambda: self.ask("PING").startswith(b"+PONG"))
 
     def ask(self, command: str) -> bytes:
@@ -78,24 +82,17 @@ class SentinelTrio:
 def start_sentinels() -> SentinelTrio:
     folder = temporary_folder()
     ports = [free_port() for _ in range(3)]
-    redis_text = _without((SHIPPED / "redis.conf").read_text("ascii"), "bind", "appendonly")
     redis = tuple(
-        RedisNode(
-            f"redis{number}",
-            folder / f"redis{number}",
-            "redis-server",
-            port,
-            redis_text + (f"replicaof {HOST} {ports[0]}" if number else ""),
-        )
+        RedisNode(f"redis{number}", folder / f"redis{number}", port, redis_text(f"{HOST} {ports[0]}" if number else ""))
         for number, port in enumerate(ports)
     )
-    watched = _without((SHIPPED / "sentinel.conf").read_text("ascii"), "port")
-    watched = watched.replace("redis1.example 6379", f"{HOST} {ports[0]}").replace("5000", "2000")
-    # On a busy machine the first vote can fail; the next comes after twice this time.
-    watched = watched.replace("30000", "5000")
     sentinels = tuple(
         RedisNode(
-            f"sentinel{number}", folder / f"sentinel{number}", "redis-server", free_port(), watched, sentinel=True
+            f"sentinel{number}",
+            folder / f"sentinel{number}",
+            free_port(),
+            sentinel_text(f"{HOST} {ports[0]}"),
+            sentinel=True,
         )
         for number in range(3)
     )
@@ -103,6 +100,20 @@ def start_sentinels() -> SentinelTrio:
     start_together([server.start for server in redis], redis)
     start_together([server.start for server in sentinels], sentinels)
     return trio
+
+
+def redis_text(master: str = "") -> str:
+    """Return the shipped configuration of a Redis, which follows the master at `host port` if one is given."""
+    text = _without((SHIPPED / "redis.conf").read_text("ascii"), "bind", "appendonly")
+    return text + (f"replicaof {master}" if master else "")
+
+
+def sentinel_text(master: str) -> str:
+    """Return the shipped configuration of a Sentinel for the master at `host port`, with shorter times."""
+    watched = _without((SHIPPED / "sentinel.conf").read_text("ascii"), "port")
+    watched = watched.replace("redis1.example 6379", master).replace("5000", "2000")
+    # On a busy machine the first vote can fail; the next comes after twice this time.
+    return watched.replace("30000", "5000")
 
 
 def _without(text: str, *words: str) -> str:

@@ -14,6 +14,7 @@ from rig.ports import free_port
 from tests.acceptance.client import ENVELOPE, PATIENCE
 from tests.waiting import wait_until
 
+HOST = "127.0.0.1"
 SENDER, RECIPIENT = "alice@pass.example", "bob@company.example"
 
 
@@ -42,11 +43,11 @@ class _SinkController(Controller):
 class Sink:
     """The server that mailboxes lie behind; it takes everything."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = HOST) -> None:
         self.port = free_port()
         self._delivered: list[Delivered] = []
         self._lock = threading.Lock()
-        self._controller = _SinkController(self, hostname="127.0.0.1", port=self.port, ready_timeout=10.0)
+        self._controller = _SinkController(self, hostname=host, port=self.port, ready_timeout=10.0)
 
     async def handle_DATA(self, _: object, __: object, envelope: Any) -> str:  # noqa: N802 - aiosmtpd's name
         with self._lock:
@@ -94,12 +95,13 @@ def send(
     address: str = str(ENVELOPE["remoteAddress"]),
     options: Sequence[str] = (),
     forward: bool = False,
+    host: str = HOST,
 ) -> str:
     """Send a message as a host of that address would, and return the answer to its data, or the first refusal.
 
     To Postfix the address is said by XCLIENT; with `forward` it is guard that is spoken to, as Postfix does.
     """
-    with smtplib.SMTP("127.0.0.1", port, local_hostname=str(ENVELOPE["senderHelo"]), timeout=60) as session:
+    with smtplib.SMTP(host, port, local_hostname=str(ENVELOPE["senderHelo"]), timeout=60) as session:
         session.ehlo()
         verb = "XFORWARD" if forward else "XCLIENT"
         code, said = session.docmd(verb, f"NAME=mail.pass.example ADDR={address} HELO={ENVELOPE['senderHelo']}")

@@ -20,7 +20,7 @@ from mailwarden.quarantine.model import HeldFilter, HeldMessage, PageCursor
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.settings.shared import Quarantine
-from tests.acceptance.smtp import Sink
+from tests.acceptance.smtp import HOST, Sink
 from tests.faults.injected_faults import FaultEvent
 from tests.faults.mail_load import Failure, MailLoad, plainly
 from tests.faults.numbered_messages import find_number
@@ -53,8 +53,8 @@ Copies = Mapping[int, Sequence[Copy]]
 class CopySink(Sink):
     """A sink that stores the digest of each message instead of its bytes."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, host: str = HOST) -> None:
+        super().__init__(host)
         self.copies: dict[int, list[Copy]] = defaultdict(list)
         self.returned: Counter[int] = Counter()
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tests.acceptance.smtp import send
+from tests.acceptance.smtp import HOST, send
 from tests.faults.numbered_messages import MessageSource, NumberedMessage
 
 RETRY_SECONDS = 0.2
@@ -45,6 +45,7 @@ class MailLoad:
         *,
         first: int = 0,
         pause: float = 0.0,
+        host: str = HOST,
     ) -> None:
         self.enough = threading.Event()
         self.hold = threading.Event()  # too many messages are queued
@@ -55,6 +56,7 @@ class MailLoad:
         self.given_up: set[int] = set()
         self._messages = messages
         self._port = port
+        self._host = host
         self._least, self._most = first + least, first + most
         self._patience = patience
         self._pause = pause
@@ -111,8 +113,14 @@ class MailLoad:
     def _is_settled(self, message: NumberedMessage) -> bool:
         number = message.number
         try:
-            options = ["BODY=8BITMIME"]
-            reply = send(self._port, message.content, sender=message.sender, address=message.address, options=options)
+            reply = send(
+                self._port,
+                message.content,
+                sender=message.sender,
+                address=message.address,
+                options=["BODY=8BITMIME"],
+                host=self._host,
+            )
         except (OSError, smtplib.SMTPException, AssertionError) as error:
             self.failures[number].append(Failure(time.time(), type(error).__name__))
             return False

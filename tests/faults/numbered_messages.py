@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from evaluate.corpus import Corpus
-from rig.engines import Engines
+from rig.dns import Dns
 from rig.samples import malware_message, plain_message, spam_message
 from tests.acceptance.client import ENVELOPE
 
@@ -51,7 +51,7 @@ def find_number(content: bytes) -> tuple[int, int]:
     return int(found[1]), found.start()
 
 
-def own_messages(engines: Engines) -> MessageSource:
+def own_messages(dns: Dns) -> MessageSource:
     """Of twenty messages four are spam and two malware, which are held, and one is large."""
 
     def make(number: int) -> NumberedMessage:
@@ -62,7 +62,7 @@ def own_messages(engines: Engines) -> MessageSource:
             raw = malware_message()
         else:
             raw = plain_message() + _lines(LARGE if kind == 10 else number % 400 * 40, number)
-        return NumberedMessage(number, _numbered(number, engines.dns.sign(raw, DOMAIN)))
+        return NumberedMessage(number, _numbered(number, dns.sign(raw, DOMAIN)))
 
     return make
 

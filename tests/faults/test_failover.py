@@ -4,23 +4,21 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from rig.caller import NoAnswerError
 from rig.engines import Engines
 from rig.patroni import Cluster, start_cluster
 from rig.product import Product, install_product
 from tests.faults.conftest import STEADY, Note
 from tests.faults.list_calls import FULL, NO_RATE_LIMIT, ListCaller, make_key, open_session
+from tests.faults.list_ledger import CHANGES, ENTRIES, Ledger, counts
 from tests.faults.load import submitting
 
 KILLS = int(os.environ.get("KILLS", "5"))
 WRITERS = 8
 SIZE = 50
-LIST = "url-block"
 FAILOVER_SECONDS = 90.0
 SCAN_SECONDS = 30.0  # a scan never waits for a failover
 
@@ -50,49 +48,25 @@ def product(engines: Engines, cluster: Cluster, tmp_path: Path) -> Iterator[Prod
         yield installed
 
 
-@dataclass(slots=True)
-class Ledger:
-    """The batches that callers added, by the answer that they got."""
-
-    acknowledged: dict[str, float] = field(default_factory=dict)
-    in_doubt: set[str] = field(default_factory=set)
-    _number: int = 0
-
-    async def write_on(self, caller: ListCaller, stopped: asyncio.Event) -> None:
-        while not stopped.is_set():
-            self._number += 1
-            name = f"f{self._number:06}"
-            entries = [{"entry": f"{name}x{index:02}.example"} for index in range(SIZE)]
-            try:
-                answer = await caller.call("addEntries", listName=LIST, entries=entries)
-            except NoAnswerError:
-                answer = None
-            if answer is not None and answer.status == 200:
-                self.acknowledged[name] = time.monotonic()
-            else:
-                assert answer is None or (answer.status, answer.error) == (503, "storage_unavailable"), str(answer)
-                self.in_doubt.add(name)
-                await asyncio.sleep(0.2)
-
-    async def wait_for_writes(self, count: int) -> None:
-        wanted = len(self.acknowledged) + count
-        async with asyncio.timeout(FAILOVER_SECONDS):
-            while len(self.acknowledged) < wanted:
-                await asyncio.sleep(0.02)
+async def wait_for_writes(ledger: Ledger, count: int) -> None:
+    wanted = len(ledger.acknowledged) + count
+    async with asyncio.timeout(FAILOVER_SECONDS):
+        while len(ledger.acknowledged) < wanted:
+            await asyncio.sleep(0.02)
 
 
 async def kill_primaries(cluster: Cluster, ledger: Ledger) -> list[float]:
     """Kill the primary again and again; return how long each time no write was acknowledged."""
     outages = []
     for _ in range(KILLS):
-        await ledger.wait_for_writes(20)
+        await wait_for_writes(ledger, 20)
         primary = await asyncio.to_thread(cluster.primary)
         assert primary is not None
         killed = time.monotonic()
         await asyncio.to_thread(primary.kill)
         await asyncio.sleep(1.0)  # for the answers of commits that were done before the kill
         gone = time.monotonic()
-        await ledger.wait_for_writes(1)
+        await wait_for_writes(ledger, 1)
         outages.append(min(moment for moment in ledger.acknowledged.values() if moment > gone) - killed)
         await asyncio.to_thread(primary.start)
         await asyncio.to_thread(cluster.wait)
@@ -101,20 +75,16 @@ async def kill_primaries(cluster: Cluster, ledger: Ledger) -> list[float]:
 
 def found(cluster: Cluster) -> tuple[dict[str, int], dict[str, int]]:
     """Return the entries, and the changes, of each batch."""
-    entries = cluster.execute("SELECT left(entry, 7), count(*) FROM list_entries GROUP BY 1", "mailwarden")
-    changes = cluster.execute("SELECT left(entries[1], 7), count(*) FROM list_changes GROUP BY 1", "mailwarden")
-    return _counts(entries), _counts(changes)
-
-
-def _counts(text: str) -> dict[str, int]:
-    return {name: int(count) for name, _, count in (line.partition("|") for line in text.splitlines())}
+    entries = cluster.execute(ENTRIES, "mailwarden")
+    changes = cluster.execute(CHANGES, "mailwarden")
+    return counts(entries), counts(changes)
 
 
 async def test_no_acknowledged_list_change_is_lost_when_the_primary_is_killed(
     cluster: Cluster, product: Product, note: Note
 ) -> None:
     key = await make_key(product, cluster.direct_url("mailwarden"), "writer")
-    ledger, stopped = Ledger(), asyncio.Event()
+    ledger, stopped = Ledger(SIZE), asyncio.Event()
     async with submitting(product) as scans, open_session(product, patience=60.0) as session:
         writers = [
             asyncio.create_task(ledger.write_on(ListCaller(session, product.url, key), stopped)) for _ in range(WRITERS)

@@ -53,7 +53,7 @@ def say(line: str) -> None:
 
 @pytest.fixture(scope="module")
 def messages(engines: Engines) -> MessageSource:
-    return corpus_messages(Path(CORPUS))[0] if CORPUS else own_messages(engines)
+    return corpus_messages(Path(CORPUS))[0] if CORPUS else own_messages(engines.dns)
 
 
 @pytest.fixture(scope="module")

@@ -153,7 +153,7 @@ def run_previous(engines: Engines, folder: Path, python: str) -> Iterator[Deploy
             sink,
             product.token,
             "",
-            own_messages(engines)(KEPT),
+            own_messages(engines.dns)(KEPT),
         )
         for service in (*deployment.guards, *deployment.abbys, *deployment.postfixes):
             stack.callback(service.stop)
@@ -221,7 +221,7 @@ def check_state(deployment: Deployment) -> None:
 def test_an_upgrade_in_place_loses_and_changes_no_message(
     note: Note, engines: Engines, folder: Path, previous: str
 ) -> None:
-    messages = own_messages(engines)
+    messages = own_messages(engines.dns)
     with run_previous(engines, folder, previous) as deployment:
         prepare_state(deployment, previous)
         http = HttpLoad(deployment.abbys, deployment.token, CLIENTS, pause=PAUSE)

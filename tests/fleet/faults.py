@@ -1,0 +1,84 @@
+"""Injects one fault, waits until the fleet serves in spite of it, repairs it, and measures both."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rig.patroni import primary_of
+from rig.process import RigError, ServerProcess
+from tests.fleet.component import Component, wait_until_well
+from tests.fleet.loads import FleetLoad, longest_gap
+from tests.fleet.schedule import Planned
+from tests.fleet.topology import Fleet, kind_of
+from tests.waiting import wait_until
+
+SERVE_SECONDS = 60.0  # until scans and list changes succeed again while the fault lasts
+WELL_SECONDS = 120.0  # until every component is well again after the repair
+
+
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """A fault that is over; the times are in seconds."""
+
+    name: str
+    without_scans: float
+    without_lists: float
+    repaired: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} (scans {self.without_scans:.1f}, lists {self.without_lists:.1f}, well {self.repaired:.1f} s)"
+        )
+
+
+def inject(fleet: Fleet, planned: Planned, load: FleetLoad) -> Injected:
+    """Inject a fault for its time and until the fleet serves; return when all components are well again."""
+    part = _target(fleet, planned)
+    name = f"{planned.kind} {part.name}" + (f" {planned.engine}" if planned.engine else "")
+    name += "*" if planned.primary else ""
+    began = time.monotonic()
+    begin, repair = _engine_fault(part, planned) if planned.engine else _fault(part, planned)
+    begin()
+    try:
+        time.sleep(planned.seconds)
+        serving = wait_until(lambda: _serves(load, began), SERVE_SECONDS, 0.1)
+    finally:
+        repair()
+    took = wait_until_well(list(fleet.components.values()), WELL_SECONDS)
+    if not serving and not wait_until(lambda: _serves(load, began), SERVE_SECONDS, 0.1):
+        raise RigError(f"{name}: scans or list changes did not come back")
+    return Injected(name, longest_gap(load.scanned(), began), longest_gap(load.written(), began), took)
+
+
+def _serves(load: FleetLoad, since: float) -> bool:
+    """Return whether a scan and a list change began and succeeded in the last seconds of the fault."""
+    recent = max(since, time.monotonic() - 3.0)
+    return any(each > recent for each in load.scanned()) and any(each > recent for each in load.written())
+
+
+def _target(fleet: Fleet, planned: Planned) -> Component:
+    if planned.primary and (primary := primary_of(fleet.databases)):
+        return fleet.components[primary.name]
+    return fleet.components[planned.component]
+
+
+def _fault(part: Component, planned: Planned) -> tuple[Callable[[], None], Callable[[], None]]:
+    match planned.kind:
+        case "cut":
+            return part.host.cut, part.host.heal
+        case "kill":
+            return part.kill, part.start
+        case "pause":
+            return part.pause, part.resume
+        case "full":
+            return part.fill, part.empty
+
+
+def _engine_fault(part: Component, planned: Planned) -> tuple[Callable[[], None], Callable[[], None]]:
+    server = _server(part, planned.engine)
+    return (server.kill, part.start) if planned.kind == "kill" else (server.pause, server.resume)
+
+
+def _server(part: Component, name: str) -> ServerProcess:
+    assert kind_of(part.name) == "guard"
+    return next(server for server in part.servers if server.name == name)
