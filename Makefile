@@ -202,6 +202,9 @@ compare-findings: ## Findings and verdicts of this code and of another commit, m
 fuzz: ## Properties of everything that reads hostile bytes, with new examples every time
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/fuzz $$(grep -rl "@given" tests/unit)
 
+test-client: ## The client's README with Python 3.9, in a clean root of Debian 11 (as root)
+	@packaging/test/client.sh
+
 test-packages: ## Build the Debian packages, run lintian and piuparts, boot them with real engines (SUITES="bookworm trixie")
 	@$(PYTHON) packaging/test/packages.py $(SUITES)
 
