@@ -23,8 +23,8 @@ from mailwarden.cli.certificates import make_certificates, renew_certificates
 from mailwarden.cli.command import Command, operator
 from mailwarden.cli.config import check
 from mailwarden.cli.database import with_driver_error
+from mailwarden.cli.key_files import new_key, write_ring
 from mailwarden.cli.people import setup_link, with_host_name
-from mailwarden.cli.secrets import new_key, write_ring
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.migrations import migrate
 from mailwarden.database.pool import Database

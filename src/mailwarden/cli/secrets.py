@@ -4,8 +4,6 @@ A rotation loses nothing: the old key stays in the file and decrypts its data un
 """
 
 import argparse
-import os
-import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
@@ -21,21 +19,21 @@ from mailwarden.access.keys import PepperStore
 from mailwarden.access.login import CONSOLE_SEAL
 from mailwarden.cli.command import Command, add_action, print_json, table
 from mailwarden.cli.database import add_database_options, query_database
-from mailwarden.crypto.keyring import BrokenSeal, Key, KeyRing, read_ring, ring_text
+from mailwarden.cli.key_files import new_key, today, write_ring
+from mailwarden.crypto.keyring import BrokenSeal, Key, KeyRing, read_ring
 from mailwarden.crypto.seal import Seal, key_in
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
-from mailwarden.event_delivery.model import Sealed
-from mailwarden.event_delivery.senders import PURPOSE, url_context
+from mailwarden.event_delivery.model import PURPOSE, Sealed, url_context
 from mailwarden.event_delivery.store import EndpointStore
-from mailwarden.feeds.service import SECRET as FEED_SECRET
+from mailwarden.feeds.model import SECRET as FEED_SECRET
 from mailwarden.feeds.store import FeedStore
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
-from mailwarden.guard.jobs.quarantine import TOKEN_HOURS
 from mailwarden.learning.reports import ContentsSeal
 from mailwarden.learning.sealed_contents import SealedContents
 from mailwarden.model.scope import Scope
+from mailwarden.quarantine.release_token import TOKEN_HOURS
 from mailwarden.quarantine.retention import RetentionStore
 from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.settings.reader import read
@@ -333,43 +331,6 @@ _REMEDIES = {
     "pepper": "Run `mailwarden secrets reseal pepper` for authenticators; rotate those API keys "
     "(`mailwarden keys rotate`); people make new recovery codes in the console; setup links end within 72 hours.",
 }
-
-
-def new_key() -> Key:
-    """Return a key of 256 random bits with the date of today."""
-    return Key.of(secrets.token_hex(32).encode(), made=today())
-
-
-def today() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%d}"
-
-
-def write_ring(path: Path, keys: list[Key]) -> None:
-    """Replace a key ring file atomically, with the same owner and mode."""
-    beside = path.with_name(f"{path.name}.new")
-    try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise CommandError(
-            f"{beside} exists: another command is at work, or was interrupted. If none is running, remove it."
-        ) from None
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(ring_text(keys))
-            if path.exists():
-                before = path.stat()
-                os.chown(beside, before.st_uid, before.st_gid)
-                beside.chmod(before.st_mode & 0o7777)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 COMMAND = Command(

@@ -17,6 +17,7 @@ OVERLAP = timedelta(days=1)  # in which the previous secret signs too, after a r
 BY_USER = "Disabled by an administrator."
 MAX_BATCH = 500  # events
 MAX_BATCH_SECONDS = 60
+PURPOSE = b"mailwarden event endpoints 1"  # of the seal
 
 
 class Kind(StrEnum):
@@ -122,3 +123,8 @@ def pause_after(attempt: int, random: float, requested: float = 0.0) -> float:
 
 def gives_up(failing_since: datetime, now: datetime) -> bool:
     return now - failing_since >= GIVE_UP
+
+
+def url_context(uid: UUID) -> bytes:
+    """Return the context of a sealed URL; that of a secret is the endpoint's UUID."""
+    return uid.bytes + b" url"

@@ -10,8 +10,9 @@ from mailwarden.database.pool import Database
 from mailwarden.event_delivery.addresses import AddressRules
 from mailwarden.event_delivery.delivery import Delivery
 from mailwarden.event_delivery.http_client import client_trust, open_http_client
+from mailwarden.event_delivery.model import PURPOSE
 from mailwarden.event_delivery.name_lookup import Lookup, NameLookup
-from mailwarden.event_delivery.senders import PURPOSE, Channels
+from mailwarden.event_delivery.senders import Channels
 from mailwarden.event_delivery.service import EndpointService
 from mailwarden.event_delivery.store import EndpointStore
 from mailwarden.events.reader import EventReader

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
-from uuid import UUID
 
 import msgspec
 
@@ -17,7 +16,7 @@ from mailwarden.event_delivery.addresses import AddressRules
 from mailwarden.event_delivery.file_sender import FileSender
 from mailwarden.event_delivery.formats import document_of, severity_of
 from mailwarden.event_delivery.http_client import DeliveryFailed, HttpClient
-from mailwarden.event_delivery.model import Endpoint, Kind
+from mailwarden.event_delivery.model import Endpoint, Kind, url_context
 from mailwarden.event_delivery.name_lookup import Lookup
 from mailwarden.event_delivery.signatures import signed_headers
 from mailwarden.event_delivery.syslog import SyslogMessage, SyslogSender
@@ -25,12 +24,6 @@ from mailwarden.events.catalogue import Event
 
 LANES = 8  # webhooks of one endpoint in flight
 BATCH = "events.batch"
-PURPOSE = b"mailwarden event endpoints 1"
-
-
-def url_context(uid: UUID) -> bytes:
-    """Return the context of a sealed URL; that of a secret is the endpoint's UUID."""
-    return uid.bytes + b" url"
 
 
 class Sender(Protocol):

@@ -5,7 +5,8 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.crypto.seal import Seal
 from mailwarden.database.pool import Database
 from mailwarden.feeds.fetching import HttpClient
-from mailwarden.feeds.service import SECRET, FeedService
+from mailwarden.feeds.model import SECRET
+from mailwarden.feeds.service import FeedService
 from mailwarden.feeds.store import FeedStore
 from mailwarden.feeds.warning_lists import WarningLists
 from mailwarden.history import open_history

@@ -58,7 +58,6 @@ from mailwarden.policy.rehearsal import Rehearsal, Rehearsed
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.wire.lists import PublicListsEntry
 
-SECRET = b"mailwarden feed credential 1"  # the purpose of the seal
 MAX_CREDENTIAL = 4_096
 BATCH = 2_000  # indicators that are read and staged at once
 CHUNK = 5_000  # entries of one lookup in a list

@@ -32,6 +32,8 @@ from mailwarden.model.scope import Scope
 from mailwarden.serving.spool import Spooled
 from mailwarden.telemetry.logs import get_logger
 
+TOKEN_HOURS = 24  # long enough for an MTA on the way to retry
+
 HEADER = "X-Mailwarden-Bypass"
 MAX_HEADER = 1_048_576  # bytes of the message to search for the field
 CLOCK_SKEW = timedelta(days=1)  # the clocks of guards differ, so a spent token is stored beyond its expiry

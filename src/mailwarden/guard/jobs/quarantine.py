@@ -28,14 +28,12 @@ from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.digest import DigestLinkSigner, DigestStore
 from mailwarden.quarantine.model import HeldMessage
 from mailwarden.quarantine.release import ReleaseJob, ReleaseStore
-from mailwarden.quarantine.release_token import ReleaseToken, ReleaseTokenSigner
+from mailwarden.quarantine.release_token import TOKEN_HOURS, ReleaseToken, ReleaseTokenSigner
 from mailwarden.quarantine.retention import QuarantineMetrics, QuarantineRetention, RetentionStore
 from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import open_vault
 from mailwarden.serving.spool import Spooled
-
-TOKEN_HOURS = 24  # long enough for an MTA on the way to retry
 
 
 def start_quarantine(context: GuardContext, *, key: KeyRing, hop: NextHop, stack: AsyncExitStack) -> QuarantineWriter:
