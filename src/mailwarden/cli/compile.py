@@ -1,7 +1,8 @@
-"""`mailwarden compile`: stores the shipped rules, translations and phrases in a form that is read quickly."""
+"""`mailwarden compile`: stores the shipped rules, translations, phrases and tables in a form that is read quickly."""
 
 import argparse
 
+from mailwarden.analysis import shipped_data
 from mailwarden.analysis.text import phrases
 from mailwarden.cli.command import Command
 from mailwarden.errors import CommandError
@@ -18,6 +19,7 @@ def _run(_: argparse.Namespace) -> int:
     try:
         rules.COMPILED.write(rules.Pieces(policy.rules, policy.tags, policy.verdicts))
         phrases.COMPILED.write(books)
+        shipped_data.COMPILED.write(shipped_data.read_files())
         for language in languages.languages():
             languages.compiled(language).write(languages.read_translation(language))
     except OSError as error:

@@ -6,15 +6,14 @@ Security: works on hostile pictures inside a killable worker; pictures, pages, b
 import re
 from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
 from typing import ClassVar, NamedTuple
 
-from msgspec import Struct, convert
-from ruamel.yaml import YAML
+from msgspec import Struct
 
 from mailwarden.analysis.analyzer import limit_each_kind
 from mailwarden.analysis.links.hosts import HostKind, kind_of
 from mailwarden.analysis.links.targets import destination, parties_of
+from mailwarden.analysis.shipped_data import read_shipped
 from mailwarden.analysis.text.patterns import TextPattern
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
@@ -49,8 +48,7 @@ class _Words(NamedTuple):
 
 @cache
 def _patterns() -> _Words:
-    text = files("mailwarden.analysis.analyzers").joinpath("pictures.yml").read_text("utf-8")
-    words = convert(YAML(typ="safe").load(text), _File)
+    words = read_shipped("analyzers/pictures.yml", _File)
     # A fold of the file stands after a bar and is no part of a pattern.
     return _Words(
         *(

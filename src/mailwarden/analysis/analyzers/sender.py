@@ -6,14 +6,13 @@ Security: works on hostile headers inside a killable worker; every pattern is li
 import re
 from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
 from typing import ClassVar
 
-from msgspec import Struct, convert
-from ruamel.yaml import YAML
+from msgspec import Struct
 
 from mailwarden.analysis.analyzers.newsletter import is_mailing
 from mailwarden.analysis.links.confusables import disguise_of, reads_as
+from mailwarden.analysis.shipped_data import read_shipped
 from mailwarden.analysis.view import View
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.addresses import Identity, is_host, is_private, read_identity
@@ -247,8 +246,7 @@ def _general_text() -> str:
 
 @cache
 def load_words() -> _Words:
-    text = files("mailwarden.analysis.analyzers").joinpath("sender_words.yml").read_text("utf-8")
-    return convert(YAML(typ="safe").load(text), _Words)
+    return read_shipped("analyzers/sender_words.yml", _Words)
 
 
 LONGEST = 64  # not inspection: no label of a name is longer (RFC 1035 section 2.3.4)

@@ -6,13 +6,12 @@ Security: compares text that strangers chose; texts are cut, one linear pattern 
 import re
 from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
 
 import re2
-from msgspec import Struct, convert
-from ruamel.yaml import YAML
+from msgspec import Struct
 
 from mailwarden.analysis.links.confusables import reads_as
+from mailwarden.analysis.shipped_data import read_shipped
 from mailwarden.lists.impersonation import Lookalikes
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.lookalikes import label_of, skeleton
@@ -204,5 +203,4 @@ def _is_bounded(text: str, start: int, end: int) -> bool:
 
 @cache
 def load_brands() -> Brands:
-    text = files("mailwarden.analysis.links").joinpath("brands.yml").read_text("utf-8")
-    return Brands(convert(YAML(typ="safe").load(text), dict[str, _Entry]))
+    return Brands(read_shipped("links/brands.yml", dict[str, _Entry]))

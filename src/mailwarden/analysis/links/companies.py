@@ -6,7 +6,6 @@ where both domains are popular and one name begins with the other, which registe
 
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from importlib.resources import files
 from pathlib import Path
 
 from msgspec import ValidationError, convert
@@ -16,6 +15,7 @@ from ruamel.yaml.error import YAMLError
 from mailwarden.analysis.links.brands import load_brands
 from mailwarden.analysis.links.hosts import HostKind, kind_of
 from mailwarden.analysis.links.popular import Band, band_of
+from mailwarden.analysis.shipped_data import read_shipped
 from mailwarden.errors import ConfigurationError
 from mailwarden.lists.kinds.domains import free_mail_domains
 
@@ -46,12 +46,16 @@ def read_groups(text: str) -> list[list[str]]:
         sections = convert(YAML(typ="safe").load(text) or {}, dict[str, list[str]])
     except (YAMLError, ValidationError) as error:
         raise ConfigurationError(f"Expected lists of domains, one group a line: {error}") from None
+    return _groups(sections)
+
+
+def _groups(sections: dict[str, list[str]]) -> list[list[str]]:
     return [line.lower().split() for lines in sections.values() for line in lines]
 
 
 @cache
 def _shipped() -> list[list[str]]:
-    return read_groups(files("mailwarden.analysis.links").joinpath("companies.yml").read_text("utf-8"))
+    return _groups(read_shipped("links/companies.yml", dict[str, list[str]]))
 
 
 @cache

@@ -6,13 +6,10 @@ Security: works on hostile text; every pattern is linear and every text is bound
 import re
 from enum import StrEnum
 from functools import lru_cache
-from importlib.resources import files
 from ipaddress import ip_address
 
-import msgspec
-from ruamel.yaml import YAML
-
 from mailwarden.analysis.links.popular import DomainKind, domain_kind
+from mailwarden.analysis.shipped_data import read_shipped
 from mailwarden.message.urls import host_of, normalize_host, registrable_domain
 
 LABELS = 12  # of a host, from its end, that are looked up
@@ -32,8 +29,7 @@ class HostKind(StrEnum):
 
 @lru_cache(maxsize=1)
 def _facts() -> dict[str, frozenset[str]]:
-    text = files("mailwarden.analysis.links").joinpath("hosts.yml").read_text("utf-8")
-    lines = msgspec.convert(YAML(typ="safe").load(text), dict[str, str])
+    lines = read_shipped("links/hosts.yml", dict[str, str])
     return {name: frozenset(words.split()) for name, words in lines.items()}
 
 

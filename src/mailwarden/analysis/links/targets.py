@@ -10,20 +10,18 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from importlib.resources import files
 from itertools import pairwise
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 import ahocorasick
-import msgspec
 import re2
 from msgspec import Struct
-from ruamel.yaml import YAML
 
 from mailwarden.analysis.files.file_types import DANGEROUS, has_double_ending, is_archive_name, kind_by_name
 from mailwarden.analysis.links.companies import same_company
 from mailwarden.analysis.links.hosts import HostKind, false_name, has_cheap_ending, kind_of, public_ip
+from mailwarden.analysis.shipped_data import read_shipped
 from mailwarden.analysis.view import View
 from mailwarden.message.addresses import Address
 from mailwarden.message.coverage import Coverage
@@ -67,8 +65,7 @@ class _File(Struct, frozen=True):
 
 @lru_cache(maxsize=1)
 def load_link_words() -> LinkWords:
-    text = files("mailwarden.analysis.links").joinpath("words.yml").read_text("utf-8")
-    read = msgspec.convert(YAML(typ="safe").load(text), _File)
+    read = read_shipped("links/words.yml", _File)
     return LinkWords(
         buttons=_pattern(word for words in read.buttons.values() for word in _words(words)),
         calls=_pattern(_words(read.calls)),
