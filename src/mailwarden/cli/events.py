@@ -151,7 +151,7 @@ def _test(options: argparse.Namespace) -> int:
         service = open_endpoints(database, pepper)
         endpoint = await _found(service, options.endpoint)
         async with open_channels(rules, authority, folder, pepper) as channels:
-            return (await service.test(ALL, endpoint.uid, channels)).id
+            return (await service.test(ALL, endpoint.uid, channels, operator())).id
 
     try:
         event = query_database(options, test)

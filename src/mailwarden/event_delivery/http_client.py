@@ -43,6 +43,15 @@ class DeliveryFailed(Exception):
         self.gone = gone
 
 
+def unreachable_name() -> DeliveryFailed:
+    """Return the failure of both kinds of names: a tenant must not learn from abby which internal names exist."""
+    return DeliveryFailed(
+        "The receiver's name does not resolve, or resolves to an address that deliveries must not reach. Deliveries go "
+        "to public addresses only; events.allowPrivateNetworks of abby.yml allows further networks to endpoints of the "
+        "deployment."
+    )
+
+
 class CheckedResolver(AbstractResolver):
     """Resolves a name for the connector; refuses the whole answer if one of its addresses is not allowed."""
 
@@ -89,12 +98,15 @@ class HttpClient:
             async with asyncio.timeout(DEADLINE):
                 await self._post(target, url, headers, body)
         except ForbiddenTarget as error:
-            raise DeliveryFailed(error.message) from None
+            is_hidden = target.literal is None and target.scheme == "https"  # http is only for the deployment
+            raise (unreachable_name() if is_hidden else DeliveryFailed(error.message)) from None
         except TimeoutError:
             raise DeliveryFailed(f"The receiver did not answer within {DEADLINE:.0f} seconds.") from None
         except aiohttp.ClientConnectorCertificateError as error:
             raise DeliveryFailed(f"The receiver's certificate is invalid: {_reason(error)}") from None
         except (aiohttp.ClientError, OSError) as error:
+            if is_unresolved(error):
+                raise unreachable_name() from None
             raise DeliveryFailed(f"The receiver cannot be reached: {_reason(error)}") from None
 
     def _check_literal(self, target: Target) -> None:
@@ -148,10 +160,13 @@ def _retry_after(text: str) -> float:
     return min(max((moment - datetime.now(UTC)).total_seconds(), 0.0), MAX_RETRY_AFTER)
 
 
+def is_unresolved(error: Exception) -> bool:
+    """Return whether the resolver answered that a name has no address."""
+    return isinstance(error, aiohttp.ClientConnectorDNSError) and not isinstance(error.os_error, LookupFailed)
+
+
 def _reason(error: Exception) -> str:
     """Return a short reason without the address, which a tenant need not know."""
-    if isinstance(error, aiohttp.ClientConnectorDNSError) and not isinstance(error.os_error, LookupFailed):
-        return "its name does not resolve."
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"{cause.verify_message}."

@@ -20,8 +20,9 @@ from mailwarden.event_delivery.model import (
     Kind,
     NewEndpoint,
     Sealed,
+    url_context,
 )
-from mailwarden.event_delivery.senders import Channels, url_context
+from mailwarden.event_delivery.senders import Channels
 from mailwarden.event_delivery.signatures import new_secret
 from mailwarden.event_delivery.store import EndpointStore, new_uid
 from mailwarden.events.catalogue import CATALOGUE, EndpointTest, Event, Json
@@ -76,9 +77,9 @@ class EndpointService:
     async def remove(self, scope: Scope, uid: UUID, actor: Actor) -> None:
         await self._store.remove(scope, uid, actor)
 
-    async def test(self, scope: Scope, uid: UUID, channels: Channels) -> Event:
-        """Send one test event to the receiver and return it, or raise DeliveryFailed."""
-        endpoint = await self._store.find(scope, uid)
+    async def test(self, scope: Scope, uid: UUID, channels: Channels, actor: Actor) -> Event:
+        """Send one test event to the receiver and return it, or raise DeliveryFailed; the audit log has both."""
+        endpoint = await self._store.begin_test(scope, uid, actor)
         tenant = next(iter(endpoint.tenants)) if endpoint.tenants else None
         data = cast("dict[str, Json]", msgspec.to_builtins(EndpointTest(endpoint=endpoint.name)))
         event = Event(new_ggrid(), EndpointTest.type, datetime.now(UTC), tenant, str(uid), data)

@@ -132,6 +132,13 @@ class EndpointStore:
             await _audit(connection, actor, "events.endpoint-create", made, {"after": after})
         return made
 
+    async def begin_test(self, scope: Scope, uid: UUID, actor: Actor) -> Endpoint:
+        """Write to the audit log who sends a test event, before it is sent; return the endpoint."""
+        async with self._database.connection() as connection, connection.transaction():
+            found = _required(await connection.fetchrow(_FIND, scope.uids(), uid))
+            await _audit(connection, actor, "events.endpoint-test", found, {"target": found.target})
+        return found
+
     async def rotate(self, scope: Scope, uid: UUID, secret: bytes, until: datetime, actor: Actor) -> Endpoint:
         """Store a new secret; webhooks are signed with the old secret too until the given time."""
         return await self._change(scope, uid, actor, "events.endpoint-rotate", _ROTATE, secret, until)

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from mailwarden.event_delivery.addresses import AddressRules, ForbiddenTarget, read_target
-from mailwarden.event_delivery.http_client import MAX_ADDRESSES, DeliveryFailed
+from mailwarden.event_delivery.http_client import MAX_ADDRESSES, DeliveryFailed, unreachable_name
 from mailwarden.event_delivery.name_lookup import Lookup
 
 DEADLINE = 15.0  # seconds for the connection, and for the bytes of one batch
@@ -77,12 +77,14 @@ class SyslogSender:
             async with asyncio.timeout(DEADLINE):
                 await self._send(messages)
         except ForbiddenTarget as error:
-            raise DeliveryFailed(error.message) from None
+            raise (unreachable_name() if self._target.literal is None else DeliveryFailed(error.message)) from None
         except TimeoutError:
             await self.close()
             raise DeliveryFailed(f"The syslog receiver did not accept the events within {DEADLINE:.0f} s.") from None
         except ssl.SSLCertVerificationError as error:
             raise DeliveryFailed(f"The syslog receiver's certificate is invalid: {error.verify_message}.") from None
+        except socket.gaierror:
+            raise unreachable_name() from None
         except OSError as error:
             await self.close()
             reason = error.strerror or type(error).__name__
@@ -117,7 +119,7 @@ class SyslogSender:
         addresses = [target.host] if literal is not None else await self._lookup(target.host)
         for address in addresses:
             self._rules.require(address)
-        failure: OSError = OSError("its name does not resolve")
+        failure: OSError = socket.gaierror(socket.EAI_NONAME, "the name has no address")
         for address in addresses[:MAX_ADDRESSES]:
             try:
                 return await asyncio.open_connection(

@@ -64,16 +64,23 @@ class FeedHttp:
         except SchemaViolation as error:
             raise FeedUnreachable(f"The URL of the feed cannot be used. {error.message}") from None
         except ForbiddenTarget:
-            raise FeedUnreachable(
-                "The source has no public address, or one of events.refuseNetworks. feeds.allowedNetworks of abby.yml "
-                "allows further networks."
-            ) from None
+            raise _unreachable_name() from None
         except TimeoutError:
             raise FeedUnreachable("The source did not answer in time.") from None
         except aiohttp.ClientConnectorCertificateError as error:
             raise FeedUnreachable(f"The certificate of the source is invalid: {error.certificate_error}.") from None
         except (aiohttp.ClientError, OSError) as error:
+            if guarded.is_unresolved(error):
+                raise _unreachable_name() from None
             raise FeedUnreachable(f"The source cannot be read: {_reason(error)}.") from None
+
+
+def _unreachable_name() -> FeedUnreachable:
+    """Return the failure of both kinds of names: a tenant must not learn from abby which internal names exist."""
+    return FeedUnreachable(
+        "The name of the source does not resolve, or it has no public address, or one of events.refuseNetworks. "
+        "feeds.allowedNetworks of abby.yml allows further networks."
+    )
 
 
 def _has_end(response: aiohttp.ClientResponse) -> bool:

@@ -147,7 +147,9 @@ async def test_a_webhook_from_its_form_to_its_deletion(invite: Invite, outbox: O
     async with outbox.database.connection() as connection:
         audit = await connection.fetch("SELECT actor, action FROM audit WHERE action LIKE 'events.%' ORDER BY number")
     actions = ("create", "rotate", "rotate", "disable", "enable", "remove")
-    assert [row["action"] for row in audit] == [f"events.endpoint-{action}" for action in actions]
+    recorded = [str(row["action"]).removeprefix("events.endpoint-") for row in audit]
+    assert [action for action in recorded if action != "test"] == list(actions)
+    assert recorded.count("test") == 5
     assert all(str(row["actor"]).startswith("user:user ") for row in audit)
 
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from mailwarden.abby.config import PATH, AbbyConfig
+from mailwarden.access.audit import AuditFilter, AuditStore
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.doctor.report import Host
 from mailwarden.cli.doctor.servers import check_event_endpoints
@@ -51,10 +52,10 @@ async def test_an_endpoint_gets_the_events_of_its_tenants_alone(outbox: Outbox, 
 
 async def test_an_endpoint_of_a_tenant_reaches_no_allowed_private_network(outbox: Outbox, receiver: Receiver) -> None:
     endpoint = await outbox.add(receiver)
-    await outbox.service.test(ALL, endpoint.uid, outbox.channels)
+    await outbox.service.test(ALL, endpoint.uid, outbox.channels, ROOT)
     await outbox.hand_over(endpoint, NORTH)
     with pytest.raises(DeliveryFailed, match="endpoints of the deployment"):
-        await outbox.service.test(ALL, endpoint.uid, outbox.channels)
+        await outbox.service.test(ALL, endpoint.uid, outbox.channels, ROOT)
     assert len(receiver.seen) == 1
 
 
@@ -72,7 +73,7 @@ async def test_a_tenant_administrator_sees_and_changes_only_their_endpoints(outb
             service.enable(north, endpoint.uid, ROOT),
             service.disable(north, endpoint.uid, ROOT),
             service.remove(north, endpoint.uid, ROOT),
-            service.test(north, endpoint.uid, outbox.channels),
+            service.test(north, endpoint.uid, outbox.channels, ROOT),
         ):
             with pytest.raises(EndpointNotFound):
                 await call
@@ -139,12 +140,27 @@ async def test_names_and_numbers_of_endpoints_are_limited_for_each_tenant(outbox
 async def test_a_test_event_reaches_the_receiver_alone(outbox: Outbox, receiver: Receiver) -> None:
     endpoint = await outbox.add(receiver)
     before = await outbox.reader.latest()
-    event = await outbox.service.test(ALL, endpoint.uid, outbox.channels)
+    event = await outbox.service.test(ALL, endpoint.uid, outbox.channels, ROOT)
     assert [(document["type"], document["id"]) for document in receiver.seen] == [("endpoint.test", str(event.id))]
     assert await outbox.reader.latest() == before
     receiver.status = 500
     with pytest.raises(DeliveryFailed, match="answered 500"):
-        await outbox.service.test(ALL, endpoint.uid, outbox.channels)
+        await outbox.service.test(ALL, endpoint.uid, outbox.channels, ROOT)
+
+
+async def test_the_audit_log_has_every_test_of_an_endpoint(outbox: Outbox, receiver: Receiver) -> None:
+    endpoint = await outbox.add(receiver)
+    await outbox.hand_over(endpoint, NORTH)
+    outbox.channels = replace(outbox.channels, tenant_http=outbox.channels.http)  # to reach loopback
+    await outbox.service.test(Scope.of(NORTH), endpoint.uid, outbox.channels, ROOT)
+    receiver.status = 500
+    with pytest.raises(DeliveryFailed):
+        await outbox.service.test(Scope.of(NORTH), endpoint.uid, outbox.channels, ROOT)
+    with pytest.raises(EndpointNotFound):
+        await outbox.service.test(Scope.of(SOUTH), endpoint.uid, outbox.channels, ROOT)
+    events = await AuditStore(outbox.database).find(ALL, AuditFilter(action="events.endpoint-test"))
+    assert [(each.tenant, each.actor.name, each.subject) for each in events] == [(NORTH, ROOT.name, endpoint.name)] * 2
+    assert {each.details["uid"] for each in events} == {str(endpoint.uid)}
 
 
 async def test_no_secret_is_readable_in_the_database(outbox: Outbox) -> None:

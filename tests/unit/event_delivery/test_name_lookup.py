@@ -15,12 +15,13 @@ from mailwarden.crypto.seal import Seal
 from mailwarden.event_delivery import name_lookup
 from mailwarden.event_delivery.addresses import AddressRules
 from mailwarden.event_delivery.http_client import DeliveryFailed, client_trust, open_http_client
-from mailwarden.event_delivery.model import Endpoint, Format, Kind, State
+from mailwarden.event_delivery.model import PURPOSE, Endpoint, Format, Kind, State
 from mailwarden.event_delivery.name_lookup import LookupFailed, NameLookup
 from mailwarden.event_delivery.opening import open_channels
-from mailwarden.event_delivery.senders import PURPOSE
 from mailwarden.event_delivery.signatures import new_secret
 from mailwarden.events.catalogue import Event
+
+PEPPER = KeyRing.of(b"p" * 32)
 
 
 class SlowSystem:
@@ -56,6 +57,13 @@ async def test_a_slow_name_holds_one_thread_and_delays_no_other(system: SlowSyst
     assert sorted(system.asked) == ["fast.example", "slow.example", "slow.example"]
 
 
+def endpoint_of(kind: Kind, url: str) -> Endpoint:
+    uid = uuid4()
+    secret = Seal(PEPPER, PURPOSE).close(new_secret().encode(), uid.bytes)
+    rest = (None, None, 1, 0, datetime.now(UTC), "user:root", State.ENABLED, "")
+    return Endpoint(uid, "a", kind, Format.NATIVE, url, *rest, secret=secret)
+
+
 @pytest.mark.parametrize(("kind", "url"), [(Kind.WEBHOOK, "https://a.example/"), (Kind.SYSLOG, "tls://a.example")])
 async def test_deliveries_never_use_the_threads_of_asyncio(
     kind: Kind, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -63,15 +71,40 @@ async def test_deliveries_never_use_the_threads_of_asyncio(
     answer = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answer)
     monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", None)
-    uid, now, pepper = uuid4(), datetime.now(UTC), KeyRing.of(b"p" * 32)
-    secret = Seal(pepper, PURPOSE).close(new_secret().encode(), uid.bytes)
-    rest = (None, None, 1, 0, now, "user:root", State.ENABLED, "")
-    endpoint = Endpoint(uid, "a", kind, Format.NATIVE, url, *rest, secret=secret)
-    async with open_channels(AddressRules(), None, tmp_path, pepper) as channels:
-        sender = channels.sender_of(endpoint)
-        with pytest.raises(DeliveryFailed, match="resolves to a private address"):
-            await sender.send([Event(uuid4(), "key.revoked", now, None, "a", {})])
+    async with open_channels(AddressRules(), None, tmp_path, PEPPER) as channels:
+        sender = channels.sender_of(endpoint_of(kind, url))
+        with pytest.raises(DeliveryFailed, match="resolves to an address that deliveries must not reach"):
+            await sender.send([Event(uuid4(), "key.revoked", datetime.now(UTC), None, "a", {})])
         await sender.close()
+
+
+@pytest.mark.parametrize(("kind", "url"), [(Kind.WEBHOOK, "https://a.example/"), (Kind.SYSLOG, "tls://a.example")])
+async def test_an_error_does_not_tell_whether_an_internal_name_exists(
+    kind: Kind, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(*addresses: str) -> Sequence[object]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
+
+    def absent(*_: object, **__: object) -> Sequence[object]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    async with open_channels(AddressRules(), None, tmp_path, PEPPER) as channels:
+        sentences = set()
+        for system in (
+            absent,
+            lambda *_, **__: answer(),
+            lambda *_, **__: answer("10.0.0.1"),
+            lambda *_, **__: answer("127.0.0.1"),
+            lambda *_, **__: answer("192.0.2.1", "10.0.0.1"),
+        ):
+            monkeypatch.setattr(socket, "getaddrinfo", system)
+            sender = channels.sender_of(endpoint_of(kind, url))
+            with pytest.raises(DeliveryFailed) as failed:
+                await sender.send([Event(uuid4(), "key.revoked", datetime.now(UTC), None, "a", {})])
+            await sender.close()
+            sentences.add(failed.value.sentence)
+    assert len(sentences) == 1
+    assert "does not resolve, or resolves to an address" in sentences.pop()
 
 
 async def test_a_webhook_waits_for_a_name_up_to_the_deadline(

@@ -109,7 +109,7 @@ class EventReceiversScreen:
             raise Overloaded("Other tests are running. Try again in a few seconds.", retry_after=5)
         self._tests.add(request.user.uid)
         try:
-            await self._service.test(request.scope, endpoint.uid, self._channels)
+            await self._service.test(request.scope, endpoint.uid, self._channels, request.actor)
         except DeliveryFailed as failure:
             return self._render(request, endpoint, failure.sentence)
         except SchemaViolation as error:
