@@ -145,3 +145,20 @@ def is_dark(page: Page) -> bool:
     """Return whether the frame of the preview looks dark."""
     picture = Image.open(BytesIO(page.locator("iframe[name=preview]").screenshot())).convert("L")
     return ImageStat.Stat(picture).mean[0] < 128
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_text_of_an_error_inside_a_page_has_enough_contrast(
+    deployment: Deployment, open_window: Callable[..., Window], dark: bool
+) -> None:
+    window = open_window(dark=dark)
+    window.carry(COOKIE, sign_in(deployment, "analyst", ["acme"]).cookie)
+    page = window.open("/console/account")
+    page.evaluate(
+        """async () => {
+          const answer = await fetch("/console/messages/none", { headers: { "HX-Request": "true" } });
+          document.querySelector("main").innerHTML += await answer.text();
+        }"""
+    )
+    expect(page.get_by_role("alert").get_by_text("request")).to_be_visible()
+    assert window.barriers() == []

@@ -16,6 +16,7 @@ from mailwarden.learning.reports import Kind
 
 MIN_AGREEING = 2  # different persons
 MAX_LESSONS = 20  # of one case
+NOT_LEARNED = "not-kept"  # the lesson of a report without a copy of the message
 
 
 class CaseState(StrEnum):
@@ -87,7 +88,7 @@ class CaseReport(Struct, frozen=True):
     ggrid: UUID | None
     digest: bytes | None
     reported_at: datetime
-    lesson: str
+    lesson: str  # the kind that was learned, NOT_LEARNED, or "" before that
     answer: AnswerState
     kept: bool  # the message is stored
 

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from mailwarden.cases.model import (
     MAX_LESSONS,
+    NOT_LEARNED,
     Added,
     Case,
     CaseCursor,
@@ -37,7 +38,7 @@ from mailwarden.crypto.keyring import BrokenSeal
 from mailwarden.errors import LearningFull, MessageNotFound
 from mailwarden.history.store import HistoryStore
 from mailwarden.history.terms import address_term, fold, hash_term, message_id_term
-from mailwarden.learning.reports import MAX_CONTENTS, ContentsSeal, Kind
+from mailwarden.learning.reports import MAX_CONTENTS, ContentsSeal, Kind, TrainingState
 from mailwarden.learning.service import ReportService
 from mailwarden.model.record import FinishedRequest, MessageSummary
 from mailwarden.model.scope import Actor, Scope
@@ -193,34 +194,38 @@ class CaseService:
         )
 
     async def _learn(self, scope: Scope, reports: Sequence[CaseReport], kind: Kind, actor: Actor) -> None:
-        for report in [each for each in reports[:MAX_LESSONS] if each.lesson != kind]:
+        for report in [each for each in reports[:MAX_LESSONS] if each.lesson not in (kind, NOT_LEARNED)]:
             try:
-                await self._learn_one(scope, report, kind, actor)
+                is_learned = await self._learn_one(scope, report, kind, actor)
             except LearningFull as error:
                 log.warning("case_not_learned", case=str(report.case), reason=error.message)
                 raise LearningFull(
                     f"The case is closed, but not learned. {error.message} Then close it again with the same outcome."
                 ) from error
-            await self._store.set_learned(scope, report.uid, kind)
+            await self._store.set_lesson(scope, report.uid, kind if is_learned else NOT_LEARNED)
 
-    async def _learn_one(self, scope: Scope, report: CaseReport, kind: Kind, actor: Actor) -> None:
+    async def _learn_one(self, scope: Scope, report: CaseReport, kind: Kind, actor: Actor) -> bool:
         """Report the message of history, and train with the attached bytes; a mailbox may have changed its header.
 
-        `submit` stored the attached bytes only if they are that message, or if history does not have it.
+        Return whether there are bytes to learn from. `submit` stored the attached bytes only if they are that message,
+        or if history does not have it.
         """
         contents = await self._opened(scope, report)
+        is_kept = False
         if report.ggrid is not None:
             try:
                 found = await self._history.find(scope, report.ggrid)
                 same = found is not None and report.digest is not None and found.summary.sha256 == report.digest.hex()
                 given = contents if same else None
-                await self._reports.report_message(scope, str(report.ggrid), kind, actor, given)
+                reported = await self._reports.report_message(scope, str(report.ggrid), kind, actor, given)
+                is_kept = reported.state is not TrainingState.NOT_KEPT
             except MessageNotFound:  # no longer in history
                 same = False
             if same:
-                return
+                return is_kept
         if contents:
             await self._reports.report_contents(scope, report.tenant, kind, actor, contents=contents)
+        return is_kept or bool(contents)
 
     async def _opened(self, scope: Scope, report: CaseReport) -> bytes | None:
         sealed = await self._store.contents(scope, report.uid) if report.kept else None

@@ -221,9 +221,9 @@ class CaseStore:
             raise CaseClosed(f"The case is closed already, as {case.outcome}.")
         return case
 
-    async def set_learned(self, scope: Scope, report: UUID, kind: Kind) -> None:
+    async def set_lesson(self, scope: Scope, report: UUID, lesson: str) -> None:
         async with self._database.connection() as connection:
-            await connection.execute(_LEARNED, scope.uids(), report, kind)
+            await connection.execute(_LEARNED, scope.uids(), report, lesson)
 
     async def forget_contents(self, scope: Scope, case: UUID) -> None:
         """Delete the messages that the reports of a case brought."""

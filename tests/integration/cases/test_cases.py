@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.cases.model import AnswerState, CaseOutcome, CaseState, Stored
+from mailwarden.cases.model import NOT_LEARNED, AnswerState, CaseOutcome, CaseState, Stored
 from mailwarden.cases.report_mail import Original, ReportFormat, ReportMail
 from mailwarden.cases.service import CaseService, Submission
 from mailwarden.cases.store import _LOCK, _LOCKS
@@ -101,6 +101,8 @@ async def test_bytes_under_the_message_id_of_another_message_are_not_learned(set
     await setup.service.close(ALL, added.case, CaseOutcome.HARMLESS, ANALYST)
     [lesson] = await setup.lessons.page(ALL, setup.north)
     assert (lesson.kind, lesson.ggrid, lesson.state) == (Kind.FINE, mine.ggrid, "not-kept")
+    [report] = await setup.service.reports(ALL, added.case)
+    assert report.lesson == NOT_LEARNED
 
 
 async def test_bytes_join_no_case_by_the_header_that_they_claim(setup: CaseSetup) -> None:
@@ -242,6 +244,7 @@ async def test_closing_teaches_the_outcome_and_answers_each_report_once(setup: C
     assert await setup.store.claim_answer(ALL, now) is None
     reports = await setup.service.reports(ALL, added.case)
     assert [(each.answer, each.kept) for each in reports] == [(AnswerState.SENT, False), (AnswerState.NONE, False)]
+    assert [each.lesson for each in reports] == ["fine", NOT_LEARNED]  # the second one has only a header
     assert (await setup.report(mails.google())).stored is Stored.OPENED
 
 

@@ -197,6 +197,20 @@ async def test_a_mail_that_ends_a_poll_does_not_hold_up_others(
     assert intake.taken == 3, "the mail is tried again"
 
 
+async def test_mails_that_the_server_does_not_list_are_counted_and_hold_up_no_other(
+    setup: CaseSetup, database: Database, dovecot: Dovecot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = ImapClient.listed
+    monkeypatch.setattr(ImapClient, "listed", lambda self, *range_: [] if range_[0] == 1 else listed(self, *range_))
+    poller = Poller(dovecot, database, Intake(setup), Clock(), max_messages=2)
+    for _ in range(3):
+        dovecot.append(mail_of())
+    await poller.poll()
+    assert (poller.counted("unlisted"), len(dovecot.mails("INBOX"))) == (2, 3)
+    await poller.poll()
+    assert (poller.counted("unlisted"), len(dovecot.mails("INBOX"))) == (2, 2)
+
+
 async def test_a_crash_of_a_poll_is_recorded(
     setup: CaseSetup, database: Database, dovecot: Dovecot, monkeypatch: pytest.MonkeyPatch
 ) -> None:

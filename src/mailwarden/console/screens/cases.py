@@ -12,7 +12,16 @@ from uuid import UUID
 from aiohttp import web
 from msgspec import Struct
 
-from mailwarden.cases.model import MAX_LESSONS, AnswerState, Case, CaseCursor, CaseOutcome, CaseReport, CaseState
+from mailwarden.cases.model import (
+    MAX_LESSONS,
+    NOT_LEARNED,
+    AnswerState,
+    Case,
+    CaseCursor,
+    CaseOutcome,
+    CaseReport,
+    CaseState,
+)
 from mailwarden.cases.report_mail import ReportFormat
 from mailwarden.cases.service import CaseService
 from mailwarden.cases.store import MAX_COUNTED, MAX_REPORTS
@@ -145,7 +154,7 @@ class CasesScreen:
             case=case,
             outcome=outcome,
             text=OUTCOMES[outcome],
-            lessons=len([each for each in reports[:MAX_LESSONS] if _teaches(each)]) if outcome.kind else 0,
+            lessons=len([each for each in reports[:MAX_LESSONS] if each.kept]) if outcome.kind else 0,
             answers=len([each for each in reports if each.answer is AnswerState.WANTED]),
         )
 
@@ -226,7 +235,7 @@ def _unlearned(case: Case, reports: Sequence[CaseReport]) -> int:
     kind = case.outcome.kind if case.outcome is not None else None
     if kind is None:
         return 0
-    return len([each for each in reports[:MAX_LESSONS] if _teaches(each) and each.lesson != kind])
+    return len([each for each in reports[:MAX_LESSONS] if _teaches(each) and each.lesson not in (kind, NOT_LEARNED)])
 
 
 def _teaches(report: CaseReport) -> bool:

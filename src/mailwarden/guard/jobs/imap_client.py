@@ -125,7 +125,7 @@ class ImapClient:
             self._connection = connection = _Bounded(settings, tls, self._keep)
             if settings.tls == "startTls":
                 connection.starttls(tls)
-        except (OSError, imaplib.IMAP4.error) as error:
+        except (OSError, imaplib.IMAP4.error, UnicodeError) as error:  # UnicodeError: capabilities that are not ASCII
             raise MailboxFailed(f"Cannot connect to {settings.host}:{settings.port}: {_shown(error)}.") from None
         self._log_in(connection, password)
         if "MOVE" not in connection.capabilities:
@@ -249,8 +249,12 @@ def read_password(path: Path) -> str:
     try:
         with path.open("rb") as file:
             lines = file.read(MAX_PASSWORD).decode("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise ConfigurationError(f"reports.mailboxes.password: cannot read {path}: {error}.") from None
+    except UnicodeDecodeError:  # its text has a byte of the password
+        raise ConfigurationError(
+            f"reports.mailboxes.password: {path} is not UTF-8 text. Write the password in UTF-8 into its first line."
+        ) from None
     if not lines or not lines[0]:
         raise ConfigurationError(f"reports.mailboxes.password: {path} has no password in its first line.")
     return lines[0]

@@ -57,6 +57,7 @@ class Outcome(StrEnum):
     UNREADABLE = "unreadable"
     TOO_LARGE = "too_large"
     WAITS = "waits"
+    UNLISTED = "unlisted"  # the server left them out of its answer; a later poll asks again
 
     @property
     def is_processed(self) -> bool:
@@ -145,8 +146,11 @@ class ReportMailbox:
         await self._call(client, client.prepare_folders)
         first = self._left + 1 if self._left < state.count else 1
         last = min(state.count, first + self._settings.max_messages - 1)
-        left = first - 1
-        for mail in await self._call(client, lambda: client.listed(first, last)) if state.count else []:
+        listed = await self._call(client, lambda: client.listed(first, last)) if state.count else []
+        unlisted = max(0, last - first + 1 - len(listed))
+        self._count_unlisted(unlisted)
+        left = first - 1 + unlisted  # as many of these as a poll reads must not end every later poll
+        for mail in listed:
             if self._task.stopping:
                 break
             async with self._task.in_hand:
@@ -157,6 +161,12 @@ class ReportMailbox:
                     raise
         self._left = left if last < state.count else 0
         self._forget_waiting()
+
+    def _count_unlisted(self, number: int) -> None:
+        """Report the mails that the server has but did not list: another client moved them, or they are unreadable."""
+        if number:
+            self._metrics.messages.labels(Outcome.UNLISTED).inc(number)
+            _log.warning("report_mails_unlisted", mailbox=self._settings.name, mails=number)
 
     async def _serve(self, client: ImapClient, state: MailboxState, mail: ListedMail) -> bool:
         """Store one mail and move it; return whether it left the folder."""
