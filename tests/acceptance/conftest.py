@@ -20,7 +20,8 @@ PLACES = {"mainWorkerCount": 5, "maxGuardRequestsInProcessing": 5, "guardRequest
 def deployment(
     engines: Engines, deployment_template: DeploymentTemplate, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
-    with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("deployment"), guards=({}, {})) as opened:
+    folder = tmp_path_factory.mktemp("deployment")
+    with run_deployment(engines, deployment_template, folder, guards=({}, {}), workers={}) as opened:
         yield opened
 
 

@@ -43,6 +43,8 @@ DAILY = ("messageQueue.submit", "messageQueue.read", "messageQueue.report")  # w
 NO_RATE_LIMIT: Overrides = {"listsRateLimit": 1_000_000}
 # Receivers of events listen on loopback; endpoints with tenants reach public addresses only.
 LOCAL_RECEIVERS: Overrides = {"events": {"allowPrivateNetworks": ["127.0.0.0/8"]}}
+# A worker takes a second of CPU to start. One for light and one for heavy messages do what more of them do.
+FEW_WORKERS: Overrides = {"workers": {"count": 1}}
 _numbers = itertools.count(1)
 
 
@@ -112,15 +114,19 @@ def run_deployment(
     abby: Overrides | None = None,
     start: bool = True,
     one_process: bool = False,
+    workers: Overrides = FEW_WORKERS,
 ) -> Iterator[Deployment]:
-    """Set up a product with a database of its own, start it, and stop it at the end; see `install_product`."""
+    """Set up a product with a database of its own, start it, and stop it at the end; see `install_product`.
+
+    `workers` is merged into each guard.yml before the settings of `guards`.
+    """
     name = f"acceptance_{next(_numbers)}"
     database = engines.postgresql.create_database(name, template=deployment_template.template)
     product = install_product(
         folder,
         engines,
         database,
-        guards=guards,
+        guards=[{**workers, **guard} for guard in guards],
         abby={**NO_RATE_LIMIT, **LOCAL_RECEIVERS, **(abby or {})},
         one_process=one_process,
     )
