@@ -13,7 +13,16 @@ import pytest
 
 from mailwarden.cli.certificates import renew_certificates
 from mailwarden.cli.doctor import examine
-from mailwarden.cli.doctor.report import Line
+from mailwarden.cli.doctor.host import (
+    check_certificates,
+    check_folders,
+    check_sandbox,
+    check_secrets,
+    check_sources,
+    check_trust,
+)
+from mailwarden.cli.doctor.report import Check, Line
+from mailwarden.cli.doctor.servers import check_database, check_engines, check_smtp
 from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.migrations import migrate
@@ -39,29 +48,34 @@ def teach(folder: Path, controller: str, redis: str) -> None:
     file.write_text(file.read_text().replace("  rspamd:\n", f"  rspamd:\n{training}"))
 
 
-async def look(folder: Path) -> dict[str, tuple[bool, str]]:
-    return {line.name: (line.well, line.seen) async for line in examine(folder)}
+async def lines_of(folder: Path, *checks: Check) -> dict[str, Line]:
+    """Return the lines of these checks by name; all of them take some seconds, most of them for their servers."""
+    return {line.name: line async for line in examine(folder, checks)}
+
+
+async def look(folder: Path, *checks: Check) -> dict[str, tuple[bool, str]]:
+    return {name: (line.well, line.seen) for name, line in (await lines_of(folder, *checks)).items()}
 
 
 async def test_the_key_of_kept_messages_must_be_there_and_the_same_for_both(folder: Path):
     name, key = "key of kept messages", folder / "secrets" / "contents"
-    assert (await look(folder))[name] == (True, str(key))
-    assert "rspamd redis" not in await look(folder), "nothing is learned, so nobody is asked"
+    assert (await look(folder, check_secrets))[name] == (True, str(key))
+    assert "rspamd redis" not in await look(folder, check_engines), "nothing is learned, so nobody is asked"
 
     abby = folder / "abby" / "abby" / "abby.yml"
     (folder / "secrets" / "other").write_text("o" * 64)
     abby.write_text(abby.read_text().replace("key: secrets/contents", "key: secrets/other"))
-    assert (await look(folder))[name] == (False, "secrets/contents and secrets/other differ")
+    assert (await look(folder, check_secrets))[name] == (False, "secrets/contents and secrets/other differ")
 
     key.unlink()
-    well, seen = (await look(folder))[name]
+    well, seen = (await look(folder, check_secrets))[name]
     assert not well
     assert "cannot read" in seen
 
 
 async def test_trained_engines_are_checked(folder: Path, engines: Engines):
     teach(folder, engines.rspamd.controller_address, engines.redis.url)
-    seen = await look(folder)
+    seen = await look(folder, check_engines)
     assert seen["rspamd controller"] == (True, f"Rspamd's controller at {engines.rspamd.controller_address}")
     well, redis = seen["rspamd redis"]
     assert well
@@ -70,7 +84,7 @@ async def test_trained_engines_are_checked(folder: Path, engines: Engines):
 
 async def test_trained_engines_that_do_not_answer_are_reported(folder: Path):
     teach(folder, "tcp:127.0.0.1:9", "redis://secret@127.0.0.1:9/0")
-    seen = await look(folder)
+    seen = await look(folder, check_engines)
     assert not seen["rspamd controller"][0]
     well, redis = seen["rspamd redis"]
     assert not well
@@ -85,27 +99,27 @@ async def test_an_unreadable_folder_is_reported(tmp_path: Path):
 async def test_invalid_certificates_are_reported_without_an_exception(folder: Path):
     abby = folder / "tls" / "abby.key"
     abby.chmod(0o644)
-    seen = await look(folder)
+    seen = await look(folder, check_certificates)
     assert seen["certificate abby"] == (False, f"{abby} is open to every user of this host")
     assert seen["certificate guard"][0]
 
     abby.write_bytes((folder / "tls" / "guard.key").read_bytes())
-    assert (await look(folder))["certificate abby"] == (
+    assert (await look(folder, check_certificates))["certificate abby"] == (
         False,
         f"tls: {abby} is not the key of {folder}/tls/abby.crt.",
     )
     (folder / "tls" / "guard.key").unlink()
-    assert "cannot be read" in (await look(folder))["certificate guard"][1]
+    assert "cannot be read" in (await look(folder, check_certificates))["certificate guard"][1]
 
 
 async def test_the_key_of_the_authority_on_a_service_host_is_a_warning(folder: Path, tmp_path: Path):
-    line = {line.name: line async for line in examine(folder)}["key of the authority"]
+    line = (await lines_of(folder, check_trust))["key of the authority"]
     assert (line.well, line.state) == (True, "warn")
     assert f"{folder}/tls/ca.key" in line.seen
     (folder / "tls" / "ca.key").rename(folder / "secrets" / "spare.pem")
-    assert (await look(folder))["key of the authority"][1].startswith(f"{folder}/secrets/spare.pem")
+    assert (await look(folder, check_trust))["key of the authority"][1].startswith(f"{folder}/secrets/spare.pem")
     (folder / "secrets" / "spare.pem").rename(tmp_path / "ca.key")
-    line = {line.name: line async for line in examine(folder)}["key of the authority"]
+    line = (await lines_of(folder, check_trust))["key of the authority"]
     assert line.state == "ok"
 
 
@@ -113,7 +127,7 @@ async def test_a_scan_source_without_a_secret_is_a_warning(folder: Path):
     file = folder / "guard" / "core" / "guard.yml"
     source = "  restApi: {}\n  rspamdApi: {allowWithoutSecret: true}\n  stalwartHook: {token: 0123456789abcdef}\n"
     file.write_text(file.read_text().replace("  restApi: {}\n", source))
-    lines = {line.name: line async for line in examine(folder)}
+    lines = await lines_of(folder, check_sources)
     assert lines["scan source rspamdApi"].state == "warn"
     assert "set scanSources.rspamdApi.password" in lines["scan source rspamdApi"].remedy
     assert "scan source stalwartHook" not in lines
@@ -128,7 +142,7 @@ async def test_a_certificate_of_tomorrow_speaks_of_the_clock(folder: Path, monke
     with monkeypatch.context() as patched:
         patched.setattr("mailwarden.cli.certificates.datetime.datetime", Tomorrow)
         renew_certificates(folder / "tls", [])
-    lines = {line.name: line async for line in examine(folder)}
+    lines = await lines_of(folder, check_certificates)
     assert not lines["certificate abby"].well
     assert lines["certificate abby"].remedy == "set this host's clock right"
 
@@ -137,16 +151,16 @@ async def test_a_certificate_of_tomorrow_speaks_of_the_clock(folder: Path, monke
 async def test_a_world_readable_secret_is_reported(folder: Path, name: str, file: str):
     secret = folder / "secrets" / file
     secret.chmod(0o604)
-    assert (await look(folder))[name] == (False, f"{secret} is open to every user of this host")
+    assert (await look(folder, check_secrets))[name] == (False, f"{secret} is open to every user of this host")
     secret.chmod(0o640)
-    assert (await look(folder))[name][0], "a group of its own may read it"
+    assert (await look(folder, check_secrets))[name][0], "a group of its own may read it"
 
 
 async def test_a_file_in_place_of_a_folder_is_reported(folder: Path):
     (folder / "spool").rmdir()
     (folder / "spool").touch()
     (folder / "lists").touch()
-    seen = await look(folder)
+    seen = await look(folder, check_folders)
     assert seen["spool abby"] == seen["spool guard"] == (False, f"{folder}/spool is not a folder")
     assert seen["lists guard"] == (False, f"{folder}/lists is not a folder")
 
@@ -158,17 +172,17 @@ async def test_the_reason_of_a_database_failure_is_reported(folder: Path, databa
             file.write_text("\n".join(f'  url: "{text}"' if line.startswith("  url: ") else line for line in lines))
 
     address(database_url.rpartition("/")[0] + "/nosuch")
-    well, seen = (await look(folder))["database"]
+    well, seen = (await look(folder, check_database))["database"]
     assert not well
     assert 'database "nosuch" does not exist' in seen
 
     address(database_url)
     await migrate(database_url)
-    assert (await look(folder))["database"][0]
+    assert (await look(folder, check_database))["database"][0]
     connection = await asyncpg.connect(database_url)
     await connection.execute("INSERT INTO applied_migrations (name, checksum) VALUES ('9999_later', '')")
     await connection.close()
-    line = {line.name: line async for line in examine(folder)}["database"]
+    line = (await lines_of(folder, check_database))["database"]
     assert "made by a newer Mailwarden" in line.seen
     assert not line.remedy, "PostgreSQL runs, so that nobody is told to start it"
 
@@ -179,14 +193,14 @@ async def test_a_key_that_opens_no_held_message_is_reported(folder: Path):
     vault = Vault(FilesystemStore(folder / "quarantine"), read_ring(key, "contents.key"))
     address = await vault.put(TENANT, Spooled.of(b"Subject: held\r\n\r\n"))
     await vault.put(TENANT, Spooled.of(b"Subject: held as well\r\n\r\n"))
-    assert (await look(folder))["quarantine guard"][0]
+    assert (await look(folder, check_smtp))["quarantine guard"][0]
 
     body = folder / "quarantine" / TENANT.hex / address.hex()[:2] / address.hex()
     body.write_bytes(body.read_bytes()[:-1])
-    assert (await look(folder))["quarantine guard"][0], "one that is broken says nothing of the key"
+    assert (await look(folder, check_smtp))["quarantine guard"][0], "one that is broken says nothing of the key"
 
     key.write_text("o" * 64)
-    assert (await look(folder))["quarantine guard"] == (
+    assert (await look(folder, check_smtp))["quarantine guard"] == (
         False,
         "quarantine: held messages do not open with secrets/contents",
     )
@@ -195,17 +209,17 @@ async def test_a_key_that_opens_no_held_message_is_reported(folder: Path):
 async def test_the_next_hop_is_asked_for_its_greeting(folder: Path):
     file = folder / "guard" / "core" / "guard.yml"
     plain = file.read_text()
-    assert "smtp.nextHop" not in await look(folder), "nothing is handed on"
+    assert "smtp.nextHop" not in await look(folder, check_smtp), "nothing is handed on"
 
     async with next_hop(b"220 mail.example ESMTP\r\n") as port:
         file.write_text(plain.replace("  restApi: {}", f"  restApi: {{}}\n  smtp: {{nextHop: '127.0.0.1:{port}'}}"))
-        assert (await look(folder))["smtp.nextHop"] == (True, f"127.0.0.1:{port}: 220 mail.example ESMTP")
-    well, seen = (await look(folder))["smtp.nextHop"]
+        assert (await look(folder, check_smtp))["smtp.nextHop"] == (True, f"127.0.0.1:{port}: 220 mail.example ESMTP")
+    well, seen = (await look(folder, check_smtp))["smtp.nextHop"]
     assert not well
     assert "Connect call failed" in seen
     async with next_hop(b"554 5.7.1 not you\r\n") as port:
         file.write_text(plain.replace("  restApi: {}", f"  restApi: {{}}\n  smtp: {{nextHop: '127.0.0.1:{port}'}}"))
-        assert (await look(folder))["smtp.nextHop"] == (False, f"127.0.0.1:{port}: 554 5.7.1 not you")
+        assert (await look(folder, check_smtp))["smtp.nextHop"] == (False, f"127.0.0.1:{port}: 554 5.7.1 not you")
 
 
 @contextlib.asynccontextmanager
@@ -216,10 +230,16 @@ async def next_hop(greeting: bytes) -> AsyncIterator[int]:
         writer.write(greeting)
         await reader.readline()
         writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        served.set()
 
+    served = asyncio.Event()
     server = await asyncio.start_server(greet, "127.0.0.1", 0)
     async with server:
         yield int(server.sockets[0].getsockname()[1])
+        async with asyncio.timeout(60):
+            await served.wait()
 
 
 async def test_json_output_has_every_line_and_the_exit_code(folder: Path, capsys: pytest.CaptureFixture[str]):
@@ -238,12 +258,12 @@ def test_a_warning_shows_its_remedy_and_is_no_failure():
 
 
 async def test_the_sandbox_is_tried_and_a_disabled_one_is_a_warning(folder: Path):
-    lines = {line.name: line async for line in examine(folder)}
+    lines = await lines_of(folder, check_sandbox)
     assert lines["sandbox guard"].state == "ok"
     assert lines["sandbox abby"].seen.endswith("seccomp")
 
     file = folder / "guard" / "core" / "guard.yml"
     file.write_text(file.read_text() + "workers:\n  sandbox: disabled\n")
-    lines = {line.name: line async for line in examine(folder)}
+    lines = await lines_of(folder, check_sandbox)
     assert lines["sandbox guard"].state == "warn"
     assert "disabled by workers.sandbox" in lines["sandbox guard"].seen

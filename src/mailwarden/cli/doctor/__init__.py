@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import platform
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from mailwarden import __version__
@@ -62,7 +62,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-async def examine(folder: Path) -> AsyncIterator[Line]:
+async def examine(folder: Path, checks: Sequence[Check] = CHECKS) -> AsyncIterator[Line]:
     """Yield a line for each dependency of this host's processes."""
     yield Line(True, "version", f"Mailwarden {__version__}, Python {platform.python_version()}")
     mistakes = check_configuration(folder)
@@ -78,7 +78,7 @@ async def examine(folder: Path) -> AsyncIterator[Line]:
         guard=read(folder / GUARD_PATH, GuardConfig) if (folder / GUARD_PATH).exists() else None,
         abby=read(folder / ABBY_PATH, AbbyConfig) if (folder / ABBY_PATH).exists() else None,
     )
-    for check in CHECKS:
+    for check in checks:
         async for line in check(host):
             yield line
 
