@@ -199,8 +199,8 @@ evaluate-languages: ## Lures and honest messages in ten languages: noticed, held
 compare-findings: ## Findings and verdicts of this code and of another commit, message by message (BASE=commit, CORPUS="folder ...")
 	@$(BIN)/python -m evaluate.findings $(if $(BASE),--base $(BASE)) $(foreach folder,$(CORPUS),--messages $(folder))
 
-fuzz: ## Properties of everything that reads hostile bytes, with new examples every time
-	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/fuzz $$(grep -rl "@given" tests/unit)
+fuzz: ## Properties of everything that reads hostile bytes, and the API by its description, with more examples
+	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/fuzz $$(grep -rl "@given" tests/unit) tests/acceptance/test_openapi.py
 
 test-client: ## The client's README with Python 3.9, in a clean root of Debian 11 (as root)
 	@packaging/test/client.sh

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from unittest.mock import MagicMock
 from uuid import uuid4
 
@@ -12,7 +13,7 @@ from mailwarden.access.users import Role
 from mailwarden.console.app import build_pages
 from mailwarden.console.auth import PREFIX, BodyType, Page, PublicPage
 from mailwarden.console.permissions import may
-from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.ggrid import first_ggrid
 from tests.acceptance.console_session import ConsoleSession, sign_in
 from tests.acceptance.deployment import Deployment
 
@@ -29,6 +30,8 @@ PEOPLE: Mapping[str, tuple[Role, tuple[str, ...]]] = {
     "auditor of acme": (Role.AUDITOR, ("acme",)),
 }
 LOGIN = "/console/login"
+# Of no message; a page waits a second for a message that may be written in a moment.
+YESTERDAY = str(first_ggrid(datetime.now(UTC) - timedelta(days=1)))
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +41,7 @@ def people(deployment: Deployment) -> dict[str, ConsoleSession]:
 
 def path_of(page: Page | PublicPage, deployment: Deployment) -> str:
     """Return an address of the page; what it names is real where that is harmless, and else nothing that exists."""
-    known = {"tenant": deployment.tenants["acme"], "name": "sender-block", "format": "csv", "ggrid": str(new_ggrid())}
+    known = {"tenant": deployment.tenants["acme"], "name": "sender-block", "format": "csv", "ggrid": YESTERDAY}
     return PREFIX + re.sub(r"\{(\w+)\}", lambda found: known.get(found.group(1), str(uuid4())), page.path)
 
 
