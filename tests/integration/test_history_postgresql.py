@@ -182,7 +182,7 @@ async def test_an_idle_guard_writes_within_a_moment(store: HistoryStore, tmp_pat
         began = time.perf_counter()
         await journal.append([request])
         while await store.find(ALL, request.ggrid) is None:
-            assert time.perf_counter() - began < 5
+            assert time.perf_counter() - began < 30
 
 
 async def test_an_unreachable_store_raises() -> None:

@@ -88,7 +88,7 @@ async def test_queries_run_while_a_migration_waits_for_a_lock(
 ) -> None:
     monkeypatch.setattr(migrations, "LOCK_SECONDS", 0.2)
     backup = await asyncpg.connect(database_url)
-    reader = await asyncpg.connect(database_url, command_timeout=5.0)
+    reader = await asyncpg.connect(database_url, command_timeout=30.0)
     try:
         async with backup.transaction():
             await backup.execute("LOCK TABLE tenants IN ACCESS SHARE MODE")

@@ -105,10 +105,13 @@ def test_mail_from_a_foreign_host_is_judged_as_its_domain_says(engines: Engines,
 
 def test_dns_resolves_pointers_and_rejects_unknown_names_at_once(engines: Engines):
     assert engines.dns.look_up("10.2.0.192.in-addr.arpa", "PTR") == ["mail.pass.example."]
-    began = time.monotonic()
-    assert engines.dns.look_up("elsewhere.example", "MX") == []
-    assert engines.dns.look_up("www.mailwarden.invalid", "A") == []
-    assert time.monotonic() - began < 3.0  # a resolver that asks on gives up after five
+    took = []
+    for _ in range(3):  # a busy machine may delay one of them
+        began = time.monotonic()
+        assert engines.dns.look_up("elsewhere.example", "MX") == []
+        assert engines.dns.look_up("www.mailwarden.invalid", "A") == []
+        took.append(time.monotonic() - began)
+    assert min(took) < 3.0  # a resolver that asks on gives up after five
 
 
 def test_a_domain_without_a_key_cannot_sign(engines: Engines):

@@ -64,7 +64,7 @@ class Receiver:
             await self._runner.cleanup()
             self._runner = None
 
-    async def wait_for(self, number: int, seconds: float = 10.0) -> None:
+    async def wait_for(self, number: int, seconds: float = 60.0) -> None:
         async with asyncio.timeout(seconds):
             while len(self.seen) < number:
                 await asyncio.sleep(0.02)

@@ -241,7 +241,7 @@ async def test_engine_states_are_recorded_in_order(database: Database, outbox: O
     events.start()
     for up in (False, True):
         events.changed(EngineState(name="rspamd", up=up, required=True, detail="x"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         found: list[Event] = []
         while len(found) < 2:
             found += await outbox.new()

@@ -95,7 +95,7 @@ async def test_a_mail_is_claimed_once_and_a_recipient_noted_once(setup: ReportSe
     async with setup.database.connection() as connection, connection.transaction():  # a guard that is claiming
         values = (None, WEEK.monday, setup.now, MAX_ATTEMPTS, setup.now + CLAIM)
         row = await connection.fetchrow(store_module._CLAIM, *values)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):  # a claim that waits for the row fails before
             jobs = [await setup.mails.claim(ALL, WEEK, setup.now) for _ in range(2)]
             assert await setup.mails.claim(ALL, WEEK, setup.now) is None
     assert row is not None
