@@ -4,6 +4,7 @@ Security: tenants are separated here: a key reaches only its own scopes and cann
 """
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol, TypeVar
@@ -35,6 +36,7 @@ PREFIX = "/api/public/lists/v1"
 MAX_BODY = 4_194_304
 MAX_CALLS = 256  # concurrent calls: each may hold a body of 4 MiB
 STREAM_WAIT_SECONDS = 30.0
+STALL_SECONDS = 60.0  # a client that reads nothing for so long holds a place, a snapshot and locks no longer
 _encoder = msgspec.json.Encoder()
 
 log = get_logger("lists")
@@ -145,17 +147,20 @@ async def _stream(call: Call, response: web.StreamResponse, reading: Reading) ->
     finish_headers(response, call.request_id, call.request.path, call.headers)
     await response.prepare(call.request)
 
-    async def pass_on(lines: bytes) -> None:
-        try:
-            await response.write(lines)
-        except ConnectionError as error:  # not to be confused with an error of the database
-            raise ReaderGone from error
+    await reading.copy_to(functools.partial(pass_on, response))
 
-    await reading.copy_to(pass_on)
+
+async def pass_on(response: web.StreamResponse, lines: bytes) -> None:
+    """Write lines to the client, or raise ReaderGone if it closed the stream or does not read."""
+    try:
+        async with asyncio.timeout(STALL_SECONDS):
+            await response.write(lines)
+    except (ConnectionError, TimeoutError) as error:  # not to be confused with an error of the database
+        raise ReaderGone from error
 
 
 class ReaderGone(Exception):
-    """The client closed the stream."""
+    """The client closed the stream, or does not read it."""
 
 
 def _answer(record: ModifiedEntries | AvailableLists) -> web.Response:
