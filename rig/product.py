@@ -70,7 +70,7 @@ class Service(ServerProcess):
 
     def is_healthy(self) -> bool:
         """Call /healthz with abby's certificate, which guard requires."""
-        # The start is polled many times a second: as long as nobody listens, no certificate is read.
+        # The start is polled many times a second: before the port is open, no certificate is read.
         with socket.create_connection((HOST, self.port), timeout=2.0) as plain:
             tls = self.folder / "tls"
             context = ssl.create_default_context(cafile=tls / "ca.crt")

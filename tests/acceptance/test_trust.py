@@ -13,7 +13,7 @@ import pytest
 
 from mailwarden.cli.certificates import make_certificates
 from mailwarden.cli.doctor import examine
-from mailwarden.cli.doctor.host import check_certificates
+from mailwarden.cli.doctor.host import check_certificates, check_trust
 from mailwarden.cli.doctor.servers import check_processes
 from mailwarden.serving.tls import ABBY_NAME
 from rig.certificates import sign
@@ -203,5 +203,5 @@ def shows(port: int, ca: Path) -> bool:
 
 
 async def doctor_lines(folder: Path, *, remedies: bool = False) -> dict[str, str]:
-    checks = (check_certificates, check_processes)  # all of them take half a minute
+    checks = (check_certificates, check_trust, check_processes)  # all of them take half a minute
     return {line.name: line.remedy if remedies else line.seen async for line in examine(folder, checks)}

@@ -18,7 +18,6 @@ FOLDER = Path(__file__).parent
 NAMES = (
     "analyzers/pictures.yml",
     "analyzers/sender_words.yml",
-    "engines/rspamd_symbols.yml",
     "links/brands.yml",
     "links/companies.yml",
     "links/hosts.yml",

@@ -8,12 +8,14 @@ import json
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import cache, lru_cache
+from importlib.resources import files
 from ipaddress import ip_address, ip_network
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
+from ruamel.yaml import YAML
 
 from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage, SenderChecks, Statistics
 from mailwarden.analysis.engines import samples
@@ -32,7 +34,6 @@ from mailwarden.analysis.engines.engine import (
     closed_socket,
     within,
 )
-from mailwarden.analysis.shipped_data import read_shipped
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Fact, FailureKind, Finding
@@ -317,7 +318,8 @@ class RspamdEngine(SocketEngine[RspamdSettings]):
 
 def load_symbols() -> dict[str, str]:
     """Return which of Rspamd's symbols become which finding of ours."""
-    return read_shipped("engines/rspamd_symbols.yml", dict[str, str])
+    text = files("mailwarden.analysis.engines").joinpath("rspamd_symbols.yml").read_text()
+    return msgspec.convert(YAML(typ="safe").load(text), dict[str, str])
 
 
 def request_head(envelope: Envelope, size: int, learner: str = "") -> bytes:
