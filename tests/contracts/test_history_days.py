@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
+from mailwarden.history.clickhouse import figures
 from mailwarden.history.postgresql import attacked as attacked_module
 from mailwarden.history.postgresql import days as days_module
 from mailwarden.model.outcome import Decision, Verdict
@@ -125,6 +126,10 @@ async def test_attacks_that_cannot_be_counted_in_time_are_incomplete(
     assert slow != attacked_module._ATTACKED
     monkeypatch.setattr(attacked_module, "_ATTACKED", slow)
     monkeypatch.setattr(attacked_module, "SECONDS", 1)
+    slow = figures._ATTACKED.replace("AND verdict", "AND sleepEachRow(2) = 0 AND verdict")
+    assert slow != figures._ATTACKED
+    monkeypatch.setattr(figures, "_ATTACKED", slow)
+    monkeypatch.setattr(figures, "ATTACKED_SECONDS", 1)
     now = datetime.now(UTC)
     found = await open_store().attacked_between(ALL, now - DAY, now)
     assert (found.recipients, found.complete) == ((), False)

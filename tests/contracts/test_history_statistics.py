@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
+from mailwarden.history.clickhouse import figures
 from mailwarden.history.postgresql import attacked as attacked_module
 from mailwarden.history.store import Range
 from mailwarden.model.ggrid import first_ggrid, new_ggrid
@@ -166,7 +167,8 @@ async def test_of_very_many_attacks_the_newest_are_counted(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attacked_module, "_ATTACKED", attacked_module._ATTACKED.replace("20000", "2"))
-    monkeypatch.setattr(attacked_module, "MOST_ATTACKS", 2)
+    for module in (attacked_module, figures):
+        monkeypatch.setattr(module, "MOST_ATTACKS", 2)
     old = [attack((f"{number}@corp.example",), age=timedelta(hours=5)) for number in range(3)]
     await open_store().save(ALL, [*old, *(attack(("ann@corp.example",)) for _ in range(2))])
     attacked = await open_store().attacked(ALL, Range.DAY)

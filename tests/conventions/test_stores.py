@@ -40,6 +40,7 @@ def test_sql_stands_in_stores_and_migrations_alone() -> None:
         "events",
         "event_delivery",
         "feeds",
+        "clickhouse",
         "postgresql",
         "learning",
         "lists",

@@ -297,12 +297,12 @@ def test_a_backup_of_a_newer_schema_is_rejected(installed: Installed, target: st
 def test_a_backup_of_an_older_schema_is_migrated(installed: Installed, target: str, tmp_path: Path, engines: Engines):
     file = tmp_path / "backup.tar"
     name = installed.url.rpartition("/")[2]
-    engines.postgresql.execute("DROP TABLE report_mailboxes", name)
-    engines.postgresql.execute("DELETE FROM applied_migrations WHERE name = '0038_report_mailboxes'", name)
+    engines.postgresql.execute("DROP TABLE history_ledger", name)
+    engines.postgresql.execute("DELETE FROM applied_migrations WHERE name = '0039_history_ledger'", name)
     back_up(installed, file)
     done = command("restore", str(file), "--config", str(tmp_path / "restored"), "--database-url", target)
     assert done.code == 0, done.error
-    assert "applied 0038_report_mailboxes" in done.error
+    assert "applied 0039_history_ledger" in done.error
     assert asyncio.run(pending(target)) == []
 
 

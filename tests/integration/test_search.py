@@ -12,8 +12,8 @@ from bench.search import operators
 from mailwarden.database.pool import Database
 from mailwarden.errors import GlobalScopeForbidden, SearchTooBroad
 from mailwarden.history import open_history
+from mailwarden.history import pages as search_pages
 from mailwarden.history.postgresql import search as searcher
-from mailwarden.history.postgresql import store as postgresql
 from mailwarden.history.postgresql import vocabulary, word_backfill
 from mailwarden.history.query import Query, condition_matches, parse_query
 from mailwarden.history.records import decode
@@ -70,7 +70,7 @@ async def test_every_operator_equals_a_scan_of_all_rows(
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(searcher, "NEWEST", 90)  # so that most searches go by the index
-    monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 60.0)
+    monkeypatch.setattr(search_pages, "SEARCH_SECONDS", 60.0)
     kept = await everything(database_url)
     assert len(kept) == ROWS
     store = open_history(database)
@@ -100,14 +100,14 @@ async def test_a_search_past_its_deadline_returns_partial_results_and_a_cursor(
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(searcher, "NEWEST", 1)
-    monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr(search_pages, "SEARCH_SECONDS", 0.0)
     store = open_history(database)
     await store.save(ALL, [finished_request() for _ in range(5)])
     page = await store.search(ALL, parse_query("-verdict:phishing"), None, 1)
     assert (page.rows, page.complete) == ((), False)
     assert page.next is not None
     assert page.searched_to is not None
-    monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 5.0)
+    monkeypatch.setattr(search_pages, "SEARCH_SECONDS", 5.0)
     assert (await store.search(ALL, parse_query("-verdict:phishing"), page.next)).complete
 
 
@@ -115,7 +115,7 @@ async def test_a_search_past_its_deadline_returns_partial_results_and_a_cursor(
 async def test_a_short_history_is_searched_completely_on_a_slow_machine(
     database: Database, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
-    monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr(search_pages, "SEARCH_SECONDS", 0.0)
     store = open_history(database)
     assert (await store.search(ALL, parse_query(asked))).complete, "there is nothing"
     kept = [finished_request() for _ in range(5)]
@@ -127,7 +127,7 @@ async def test_a_short_history_is_searched_completely_on_a_slow_machine(
 
 async def test_a_continued_search_reads_every_row_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searcher, "NEWEST", 1)
-    monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr(search_pages, "SEARCH_SECONDS", 0.0)
     store = open_history(database)
     kept = [finished_request() for _ in range(9)]
     await store.save(ALL, kept)
@@ -278,8 +278,8 @@ async def test_the_states_of_quarantine_and_reports_are_found_within_the_scope(
 async def test_facets_cover_a_part_and_the_total_says_if_it_is_exact(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql, "MAX_COUNTED", 3)
-    monkeypatch.setattr(postgresql, "MAX_COMPARED", 3)
+    monkeypatch.setattr(search_pages, "MAX_COUNTED", 3)
+    monkeypatch.setattr(search_pages, "MAX_COMPARED", 3)
     store = open_history(database)
     kept = [finished_request() for _ in range(4)]
     await store.save(ALL, kept)
@@ -291,14 +291,14 @@ async def test_facets_cover_a_part_and_the_total_says_if_it_is_exact(
     page = await store.search(ALL, parse_query(""), None, 2, Order.POINTS)
     assert (len(page.rows), page.complete) == (2, False), "one match was not compared"
     assert page.searched_to == moment_of(sorted(each.ggrid for each in kept)[1])
-    monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr(search_pages, "SEARCH_SECONDS", 0.0)
     late = await store.facets(ALL, parse_query(""))
     assert (late.total, late.exact) == (3, False)
 
 
 async def test_the_oldest_are_found_by_the_index_too(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searcher, "NEWEST", 2)
-    monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 60.0)
+    monkeypatch.setattr(search_pages, "SEARCH_SECONDS", 60.0)
     store = open_history(database)
     kept = sorted((finished_request() for _ in range(9)), key=lambda each: each.ggrid)
     await store.save(ALL, kept)

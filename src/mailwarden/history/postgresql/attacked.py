@@ -7,8 +7,8 @@ from uuid import UUID
 import asyncpg
 
 from mailwarden.database.pool import EVERYTHING, Database, scoped
-from mailwarden.history.postgresql.recent import Recent
 from mailwarden.history.postgresql.statistics import LENGTHS, range_values
+from mailwarden.history.recent import Recent
 from mailwarden.history.store import ATTACKS, Attacked, CampaignFigure, Range
 from mailwarden.history.terms import term_hash
 from mailwarden.model.scope import Scope

@@ -7,18 +7,16 @@ plan, as PostgreSQL has no statistics about combinations of terms.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
-from datetime import UTC, date, datetime, timedelta
 from typing import cast
 from uuid import UUID
 
 import asyncpg
-from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scoped
-from mailwarden.errors import InvalidQuery, SearchTooBroad
+from mailwarden.errors import SearchTooBroad
 from mailwarden.history.postgresql.partitions import existing_days
 from mailwarden.history.postgresql.word_backfill import newest_unindexed_day
 from mailwarden.history.query import (
@@ -31,11 +29,21 @@ from mailwarden.history.query import (
     subject_may_match,
 )
 from mailwarden.history.records import decode
+from mailwarden.history.spans import (
+    START,
+    SearchClock,
+    SearchProgress,
+    Span,
+    behind,
+    expand_negation,
+    narrow_scope,
+    query_span,
+    windows,
+)
 from mailwarden.history.store import Count, Cursor, Order
 from mailwarden.history.terms import term_hash
 from mailwarden.history.words import PREFIX, tenant_lexeme
-from mailwarden.model.ggrid import day_of, first_ggrid, moment_of
-from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.ggrid import day_of
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 
@@ -44,13 +52,7 @@ NEWEST = 4_000  # rows that are scanned before the index is used; with the order
 _DECODED = 200  # records between two yields to the event loop
 _COMPARED = 2_000  # subjects that one statement fetches for a phrase
 RESERVED = 7
-_START = Cursor(UUID(int=0))
 
-_MILLISECOND = timedelta(milliseconds=1)
-FIRST_WINDOW = timedelta(hours=2)
-GROWTH = 3
-_DAY = timedelta(days=1)
-_CLOSED: dict[str, type[Verdict] | type[Decision]] = {"verdict": Verdict, "decision": Decision}
 _HAS_ALL = "terms @> {}::bigint[]"
 _HAS_ONE = "terms && {}::bigint[]"
 _HAS_WORDS = "words @@ {}::text::tsquery"
@@ -71,7 +73,7 @@ _OF_STATE = {
         JOIN quarantine ON uid = message WHERE state = 'released' AND quarantine.ggrid BETWEEN $3 AND $4))""",
     REPORTED: "ggrid = ANY (ARRAY(SELECT lessons.ggrid FROM lessons WHERE lessons.ggrid BETWEEN $3 AND $4))",
 }
-_STATES = """
+STATES_OF = """
 SELECT ggrid, tenant, {held} AS held, {released} AS released, {reported} AS reported
 FROM unnest($1::uuid[], $2::uuid[]) AS history (ggrid, tenant)
 """.format(**_IN_STATE)
@@ -113,83 +115,6 @@ _SCAN = "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off; SET 
 INDEX = "SET LOCAL enable_bitmapscan = on; SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = off"
 
 
-class Span(Struct, frozen=True):
-    """The rows from the cursor `low` to before the cursor `high`; as ggrids carry their time, also a period."""
-
-    low: Cursor
-    high: Cursor
-
-    @property
-    def values(self) -> tuple[date, date, UUID, UUID, UUID, UUID]:
-        """Return the parameters of a statement: first and last day, lowest ggrid, end, lowest tenant."""
-        last = _time_of(self.high.ggrid)
-        if self.high == Cursor(first_ggrid(last)):
-            last -= _MILLISECOND
-        first = _time_of(self.low.ggrid).date()
-        return first, last.date(), self.low.ggrid, self.high.ggrid, self.high.tenant, self.low.tenant
-
-    @property
-    def is_empty(self) -> bool:
-        return self.low >= self.high
-
-    @property
-    def seconds(self) -> float:
-        """Return its length up to now: partitions of future days exist and are empty."""
-        return max(0.0, (min(_time_of(self.high.ggrid), datetime.now(UTC)) - _time_of(self.low.ggrid)).total_seconds())
-
-
-def query_span(query: Query, place: Cursor | None, days: set[date], order: Order = Order.NEWEST) -> Span:
-    """Return the part of the existing days that a query covers, from `place` on."""
-    if place is not None and moment_of(place.ggrid) is None:
-        raise InvalidQuery("The cursor to continue from is not a ggrid.")
-    if not days:
-        empty = Cursor(first_ggrid(datetime.now(UTC)))
-        return Span(empty, empty)
-    low, high = Cursor(first_ggrid(_start(min(days)))), Cursor(first_ggrid(_start(max(days)) + _DAY))
-    if query.since is not None:
-        low = max(low, Cursor(first_ggrid(query.since)))
-    if query.until is not None:
-        high = min(high, Cursor(first_ggrid(query.until)))
-    if place is not None:
-        low, high = (max(low, place), high) if order is Order.OLDEST else (low, min(high, place))
-    for condition in query.conditions:
-        if condition.ggrid is not None and not condition.negated:
-            low, high = max(low, Cursor(condition.ggrid)), min(high, Cursor(UUID(int=condition.ggrid.int + 1)))
-    return Span(low, max(low, high))
-
-
-def windows(span: Span, order: Order = Order.NEWEST) -> Iterator[Span]:
-    """Yield the span in windows, in this order, each GROWTH times as long as the one before."""
-    step, low, high = FIRST_WINDOW, span.low, span.high
-    now = datetime.now(UTC)
-    while high > low:
-        if order is Order.OLDEST:
-            end = min(Cursor(first_ggrid(_time_of(low.ggrid) + step)), high)
-            yield Span(low, end)
-            low = end
-        else:
-            start = max(Cursor(first_ggrid(min(_time_of(high.ggrid), now) - step)), low)
-            yield Span(start, high)
-            high = start
-        step *= GROWTH
-
-
-def behind(row: Cursor, order: Order) -> Cursor:
-    """Return the place where the rows after this row begin: a span includes its lowest cursor, not its highest."""
-    if order is Order.NEWEST:
-        return row
-    following = (row.ggrid.int << 128) + row.tenant.int + 1
-    return Cursor(UUID(int=following >> 128), UUID(int=following % 2**128))
-
-
-def _start(day: date) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)
-
-
-def _time_of(ggrid: UUID) -> datetime:
-    return moment_of(ggrid) or datetime.now(UTC)
-
-
 class Clauses:
     """The WHERE clause of one search, with every value as a parameter.
 
@@ -204,7 +129,7 @@ class Clauses:
         self._tenant = tenant_lexeme(*scope.tenants) if scope.tenants and len(scope.tenants) == 1 else ""
         self._by_words = False
         self.indexed = False
-        for condition in map(_expand_negation, conditions):
+        for condition in map(expand_negation, conditions):
             if condition.negated:
                 self._exclude(condition)
             else:
@@ -277,56 +202,6 @@ def _lexeme(pattern: str) -> str:
     return f"'{pattern[:-1]}':*" if pattern.endswith(PREFIX) else f"'{pattern}'"
 
 
-def narrow_scope(scope: Scope, conditions: Sequence[Condition]) -> Scope:
-    """Return the scope without the tenants that `tenant:` conditions exclude, without reading any row."""
-    if scope.tenants is None:
-        return scope
-    left = set(scope.tenants)
-    for condition in conditions:
-        if condition.operator == "tenant":
-            named = {UUID(term.partition(":")[2]) for group in condition.groups for term in group}
-            left = left - named if condition.negated else left & named
-    return Scope(frozenset(left))
-
-
-def _expand_negation(condition: Condition) -> Condition:
-    """Rewrite `-verdict:clean` as all other verdicts: an index finds present terms, not absent ones."""
-    members = _CLOSED.get(condition.operator)
-    if members is None or not condition.negated:
-        return condition
-    others = {f"{condition.operator}:{member}" for member in members}.difference(*condition.groups)
-    return Condition(condition.operator, condition.value, (tuple(sorted(others)),))
-
-
-class SearchProgress(Struct):
-    """The requests found so far, in order; the search has read every row of the span up to `reached`."""
-
-    requests: list[FinishedRequest]
-    reached: Cursor
-    span: Span
-    order: Order = Order.NEWEST
-    unindexed: date | None = None  # words do not find rows of this day and earlier days yet
-
-    @classmethod
-    def start(cls, span: Span, order: Order = Order.NEWEST) -> "SearchProgress":
-        return cls([], span.low if order is Order.OLDEST else span.high, span, order)
-
-    @property
-    def complete(self) -> bool:
-        return self.rest.is_empty
-
-    @property
-    def rest(self) -> Span:
-        """The rows that are not read yet."""
-        if self.order is Order.NEWEST:
-            return Span(self.span.low, self.reached)
-        return Span(self.reached, self.span.high)
-
-    def finish(self, window: Span) -> None:
-        """Note that a window was read to its end."""
-        self.reached = window.high if self.order is Order.OLDEST else window.low
-
-
 @asynccontextmanager
 async def reading(database: Database, seconds: float, plan: str = _SCAN) -> AsyncIterator[Connection]:
     """Begin a read-only snapshot whose statements take at most `seconds` each."""
@@ -335,7 +210,7 @@ async def reading(database: Database, seconds: float, plan: str = _SCAN) -> Asyn
         yield connection
 
 
-class Searcher:
+class PostgresqlSearcher:
     """Runs each search in one read-only snapshot."""
 
     def __init__(self, database: Database) -> None:
@@ -354,9 +229,9 @@ class Searcher:
         """Return the first requests from `place` on, in the order of time, in about `seconds`."""
         scope = narrow_scope(scope, query.conditions)
         if scope.tenants is not None and not scope.tenants:
-            return SearchProgress.start(Span(_START, _START))
+            return SearchProgress.start(Span(START, START))
         clauses = Clauses(scope, query.conditions, RESERVED)
-        clock = _Clock(seconds)
+        clock = SearchClock(seconds)
         async with reading(self._database, STATEMENT_TIMEOUT) as connection:
             span = query_span(query, place, await existing_days(connection), order)
             progress = SearchProgress.start(span, order)
@@ -401,22 +276,9 @@ class Searcher:
         """Return the states of each request that has one, in quarantine and in reports."""
         ggrids, tenants = [each.ggrid for each in requests], [each.tenant for each in requests]
         async with reading(self._database, STATEMENT_TIMEOUT) as connection:
-            rows = await connection.fetch(_STATES, ggrids, tenants)
+            rows = await connection.fetch(STATES_OF, ggrids, tenants)
         found = {_cursor(row): {state for state in _IN_STATE if row[state]} for row in rows}
         return {cursor: states for cursor, states in found.items() if states}
-
-
-class _Clock:
-    """The time limit of a search; the next window is expected to take GROWTH times as long as the last."""
-
-    def __init__(self, seconds: float) -> None:
-        self._last = time.monotonic()
-        self._end = self._last + seconds
-
-    def has_time_for_more(self) -> bool:
-        now = time.monotonic()
-        self._last, took = now, now - self._last
-        return now + GROWTH * took < self._end
 
 
 class _Reader:
@@ -463,7 +325,7 @@ class _Reader:
             else:
                 self._progress.reached = behind(_cursor(last), self._progress.order)
 
-    async def read(self, window: Span, clock: _Clock) -> None:
+    async def read(self, window: Span, clock: SearchClock) -> None:
         """Read a window to its end, until the limit is reached or the time is up."""
         sql = _SELECT.format(columns=self._columns, conditions=self._clauses.sql, order=self._order)
         part = SearchProgress.start(window, self._progress.order)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import cast
+from typing import Protocol, cast
 from uuid import UUID
 
 import asyncpg
@@ -20,7 +20,7 @@ import msgspec
 from mailwarden.database.pool import EVERYTHING, Connection, Database, scoped
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.postgresql.days import ALL_TENANTS, count_days
-from mailwarden.history.postgresql.recent import Recent
+from mailwarden.history.recent import Recent
 from mailwarden.history.store import Bucket, Range, Statistics
 from mailwarden.model.ggrid import first_ggrid
 from mailwarden.model.outcome import Decision, Verdict
@@ -100,11 +100,47 @@ LENGTHS = {
 }
 
 
+class RowCounter(Protocol):
+    """Counts rows of history by tenant, bucket and measure; the counts of PostgreSQL's rows are below."""
+
+    async def roll(self, connection: Connection, begin: datetime, end: datetime) -> None:
+        """Write the rollups of the buckets from `begin` to `end`."""
+
+    async def counts(
+        self, connection: Connection, tenants: Sequence[UUID] | None, begin: datetime, end: datetime
+    ) -> Iterable[Counted]:
+        """Return the counts of the rows of these tenants, None is all."""
+
+    async def messages(
+        self, connection: Connection, tenants: Sequence[UUID] | None, begin: datetime, end: datetime
+    ) -> int:
+        """Return the number of rows of these tenants."""
+
+
+class PostgresqlRows:
+    """Counts the rows in PostgreSQL."""
+
+    async def roll(self, connection: Connection, begin: datetime, end: datetime) -> None:
+        await connection.execute(_ROLL, *range_values(begin, end))
+
+    async def counts(
+        self, connection: Connection, tenants: Sequence[UUID] | None, begin: datetime, end: datetime
+    ) -> Iterable[Counted]:
+        rows = await connection.fetch(_UNCOUNTED, *range_values(begin, end), tenants)
+        return [(cast("datetime", row["bucket"]), str(row["measure"]), cast("int", row["messages"])) for row in rows]
+
+    async def messages(
+        self, connection: Connection, tenants: Sequence[UUID] | None, begin: datetime, end: datetime
+    ) -> int:
+        return cast("int", await connection.fetchval(_RATE, *range_values(begin, end), tenants))
+
+
 class StatisticsReader:
     """Reads the rollups and the rows that are not rolled up yet, and caches the result for some seconds."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, rows: RowCounter) -> None:
         self._database = database
+        self._rows = rows
         self._recent = Recent(FRESH_SECONDS, self._read)
 
     async def read(self, scope: Scope, range_: Range) -> Statistics:
@@ -113,10 +149,11 @@ class StatisticsReader:
     async def read_today(self, scope: Scope) -> Mapping[str, int]:
         """Return the decisions and verdicts since midnight UTC."""
         now = datetime.now(UTC)
-        midnight = _bucket_start(now, timedelta(days=1))
+        midnight = bucket_start(now, timedelta(days=1))
         totals: Counter[str] = Counter()
         async with self._reading() as connection:
-            for _, measure, messages in await _counts(connection, scope.uids(), midnight, now, hourly=True):
+            counts = await _counts(connection, self._rows, scope.uids(), midnight, now, hourly=True)
+            for _, measure, messages in counts:
                 if measure.startswith(("decision:", "verdict:")):
                     totals[measure] += messages
         return totals
@@ -137,20 +174,20 @@ class StatisticsReader:
     async def _read(self, scope: Scope, range_: Range) -> Statistics:
         now = datetime.now(UTC)
         length, width = LENGTHS[range_]
-        since = _bucket_start(now - length + width, width)
+        since = bucket_start(now - length + width, width)
         async with self._reading() as connection:
-            counts = await _counts(connection, scope.uids(), since, now, hourly=range_ is not Range.HOUR)
-            recent = await connection.fetchval(_RATE, *range_values(now - RATE_WINDOW, now), scope.uids())
-        return _statistics(range_, since, now, counts, cast("int", recent) / RATE_WINDOW.total_seconds())
+            counts = await _counts(connection, self._rows, scope.uids(), since, now, hourly=range_ is not Range.HOUR)
+            recent = await self._rows.messages(connection, scope.uids(), now - RATE_WINDOW, now)
+        return _statistics(range_, since, now, counts, recent / RATE_WINDOW.total_seconds())
 
 
-async def update_rollups(connection: Connection) -> datetime | None:
+async def update_rollups(connection: Connection, rows: RowCounter) -> datetime | None:
     """Count all rows up to the newest full bucket and return its end; None if another process is counting.
 
     Each hour is a transaction under the lock: a lock of the session would not hold behind a connection pooler. Two
     processes that begin between two hours of each other count some hours twice, with the same result.
     """
-    end = _bucket_start(datetime.now(UTC))
+    end = bucket_start(datetime.now(UTC))
     async with connection.transaction():
         if not await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", _LOCK):
             return None
@@ -158,7 +195,7 @@ async def update_rollups(connection: Connection) -> datetime | None:
         late = cast("datetime | None", await connection.fetchval(_TAKE_LATE))
     if known is None or known < end or late is not None:
         try:
-            await _roll_to(connection, known, late, end)
+            await _roll_to(connection, rows, known, late, end)
         except BaseException:
             if late is not None:  # the next run counts these hours again; a kill here costs the mark
                 with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
@@ -170,45 +207,53 @@ async def update_rollups(connection: Connection) -> datetime | None:
 async def mark_late(connection: Connection, oldest: datetime) -> None:
     """Have the rows since then counted again if they were counted before; call it after writing late rows."""
     if oldest < datetime.now(UTC) - LATE:
-        await connection.execute(_MARK_LATE, _bucket_start(oldest))
+        await connection.execute(_MARK_LATE, bucket_start(oldest))
 
 
-async def _roll_to(connection: Connection, known: datetime | None, late: datetime | None, end: datetime) -> None:
+async def _roll_to(
+    connection: Connection, rows: RowCounter, known: datetime | None, late: datetime | None, end: datetime
+) -> None:
     begin = end - HOURLY_RETENTION if known is None else known - LATE
     if late is not None:
         begin = min(
-            begin, _bucket_start(late, HOUR)
+            begin, bucket_start(late, HOUR)
         )  # buckets of that hour may be deleted, so the whole hour is counted
-    begin = first = max(begin, _bucket_start(end - HOURLY_RETENTION, HOUR))
+    begin = first = max(begin, bucket_start(end - HOURLY_RETENTION, HOUR))
     while begin < end:
-        until = min(_bucket_start(begin, HOUR) + HOUR, end)
+        until = min(bucket_start(begin, HOUR) + HOUR, end)
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
-            await connection.execute(_ROLL, *range_values(begin, until))
-            await connection.execute(_ROLL_HOURS, _bucket_start(begin, HOUR), until)
+            await rows.roll(connection, begin, until)
+            await connection.execute(_ROLL_HOURS, bucket_start(begin, HOUR), until)
             if known is None or until > known:
                 await connection.execute(_WRITE_ROLLED_TO, until)
         begin = until
     await count_days(connection, first, end, end - HOURLY_RETENTION)
-    await connection.execute(_DELETE, end - HOURLY_RETENTION, _bucket_start(end - BUCKET_RETENTION, HOUR))
+    await connection.execute(_DELETE, end - HOURLY_RETENTION, bucket_start(end - BUCKET_RETENTION, HOUR))
 
 
 async def _counts(
-    connection: Connection, tenants: Sequence[UUID] | None, since: datetime, now: datetime, *, hourly: bool
+    connection: Connection,
+    rows: RowCounter,
+    tenants: Sequence[UUID] | None,
+    since: datetime,
+    now: datetime,
+    *,
+    hourly: bool,
 ) -> Iterator[Counted]:
     """Return the rollups, and the counts of the newest rows that are not rolled up yet."""
     known = await _rolled_to(connection)
     begin = max(known, since) if known is not None else since
     owners = [ALL_TENANTS] if tenants is None else [tenant for tenant in tenants if tenant != ALL_TENANTS]
     counted = await connection.fetch(_COUNTED, owners, hourly, since, begin)
-    uncounted = await connection.fetch(_UNCOUNTED, *range_values(begin, now), tenants)
+    uncounted = await rows.counts(connection, tenants, begin, now)
     return chain(
         (
             (cast("datetime", row["bucket"]), measure, messages)
             for row in counted
             for measure, messages in msgspec.json.decode(str(row["counts"]), type=dict[str, int]).items()
         ),
-        ((cast("datetime", row["bucket"]), str(row["measure"]), cast("int", row["messages"])) for row in uncounted),
+        uncounted,
     )
 
 
@@ -220,7 +265,7 @@ def _statistics(range_: Range, since: datetime, now: datetime, counts: Iterable[
     for bucket, measure, messages in counts:
         totals[measure] += messages
         if measure.startswith("decision:"):
-            start = _bucket_start(bucket, width)
+            start = bucket_start(bucket, width)
             if start in decisions:
                 decisions[start][Decision(measure[9:])] += messages
     durations = {int(measure[3:]): count for measure, count in totals.items() if measure.startswith("ms:")}
@@ -253,7 +298,7 @@ def _percentile(counts: Mapping[int, int], part: float) -> float | None:
     return None
 
 
-def _bucket_start(moment: datetime, width: timedelta = BUCKET) -> datetime:
+def bucket_start(moment: datetime, width: timedelta = BUCKET) -> datetime:
     """Return the start of the bucket that contains the moment."""
     seconds = width.total_seconds()
     return datetime.fromtimestamp(moment.timestamp() // seconds * seconds, UTC)

@@ -3,7 +3,6 @@
 Security: the strings come from hostile messages. NUL and lone surrogates are replaced; they never cause an error.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import cast
@@ -15,21 +14,19 @@ from msgspec import Struct
 from mailwarden.database.pool import Connection, Database
 from mailwarden.errors import GlobalScopeForbidden, StorageUnavailable
 from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents
+from mailwarden.history.pages import SearchPages
 from mailwarden.history.postgresql.attacked import AttackedReader
 from mailwarden.history.postgresql.campaigns import PostgresqlCampaignStore
 from mailwarden.history.postgresql.days import read_days
 from mailwarden.history.postgresql.partitions import create_days, drop_days, existing_days
-from mailwarden.history.postgresql.search import Searcher, behind
+from mailwarden.history.postgresql.search import PostgresqlSearcher
 from mailwarden.history.postgresql.senders import PostgresqlSenderStore, add_counts
-from mailwarden.history.postgresql.statistics import StatisticsReader, mark_late, update_rollups
+from mailwarden.history.postgresql.statistics import PostgresqlRows, StatisticsReader, mark_late, update_rollups
 from mailwarden.history.postgresql.vocabulary import VocabularyReader
 from mailwarden.history.postgresql.word_backfill import add_words, check_recent_days
-from mailwarden.history.query import UNDECIDED, Query, any_of
+from mailwarden.history.query import Query
 from mailwarden.history.records import decode, encode
 from mailwarden.history.store import (
-    MAX_COMPARED,
-    MAX_COUNTED,
-    MAX_ROWS,
     Attacked,
     CampaignStore,
     Count,
@@ -41,7 +38,6 @@ from mailwarden.history.store import (
     Page,
     Range,
     RejectedRequest,
-    Row,
     Saved,
     SenderCounts,
     SenderStore,
@@ -51,7 +47,7 @@ from mailwarden.history.suggestions import Vocabulary
 from mailwarden.history.terms import plain_address, term_hash, term_hashes
 from mailwarden.history.words import stored_words
 from mailwarden.model.ggrid import day_of, moment_of
-from mailwarden.model.outcome import SEVERITY, Decision, Verdict
+from mailwarden.model.outcome import SEVERITY, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.model.storable import replace_unstorable
@@ -97,17 +93,13 @@ ORDER BY array_position($4::text[], decision) DESC, array_position($5::text[], v
 _FIND = f"SELECT record {_OF_GGRID} LIMIT 1"
 _TENANTS_OF = f"SELECT tenant {_OF_GGRID}"
 
-_TENANT_RETENTION = "SELECT uid, retention_days FROM tenants WHERE retention_days IS NOT NULL"
+TENANT_RETENTION = "SELECT uid, retention_days FROM tenants WHERE retention_days IS NOT NULL"
 DELETE_BATCH = 1_000
 _DELETE_FOR_TENANT = """
 DELETE FROM history WHERE day = $1 AND tenant = $2 AND ggrid IN (
     SELECT ggrid FROM history WHERE day = $1 AND tenant = $2 AND terms @> $3::bigint[] LIMIT $4
 )
 """
-
-SEARCH_SECONDS = 0.25  # after which a search starts no further window
-CANDIDATE_SECONDS = 1.0
-MAX_CANDIDATES = 20_000
 
 MAX_TEXT = 2_000  # of a search column; the record holds the whole text
 _SEPARATOR = "\x1f"  # of texts that `string_to_array` splits in the database
@@ -138,8 +130,8 @@ class PostgresqlHistoryStore:
         self.senders: SenderStore = PostgresqlSenderStore(database)
         self.campaigns: CampaignStore = PostgresqlCampaignStore(database)
         self._database = database
-        self._searcher = Searcher(database)
-        self._statistics = StatisticsReader(database)
+        self._pages = SearchPages(PostgresqlSearcher(database))
+        self._statistics = StatisticsReader(database, PostgresqlRows())
         self._attacked = AttackedReader(database)
         self._vocabulary = VocabularyReader(database)
         self._days: set[date] = set()
@@ -197,58 +189,10 @@ class PostgresqlHistoryStore:
         limit: int = 50,
         order: Order = Order.NEWEST,
     ) -> Page:
-        limit = max(1, min(limit, MAX_ROWS))
-        if order is Order.POINTS:
-            return await self._by_points(scope, query, place, limit)
-        found = await self._searcher.search(scope, query, place, limit + 1, SEARCH_SECONDS, order=order)
-        if len(found.requests) > limit:
-            rows = tuple(Row.of(each, scope) for each in found.requests[:limit])
-            return Page(rows, next=behind(Cursor.of(rows[-1]), order), unindexed=found.unindexed)
-        rows = tuple(Row.of(each, scope) for each in found.requests)
-        if found.complete:
-            return Page(rows, unindexed=found.unindexed)
-        reached = moment_of(found.reached.ggrid)
-        return Page(rows, found.reached, complete=False, searched_to=reached, unindexed=found.unindexed)
-
-    async def _by_points(self, scope: Scope, query: Query, place: Cursor | None, limit: int) -> Page:
-        """Compare the newest matches; `place` is the last row of the previous page."""
-        found = await self._searcher.search(scope, query, None, MAX_COMPARED + 1, SEARCH_SECONDS)
-        rows = sorted(
-            (Row.of(each, scope) for each in found.requests[:MAX_COMPARED]),
-            key=lambda row: (row.points, row.ggrid, row.tenant),
-        )
-        rows.reverse()
-        cursors = [Cursor.of(row) for row in rows]
-        start = cursors.index(place) + 1 if place in cursors else 0
-        shown = tuple(rows[start : start + limit])
-        return Page(
-            shown,
-            next=Cursor.of(shown[-1]) if start + limit < len(rows) else None,
-            complete=found.complete and len(found.requests) <= MAX_COMPARED,
-            searched_to=moment_of(min(cursors).ggrid if cursors else found.reached.ggrid),
-            unindexed=found.unindexed,
-        )
+        return await self._pages.search(scope, query, place, limit, order)
 
     async def facets(self, scope: Scope, query: Query) -> Facets:
-        found = await self._searcher.search(scope, query, None, MAX_COUNTED + 1, SEARCH_SECONDS)
-        counted = found.requests[:MAX_COUNTED]
-        total, exact = len(counted), found.complete and len(found.requests) <= MAX_COUNTED
-        if not exact and not any(condition.phrase for condition in query.conditions):
-            count = await self._searcher.count(scope, query, SEARCH_SECONDS)
-            total, exact = max(total, count.counted), count.exact
-        states = await self._searcher.states(counted)
-        decisions = Counter(each.ruling.decision for each in counted)
-        by_state = Counter(state for each in states.values() for state in each)
-        by_state[UNDECIDED] = decisions[Decision.UNDECIDED]
-        return Facets(
-            total=total,
-            exact=exact,
-            counted=len(counted),
-            tenants=Counter(each.tenant for each in counted),
-            verdicts=Counter(each.judgement.verdict for each in counted),
-            decisions=decisions,
-            states=by_state,
-        )
+        return await self._pages.facets(scope, query)
 
     async def vocabulary(self, scope: Scope) -> Vocabulary:
         return await self._vocabulary.read(scope)
@@ -256,11 +200,10 @@ class PostgresqlHistoryStore:
     async def candidates(
         self, scope: Scope, terms: Sequence[str], since: datetime, limit: int
     ) -> Sequence[FinishedRequest]:
-        query, limit = any_of(terms, since), max(1, min(limit, MAX_CANDIDATES))
-        return (await self._searcher.search(scope, query, None, limit, CANDIDATE_SECONDS)).requests
+        return await self._pages.candidates(scope, terms, since, limit)
 
     async def count(self, scope: Scope, terms: Sequence[str], since: datetime, timeout: float = 1.0) -> Count:  # noqa: ASYNC109
-        return await self._searcher.count(scope, any_of(terms, since), timeout)
+        return await self._pages.count(scope, terms, since, timeout)
 
     async def statistics(self, scope: Scope, range_: Range) -> Statistics:
         return await self._statistics.read(scope, range_)
@@ -281,7 +224,7 @@ class PostgresqlHistoryStore:
     async def update_rollups(self, scope: Scope) -> datetime | None:
         _require_deployment(scope)
         async with self._database.connection() as connection:
-            return await update_rollups(connection)
+            return await update_rollups(connection, PostgresqlRows())
 
     async def add_words(self, scope: Scope) -> int | None:
         _require_deployment(scope)
@@ -299,7 +242,7 @@ class PostgresqlHistoryStore:
 
     async def tenant_retention(self, scope: Scope) -> Mapping[UUID, int]:
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_TENANT_RETENTION)
+            rows = await connection.fetch(TENANT_RETENTION)
         days = {cast("UUID", row["uid"]): cast("int", row["retention_days"]) for row in rows}
         return {tenant: number for tenant, number in days.items() if scope.allows(tenant)}
 

@@ -4,24 +4,23 @@ A vocabulary is kept for a minute for each scope, because every key press of a u
 """
 
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from typing import cast
 
 import asyncpg
 
 from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.history.kept_vocabularies import KeptVocabularies
 from mailwarden.history.postgresql.partitions import existing_days
 from mailwarden.history.postgresql.search import (
     INDEX,
     RESERVED,
     Clauses,
-    Span,
-    query_span,
     reading,
-    windows,
 )
 from mailwarden.history.query import Query
+from mailwarden.history.spans import Span, query_span, windows
 from mailwarden.history.suggestions import Vocabulary
 from mailwarden.model.scope import Scope
 
@@ -30,8 +29,6 @@ ENOUGH = 1_000  # messages among the newest of all tenants, so that the index of
 MAX_VALUES = 20_000  # of one kind, the most frequent ones
 SECONDS = 0.3  # after which no further window is read
 TIMEOUT = 1.0  # of one statement, on a busy machine
-KEPT_SECONDS = 60.0
-KEPT_SCOPES = 16
 _MESSAGES, _LEXEME, _SENDER, _RECIPIENT, _HOST, _TAG = "messages", "lexeme", "sender", "recipient", "host", "tag"
 
 _COUNT_VALUES = """
@@ -64,29 +61,14 @@ SELECT words, from_address, recipients, url_hosts, tags FROM (
 
 
 class VocabularyReader:
-    """Reads vocabularies and keeps those of the last scopes."""
+    """Reads vocabularies, and keeps those of the last scopes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._kept: OrderedDict[frozenset[object] | None, tuple[float, Vocabulary]] = OrderedDict()
+        self._kept = KeptVocabularies(self._read)
 
     async def read(self, scope: Scope) -> Vocabulary:
-        """Return the values of the newest messages of the scope, at most a minute old."""
-        if scope.tenants is not None and not scope.tenants:
-            return Vocabulary()
-        now = time.monotonic()
-        key = None if scope.tenants is None else frozenset(scope.tenants)
-        kept = self._kept.get(key)
-        if kept is not None and now - kept[0] < KEPT_SECONDS:
-            return kept[1]
-        found = await self._read(scope)
-        if found is None:
-            return Vocabulary()  # which is not kept: the next request tries again
-        self._kept[key] = now, found
-        self._kept.move_to_end(key)
-        while len(self._kept) > KEPT_SCOPES:
-            self._kept.popitem(last=False)
-        return found
+        return await self._kept.get(scope)
 
     async def _read(self, scope: Scope) -> Vocabulary | None:
         """Return the vocabulary, or None if a statement took too long."""

@@ -1,0 +1,138 @@
+"""Values for ClickHouse: rows in the format RowBinary, and the literals of a statement.
+
+Security: the values come from hostile messages and from searches. A statement has them only as integers or as
+hexadecimal digits, so no value needs an escape.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date
+from typing import TypeVar
+from uuid import UUID
+
+from mailwarden.model.storable import replace_unstorable
+
+_EPOCH = date(1970, 1, 1)
+_UINT16, _UINT32, _INT64, _UINT64 = (struct.Struct(f"<{code}") for code in "HIqQ")
+
+Row = TypeVar("Row")
+
+
+def days_since_epoch(day: date) -> int:
+    return (day - _EPOCH).days
+
+
+def day_literal(day: date) -> str:
+    return f"toDate({days_since_epoch(day)})"
+
+
+def text_literal(text: str | bytes) -> str:
+    """Return the expression of a text or of bytes."""
+    raw = text if isinstance(text, bytes) else replace_unstorable(text).encode()
+    return f"unhex('{raw.hex()}')"
+
+
+def uuid_literal(value: UUID) -> str:
+    """Return the expression of a UUID as the tables store it: 16 bytes, which sort as the UUID does."""
+    return f"toFixedString(unhex('{value.hex}'), 16)"
+
+
+def list_literal(items: Iterable[str]) -> str:
+    """Return the list of an IN or of an array, without brackets; the items are literals."""
+    return ", ".join(items)
+
+
+def encode_varint(number: int) -> bytes:
+    """Return the unsigned LEB128 form of a length."""
+    if number < 0x80:
+        return bytes((number,))
+    found = bytearray()
+    while number >= 0x80:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def encode_text(text: str | bytes) -> bytes:
+    raw = text if isinstance(text, bytes) else replace_unstorable(text).encode()
+    return encode_varint(len(raw)) + raw
+
+
+def encode_texts(texts: Sequence[str]) -> bytes:
+    return encode_varint(len(texts)) + b"".join(map(encode_text, texts))
+
+
+def encode_day(day: date) -> bytes:
+    return _UINT16.pack(days_since_epoch(day))
+
+
+encode_uint32 = _UINT32.pack
+encode_uint64 = _UINT64.pack
+
+
+def encode_int64s(numbers: Sequence[int]) -> bytes:
+    return encode_varint(len(numbers)) + struct.pack(f"<{len(numbers)}q", *numbers)
+
+
+class Reader:
+    """Reads the values of an answer in RowBinary, one after the other."""
+
+    __slots__ = ("_data", "_place")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._place = 0
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._place >= len(self._data)
+
+    def uint64(self) -> int:
+        return int.from_bytes(self._take(8), "little")
+
+    def uint32(self) -> int:
+        return int.from_bytes(self._take(4), "little")
+
+    def uint8(self) -> int:
+        return self._take(1)[0]
+
+    def uuid(self) -> UUID:
+        return UUID(bytes=self._take(16))
+
+    def raw(self) -> bytes:
+        return self._take(self._varint())
+
+    def text(self) -> str:
+        return self.raw().decode("utf-8", "replace")
+
+    def texts(self) -> tuple[str, ...]:
+        return tuple(self.text() for _ in range(self._varint()))
+
+    def _varint(self) -> int:
+        number = shift = 0
+        while True:
+            byte = self._take(1)[0]
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number
+            shift += 7
+            if shift > 63:
+                raise ValueError("a length in the answer of ClickHouse is too large")
+
+    def _take(self, length: int) -> bytes:
+        end = self._place + length
+        if end > len(self._data):
+            raise ValueError("the answer of ClickHouse ends within a value")
+        taken = self._data[self._place : end]
+        self._place = end
+        return taken
+
+
+def read_rows(data: bytes, read: Callable[[Reader], Row]) -> list[Row]:
+    """Return the rows of an answer; `read` reads one row."""
+    reader = Reader(data)
+    rows = []
+    while not reader.is_at_end:
+        rows.append(read(reader))
+    return rows

@@ -1,0 +1,247 @@
+"""The HTTP client of ClickHouse: several replicas, a deadline for every call, and errors by what they mean.
+
+Creating a client does not use the network, so a process starts while ClickHouse is down. A call goes to the replica
+that answered last, and to the next one if that fails; every statement of ours may be repeated.
+
+Security: statements have no text of messages or searches in them (binary.py); an answer is bounded in size.
+"""
+
+import asyncio
+import re
+import ssl
+import time
+from enum import StrEnum
+from typing import Protocol
+
+import aiohttp
+from msgspec import Struct
+
+from mailwarden.errors import StorageUnavailable
+from mailwarden.telemetry.logs import get_logger
+
+CALL_SECONDS = 10.0  # of one attempt
+CONNECT_SECONDS = 2.0
+MARGIN_SECONDS = 1.0  # by which an attempt may be longer than its statement
+MAX_ANSWER = 256 * 1024 * 1024
+MAX_ERROR = 4_096
+MAX_STATEMENT = 4 * 1024 * 1024
+RETRY_AFTER = 2
+LOG_EVERY = 10.0
+ATTEMPTS_OF_ONE = 2  # with a single address
+_CODE = re.compile(rb"Code: (\d+)")
+
+# Errors about the data of a row, by the numbers of ClickHouse's ErrorCodes; all others are about the server, the tables
+# or the statement.
+_BAD_DATA = frozenset({6, 26, 27, 33, 38, 41, 69, 70, 72, 117, 128, 131, 321, 349, 469})
+_TOO_SLOW = frozenset({158, 159, 160, 241, 307, 396})
+_LACKS_TABLES = frozenset({16, 47, 60, 81, 253})
+_REFUSES_USER = frozenset({192, 193, 194, 195, 291, 497, 516})
+
+_log = get_logger("history.clickhouse")
+
+
+class BadData(Exception):
+    """ClickHouse refused the data of a row."""
+
+
+class TooSlow(Exception):
+    """A statement reached its limit of time or memory."""
+
+
+class Kind(StrEnum):
+    """The kind of a call, for the metrics."""
+
+    READ = "read"
+    WRITE = "write"
+    MAINTAIN = "maintain"
+
+
+class Meters(Protocol):
+    """Takes the seconds of each call, and counts outages."""
+
+    def took(self, kind: Kind, seconds: float) -> None: ...
+
+    def failed(self) -> None: ...
+
+
+class _NoMeters:
+    def took(self, kind: Kind, seconds: float) -> None: ...
+
+    def failed(self) -> None: ...
+
+
+class Target(Struct, frozen=True):
+    """Where ClickHouse is, and as whom: the addresses of the replicas of one shard."""
+
+    urls: tuple[str, ...]
+    database: str = "mailwarden"
+    user: str = "mailwarden"
+    password: str = ""
+    quorum: int = 0  # replicas that must have a row before it is stored; 0: one
+    connections: int = 8
+
+
+class Clickhouse:
+    """The connections of one process to the replicas."""
+
+    def __init__(self, target: Target, tls: ssl.SSLContext | None = None, *, logs: bool = False) -> None:
+        self.up = False  # at the last attempt
+        self.meters: Meters = _NoMeters()
+        self.target = target
+        self._tls = tls
+        self._logs = logs
+        self._logged: str | None = None
+        self._log_from = 0.0
+        self._preferred = 0
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    async def read(self, statement: str, seconds: float = CALL_SECONDS) -> bytes:
+        """Return the answer of a SELECT that takes at most `seconds`; raise TooSlow if it takes longer."""
+        settings = {"max_execution_time": str(max(1, round(seconds)))}
+        return await self._call(Kind.READ, statement, b"", settings, seconds + MARGIN_SECONDS)
+
+    async def insert(self, statement: str, rows: bytes) -> None:
+        """Insert rows; raise BadData if one of them is refused."""
+        settings = {"insert_quorum": str(self.target.quorum)} if self.target.quorum else {}
+        await self._call(Kind.WRITE, statement, rows, settings, CALL_SECONDS)
+
+    async def execute(self, statement: str, seconds: float = CALL_SECONDS) -> bytes:
+        """Run a statement that changes tables; on several replicas it must be safe to repeat."""
+        return await self._call(Kind.MAINTAIN, statement, b"", {}, seconds)
+
+    async def execute_on(self, url: str, statement: str, *, database: str | None = None) -> bytes:
+        """Run a statement on one replica, in another database if given."""
+        parameters = self._parameters({}) | ({"database": database} if database is not None else {})
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                return await self._post(url, parameters, statement.encode())
+        except (aiohttp.ClientError, OSError, _Refused) as error:
+            raise _unavailable(error) from error
+
+    async def probe(self) -> bool:
+        """Run a trivial query, and remember whether it succeeded."""
+        try:
+            await self.read("SELECT 1 FORMAT RowBinary", MARGIN_SECONDS)
+        except (StorageUnavailable, TooSlow):
+            self.up = False
+        return self.up
+
+    async def close(self) -> None:
+        self._closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _call(self, kind: Kind, statement: str, rows: bytes, settings: dict[str, str], seconds: float) -> bytes:
+        if self._closed:
+            raise StorageUnavailable("The connections to the history store are closed.", retry_after=1)
+        parameters, body = self._parameters(settings), statement.encode()
+        if rows:
+            parameters, body = parameters | {"query": statement}, rows
+        began, urls = time.monotonic(), self.target.urls
+        attempts = max(ATTEMPTS_OF_ONE, len(urls))
+        for attempt in range(attempts):
+            place = (self._preferred + attempt) % len(urls)
+            try:
+                async with asyncio.timeout(seconds):
+                    answer = await self._post(urls[place], parameters, body)
+            except _Refused as error:
+                if error.code in _BAD_DATA and kind is Kind.WRITE:
+                    raise BadData(str(error)) from None
+                if error.code in _TOO_SLOW and kind is Kind.READ:
+                    raise TooSlow(str(error)) from None
+                failure: Exception = error
+            except (aiohttp.ClientError, OSError) as error:  # a timeout is an OSError
+                failure = error
+            else:
+                self._succeeded(place, kind, time.monotonic() - began)
+                return answer
+            if len(urls) == 1 and isinstance(failure, TimeoutError):
+                break  # another replica might answer, the same one would hang again
+        raise self._failed(failure)
+
+    async def _post(self, url: str, parameters: dict[str, str], body: bytes) -> bytes:
+        headers = {"X-ClickHouse-User": self.target.user}
+        if self.target.password:
+            headers["X-ClickHouse-Key"] = self.target.password
+        async with self._opened().post(
+            url, params=parameters, data=body, headers=headers, allow_redirects=False
+        ) as response:
+            if response.status != 200:
+                raise _Refused(response.status, await response.content.read(MAX_ERROR))
+            return await _bounded(response)
+
+    def _parameters(self, settings: dict[str, str]) -> dict[str, str]:
+        # With `wait_end_of_query` an error that comes late changes the status instead of cutting the answer.
+        return {
+            "database": self.target.database,
+            "wait_end_of_query": "1",
+            "max_query_size": str(MAX_STATEMENT),
+            **settings,
+        }
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=self.target.connections, ssl=self._tls or True)
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+            self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=False)
+        return self._session
+
+    def _succeeded(self, place: int, kind: Kind, seconds: float) -> None:
+        self._preferred, self.up = place, True
+        self.meters.took(kind, seconds)
+        if self._logged is not None:
+            self._logged = None
+            _log.info("history_store_available")
+
+    def _failed(self, error: Exception) -> StorageUnavailable:
+        self.up = False
+        self.meters.failed()
+        self._preferred = (self._preferred + 1) % len(self.target.urls)
+        unavailable = _unavailable(error)
+        unavailable.__cause__ = error
+        now = time.monotonic()
+        if self._logs and self._logged != unavailable.message and now >= self._log_from:
+            self._logged, self._log_from = unavailable.message, now + LOG_EVERY
+            reason = f"{type(error).__name__}: {error}"[:300]
+            _log.warning("history_store_unavailable", sentence=unavailable.message, reason=reason)
+        return unavailable
+
+
+class _Refused(Exception):
+    """ClickHouse answered with an error."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        found = _CODE.search(body)
+        self.code = int(found[1]) if found else 0
+        text = body.decode("utf-8", "replace").strip()
+        super().__init__(f"HTTP {status}: {text[:300]}")
+
+
+def _unavailable(error: Exception) -> StorageUnavailable:
+    """Return the error for callers; the reason is its cause, for the log and the commands."""
+    code = error.code if isinstance(error, _Refused) else 0
+    if code in _LACKS_TABLES:
+        sentence = "The history store lacks a table of this version: run `mailwarden history prepare`."
+    elif code in _REFUSES_USER:
+        sentence = "The history store refuses this user or lacks a permission."
+    elif isinstance(error, _Refused):
+        sentence = "The history store does not accept the statement."
+    elif isinstance(error, TimeoutError):
+        sentence = "The history store does not answer in time."
+    else:
+        sentence = "The history store is down."
+    return StorageUnavailable(sentence, retry_after=RETRY_AFTER)
+
+
+async def _bounded(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body; raise if it is larger than any answer of ours."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response.content.iter_any():
+        size += len(piece)
+        if size > MAX_ANSWER:
+            raise aiohttp.ClientPayloadError("the answer is too large")
+        pieces.append(piece)
+    return b"".join(pieces)

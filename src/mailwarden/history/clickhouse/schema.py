@@ -1,0 +1,121 @@
+"""The table of history in ClickHouse, by the version of the server, and its creation on every replica.
+
+A key is 16 bytes: ClickHouse sorts its own UUID type by the second half first. The sort key begins with the hour, so
+that a search of the newest messages and one of a single tenant both read little. Rows of one key are replaced by the
+one that was completed first when parts are merged, and readers ignore the others until then.
+"""
+
+import re
+from datetime import date
+from uuid import UUID
+
+from mailwarden.errors import StorageUnavailable
+from mailwarden.history.clickhouse.binary import Reader, read_rows
+from mailwarden.history.clickhouse.client import Clickhouse
+
+TABLE = "history"
+MODERN = (23, 8)  # from here on with codecs, LowCardinality and indexes that skip granules
+ZOOKEEPER_PATH = "/clickhouse/tables/{{shard}}/{database}/history"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_VERSION = re.compile(r"(\d+)\.(\d+)")
+
+# Name, type, and what modern servers add to it. `version` is the larger the earlier a request was completed.
+COLUMNS: tuple[tuple[str, str, str], ...] = (
+    ("day", "Date", ""),
+    ("hour", "UInt32", " CODEC(Delta, ZSTD(1))"),
+    ("at", "UInt32", " CODEC(Delta, ZSTD(1))"),
+    ("tenant", "FixedString(16)", " CODEC(ZSTD(1))"),
+    ("ggrid", "FixedString(16)", " CODEC(ZSTD(1))"),
+    ("version", "UInt64", " CODEC(Delta, ZSTD(1))"),
+    ("verdict", "LowCardinality(String)", ""),
+    ("decision", "LowCardinality(String)", ""),
+    ("duration_class", "UInt8", " CODEC(ZSTD(1))"),
+    ("tags", "Array(LowCardinality(String))", ""),
+    ("envelope_from", "String", " CODEC(ZSTD(3))"),
+    ("from_address", "String", " CODEC(ZSTD(3))"),
+    ("recipients", "Array(String)", " CODEC(ZSTD(3))"),
+    ("url_hosts", "Array(String)", " CODEC(ZSTD(3))"),
+    ("subject", "String", " CODEC(ZSTD(3))"),
+    ("campaign", "FixedString(16)", " CODEC(ZSTD(1))"),
+    ("remote_address", "String", " CODEC(ZSTD(1))"),
+    ("terms", "Array(Int64)", " CODEC(ZSTD(1))"),
+    ("words", "String", " CODEC(ZSTD(3))"),
+    ("record", "String", " CODEC(ZSTD(3))"),
+)
+NAMES = ", ".join(name for name, _, _ in COLUMNS)
+_INDEXES = (
+    "INDEX terms_index terms TYPE bloom_filter(0.01) GRANULARITY 1",
+    "INDEX ggrid_index ggrid TYPE bloom_filter(0.01) GRANULARITY 1",
+)
+_GRANULARITY = 2_048
+_HAS_TABLE = """
+SELECT count() FROM system.columns WHERE database = currentDatabase() AND table = 'history' FORMAT RowBinary
+"""
+# A missing table or permission is an error here, and not a history without days.
+_DAYS = """
+SELECT toUInt32(partition_day) FROM (
+    SELECT toDate(partition) AS partition_day FROM system.parts
+    WHERE database = currentDatabase() AND table = 'history' AND active
+      AND (SELECT count() FROM history WHERE 0) = 0 GROUP BY partition
+) ORDER BY 1 FORMAT RowBinary
+"""
+
+
+def checked_name(name: str) -> str:
+    """Return a name of a database that needs no quotes, or raise ValueError."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"`{name}` is not the name of a database: letters, digits and underscores")
+    return name
+
+
+def parse_version(text: str) -> tuple[int, int]:
+    found = _VERSION.match(text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def table_statement(database: str, version: tuple[int, int], *, replicated: bool) -> str:
+    """Return the statement that creates the table for a server of this version."""
+    modern = version >= MODERN
+    columns = [f"{name} {kind}{more}" if modern else f"{name} {_plain(kind)}" for name, kind, more in COLUMNS]
+    columns += _INDEXES if modern else ()
+    path = ZOOKEEPER_PATH.format(database=checked_name(database))
+    engine = f"ReplicatedReplacingMergeTree('{path}', '{{replica}}', version)"
+    return (
+        f"CREATE TABLE IF NOT EXISTS {checked_name(database)}.{TABLE} ({', '.join(columns)}) "
+        f"ENGINE = {engine if replicated else 'ReplacingMergeTree(version)'} "
+        f"PARTITION BY day ORDER BY (hour, tenant, ggrid) SETTINGS index_granularity = {_GRANULARITY}"
+    )
+
+
+def _plain(kind: str) -> str:
+    return kind.replace("LowCardinality(String)", "String")
+
+
+async def prepare(clickhouse: Clickhouse, *, replicated: bool) -> list[str]:
+    """Create the database and the table on every replica where they are missing; return a line for each replica."""
+    database, lines = checked_name(clickhouse.target.database), []
+    for url in clickhouse.target.urls:
+        version = (await clickhouse.execute_on(url, "SELECT version()", database="system")).decode().strip()
+        await clickhouse.execute_on(url, f"CREATE DATABASE IF NOT EXISTS {database}", database="system")
+        statement = table_statement(database, parse_version(version), replicated=replicated)
+        await clickhouse.execute_on(url, statement, database="system")
+        lines.append(f"{url}: ClickHouse {version}, table {database}.{TABLE} exists")
+    return lines
+
+
+async def check_table(clickhouse: Clickhouse) -> None:
+    """Raise StorageUnavailable unless the table has the columns of this version."""
+    (columns,) = read_rows(await clickhouse.read(_HAS_TABLE), Reader.uint64)
+    if columns < len(COLUMNS):
+        raise StorageUnavailable(
+            "The history store lacks a table of this version: run `mailwarden history prepare`.", retry_after=2
+        )
+
+
+async def existing_days(clickhouse: Clickhouse, seconds: float) -> set[date]:
+    rows = read_rows(await clickhouse.read(_DAYS, seconds), Reader.uint32)
+    return {date.fromordinal(days + _EPOCH) for days in rows}
+
+
+_EPOCH = date(1970, 1, 1).toordinal()
+NO_CAMPAIGN = UUID(int=0)

@@ -1,0 +1,229 @@
+"""Searches history in ClickHouse: in the order of time, in windows that grow, within a time limit.
+
+A statement finds the keys of the matches by narrow columns; their records are fetched by key and checked once more. So
+a row that is repeated until its parts are merged is found once, by the version that stays. States of messages are in
+PostgreSQL: a search for a state starts with the messages that have it.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence, Set
+from datetime import timedelta
+
+from mailwarden.errors import SearchTooBroad
+from mailwarden.history.clickhouse.binary import Reader, day_literal, list_literal, read_rows, uuid_literal
+from mailwarden.history.clickhouse.clauses import conditions_clause, hours_literal, scope_clause, span_clause
+from mailwarden.history.clickhouse.client import Clickhouse, TooSlow
+from mailwarden.history.clickhouse.schema import existing_days
+from mailwarden.history.postgresql.states import StateReader
+from mailwarden.history.query import Condition, Query, condition_matches
+from mailwarden.history.records import decode
+from mailwarden.history.spans import (
+    START,
+    SearchClock,
+    SearchProgress,
+    Span,
+    behind,
+    expand_negation,
+    narrow_scope,
+    query_span,
+    time_of,
+    windows,
+)
+from mailwarden.history.store import Count, Cursor, Order
+from mailwarden.history.terms import terms_of
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+
+STATEMENT_SECONDS = 2.0
+FIRST_WINDOW = timedelta(hours=1)
+FETCHED = 500  # records of one statement
+MORE_KEYS = 200  # of a batch in which phrases or states may not match
+_DECODED = 100  # records between two yields to the event loop
+_BY_TIME = {Order.NEWEST: "ORDER BY ggrid DESC, tenant DESC", Order.OLDEST: "ORDER BY ggrid, tenant"}
+_KEYS = """
+SELECT ggrid, tenant FROM history WHERE {span} AND {conditions}
+{order} LIMIT 1 BY ggrid, tenant LIMIT {limit} FORMAT RowBinary
+"""
+_COUNT = "SELECT uniqExact(ggrid, tenant) FROM history WHERE {span} AND {conditions} FORMAT RowBinary"
+_RECORDS = """
+SELECT ggrid, tenant, record FROM history
+WHERE day IN ({days}) AND hour IN ({hours}) AND ggrid IN ({ggrids}) AND {scope}
+ORDER BY ggrid, tenant, version DESC LIMIT 1 BY ggrid, tenant FORMAT RowBinary
+"""
+
+
+class ClickhouseSearcher:
+    """Runs searches; `states` are those of quarantine and reports."""
+
+    def __init__(self, clickhouse: Clickhouse, states: StateReader) -> None:
+        self._clickhouse = clickhouse
+        self._states = states
+
+    async def search(
+        self,
+        scope: Scope,
+        query: Query,
+        place: Cursor | None,
+        limit: int,
+        seconds: float,
+        *,
+        order: Order = Order.NEWEST,
+    ) -> SearchProgress:
+        """Return the first requests from `place` on, in the order of time, in about `seconds`."""
+        scope = narrow_scope(scope, query.conditions)
+        if scope.tenants is not None and not scope.tenants:
+            return SearchProgress.start(Span(START, START))
+        days = await existing_days(self._clickhouse, STATEMENT_SECONDS)
+        span = query_span(query, place, days, order)
+        progress = SearchProgress.start(span, order)
+        search = _Search(self._clickhouse, self._states, scope, query, progress=progress, limit=limit)
+        try:
+            await search.run(SearchClock(seconds))
+        except TooSlow:
+            if search.progress.rest == span:
+                raise SearchTooBroad("This search takes too long: narrow the time range, or add a term.") from None
+        return search.progress
+
+    async def count(self, scope: Scope, query: Query, seconds: float) -> Count:
+        """Count from the newest row on; if time runs out, estimate the rest from the part counted."""
+        began, counted = time.monotonic(), 0
+        conditions = conditions_clause(scope, query.conditions)
+        span = query_span(query, None, await existing_days(self._clickhouse, STATEMENT_SECONDS))
+        reached = span.high
+        try:
+            for window in windows(span):
+                if time.monotonic() - began > seconds / 2:
+                    break
+                sql = _COUNT.format(span=span_clause(window), conditions=conditions)
+                counted += read_rows(await self._clickhouse.read(sql, seconds), Reader.uint64)[0]
+                reached = window.low
+        except TooSlow:
+            pass
+        exact = reached <= span.low
+        seen = Span(reached, span.high).seconds
+        return Count(counted, exact, counted if exact or not seen else round(counted * span.seconds / seen))
+
+    async def states(self, requests: Sequence[FinishedRequest]) -> Mapping[Cursor, Set[str]]:
+        return await self._states.of(list(map(Cursor.of, requests)))
+
+
+class _Search:
+    """One search, window by window, into its progress."""
+
+    def __init__(
+        self,
+        clickhouse: Clickhouse,
+        states: StateReader,
+        scope: Scope,
+        query: Query,
+        *,
+        progress: SearchProgress,
+        limit: int,
+    ) -> None:
+        self._clickhouse = clickhouse
+        self._state_reader = states
+        self._scope = scope
+        self._conditions = tuple(map(expand_negation, query.conditions))
+        self._sql = conditions_clause(scope, query.conditions)
+        # A state that rows must have leads to them; one that rows must not have is checked afterwards.
+        self._states = [each for each in query.conditions if each.state]
+        self._leading = next((each.state for each in self._states if not each.negated), "")
+        self._checks_more = bool(self._states) or any(condition.phrase for condition in query.conditions)
+        self.progress = progress
+        self._limit = limit
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.progress.requests) >= self._limit
+
+    async def run(self, clock: SearchClock) -> None:
+        for window in windows(self.progress.rest, self.progress.order, FIRST_WINDOW):
+            part = SearchProgress.start(window, self.progress.order)
+            while True:
+                wanted = self._limit - len(self.progress.requests)
+                size = max(wanted, MORE_KEYS) if self._checks_more else wanted
+                cursors, last = await self._keys(part.rest, size)
+                await self._take(cursors)
+                if self._is_full:
+                    return
+                if last is None:
+                    self.progress.finish(window)
+                    break
+                part.reached = self.progress.reached = behind(last, self.progress.order)
+                if not clock.has_time_for_more():
+                    return
+            if not clock.has_time_for_more():
+                return
+
+    async def _keys(self, span: Span, size: int) -> tuple[Sequence[Cursor], Cursor | None]:
+        """Return the next keys in order, and the last key read if there may be more in the span."""
+        if span.is_empty:
+            return [], None
+        if self._leading:
+            # The keys come from PostgreSQL; `_take` fetches and checks them.
+            found = await self._state_reader.cursors(self._scope, self._leading, span, size, self.progress.order)
+        else:
+            sql = _KEYS.format(
+                span=span_clause(span),
+                conditions=self._sql,
+                order=_BY_TIME[self.progress.order],
+                limit=size,
+            )
+            found = read_rows(await self._clickhouse.read(sql, STATEMENT_SECONDS), read_cursor)
+        return found, found[-1] if len(found) >= size else None
+
+    async def _take(self, cursors: Sequence[Cursor]) -> None:
+        """Add the matches among these keys until the limit is reached."""
+        step = FETCHED if len(cursors) > FETCHED else max(1, len(cursors))
+        for start in range(0, len(cursors), step):
+            some = cursors[start : start + step]
+            records = await fetch_records(self._clickhouse, self._scope, some)
+            states = await self._state_reader.of(some) if self._states else {}
+            for number, cursor in enumerate(some):
+                if number % _DECODED == 0:
+                    await asyncio.sleep(0)
+                if self._is_full:
+                    return
+                self.progress.reached = behind(cursor, self.progress.order)
+                record = records.get(cursor)
+                # A key whose row was deleted meanwhile has no record.
+                if record is not None and self._scope.allows(cursor.tenant):
+                    request = decode(record)
+                    if self._matches(request, states.get(cursor, frozenset())):
+                        self.progress.requests.append(request)
+
+    def _matches(self, request: FinishedRequest, states: Set[str]) -> bool:
+        found = frozenset(terms_of(request))
+        return all(_matches(condition, found, request, states) for condition in self._conditions)
+
+
+def _matches(condition: Condition, found: Set[str], request: FinishedRequest, states: Set[str]) -> bool:
+    if condition.state:
+        return (condition.state in states) is not condition.negated
+    return condition_matches(condition, found, request)
+
+
+async def fetch_records(clickhouse: Clickhouse, scope: Scope, cursors: Sequence[Cursor]) -> dict[Cursor, bytes]:
+    """Return the records of these keys that exist in the scope."""
+    if not cursors:
+        return {}
+    ggrids = sorted({cursor.ggrid for cursor in cursors})
+    moments = [time_of(ggrid) for ggrid in ggrids]
+    sql = _RECORDS.format(
+        days=list_literal(map(day_literal, sorted({moment.date() for moment in moments}))),
+        hours=hours_literal(ggrids),
+        ggrids=list_literal(map(uuid_literal, ggrids)),
+        scope=scope_clause(scope),
+    )
+    return dict(_read_record(await clickhouse.read(sql, STATEMENT_SECONDS)))
+
+
+def _read_record(data: bytes) -> Iterator[tuple[Cursor, bytes]]:
+    reader = Reader(data)
+    while not reader.is_at_end:
+        yield read_cursor(reader), reader.raw()
+
+
+def read_cursor(reader: Reader) -> Cursor:
+    return Cursor(reader.uuid(), reader.uuid())

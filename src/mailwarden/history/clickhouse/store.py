@@ -1,0 +1,274 @@
+"""The HistoryStore of ClickHouse: one row for each ggrid and tenant, in the partition of the ggrid's day.
+
+PostgreSQL keeps everything that needs a transaction: events, counts of senders, campaigns, rollups and the states of
+messages. A batch is noted there first (ledger.py) and inserted here then; both parts may be repeated.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import cast
+from uuid import UUID
+
+from mailwarden.database.pool import Database
+from mailwarden.errors import GlobalScopeForbidden, StorageUnavailable
+from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents
+from mailwarden.history.clickhouse.binary import Reader, day_literal, list_literal, read_rows, uuid_literal
+from mailwarden.history.clickhouse.clauses import hours_literal
+from mailwarden.history.clickhouse.client import BadData, Clickhouse, TooSlow
+from mailwarden.history.clickhouse.figures import ClickhouseAttacked, ClickhouseRows, ClickhouseVocabulary
+from mailwarden.history.clickhouse.ledger import AnnouncedRow, Ledger
+from mailwarden.history.clickhouse.rows import EncodedRow, encode_row
+from mailwarden.history.clickhouse.schema import NAMES, existing_days
+from mailwarden.history.clickhouse.search import STATEMENT_SECONDS, ClickhouseSearcher, fetch_records
+from mailwarden.history.pages import SearchPages
+from mailwarden.history.postgresql.campaigns import PostgresqlCampaignStore
+from mailwarden.history.postgresql.days import read_days
+from mailwarden.history.postgresql.partitions import MAX_AHEAD, MAX_BEHIND
+from mailwarden.history.postgresql.senders import PostgresqlSenderStore
+from mailwarden.history.postgresql.states import StateReader
+from mailwarden.history.postgresql.statistics import LATE, StatisticsReader, update_rollups
+from mailwarden.history.postgresql.store import TENANT_RETENTION
+from mailwarden.history.query import Query
+from mailwarden.history.records import decode
+from mailwarden.history.store import (
+    Attacked,
+    CampaignStore,
+    Count,
+    Counting,
+    Cursor,
+    DayFigures,
+    Facets,
+    Order,
+    Page,
+    Range,
+    RejectedRequest,
+    Saved,
+    SenderStore,
+    Statistics,
+)
+from mailwarden.history.suggestions import Vocabulary
+from mailwarden.model.ggrid import moment_of
+from mailwarden.model.outcome import SEVERITY, Verdict
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+from mailwarden.telemetry.logs import get_logger
+
+MUTATION_SECONDS = 60.0  # of a deletion of rows
+MUTATION_PAUSE = 0.2
+MAX_TENANTS = 500  # of one deletion
+_INSERT = f"INSERT INTO history ({NAMES}) FORMAT RowBinary"
+_STORED = """
+SELECT ggrid, tenant FROM history WHERE day IN ({days}) AND hour IN ({hours}) AND ggrid IN ({ggrids})
+LIMIT 1 BY ggrid, tenant FORMAT RowBinary
+"""
+_TO_DELETE = """
+SELECT tenant, uniqExact(ggrid, tenant) FROM history WHERE {rows} GROUP BY tenant FORMAT RowBinary
+"""
+_RUNNING = """
+SELECT count() FROM system.mutations WHERE database = currentDatabase() AND table = 'history' AND is_done = 0
+FORMAT RowBinary
+"""
+_log = get_logger("history.clickhouse")
+
+
+class ClickhouseHistoryStore:
+    """The rows are in ClickHouse, the rest is in PostgreSQL."""
+
+    def __init__(self, clickhouse: Clickhouse, database: Database, judged: JudgedEvents = NO_JUDGED_EVENTS) -> None:
+        self.senders: SenderStore = PostgresqlSenderStore(database)
+        self.campaigns: CampaignStore = PostgresqlCampaignStore(database)
+        self._clickhouse = clickhouse
+        self._database = database
+        self._judged = judged
+        self._ledger = Ledger(database)
+        self._rows = ClickhouseRows(clickhouse)
+        self._pages = SearchPages(ClickhouseSearcher(clickhouse, StateReader(database)))
+        self._statistics = StatisticsReader(database, self._rows)
+        self._attacked = ClickhouseAttacked(clickhouse)
+        self._vocabulary = ClickhouseVocabulary(clickhouse)
+
+    async def save(self, scope: Scope, requests: Sequence[FinishedRequest], counting: Counting | None = None) -> Saved:
+        prepared = [self._prepare(request) for request in requests if scope.allows(request.tenant)]
+        refused = Saved(0, tuple(each for each in prepared if isinstance(each, RejectedRequest)))
+        # abby may ask a guard twice: of a request that stands here twice, the first is stored.
+        rows = {each.row.key: each for each in reversed(prepared) if isinstance(each, AnnouncedRow)}
+        if not rows:
+            return refused
+        ordered = [rows[key] for key in sorted(rows)]
+        stored = await self._stored([each.row for each in ordered])
+        missing = [each for each in ordered if each.row.key not in stored]
+        noted = await self._ledger.note(scope, missing, counting)
+        bad = {(each.request.ggrid, each.request.tenant) for each in noted.rejected}
+        rejected = await self._insert([each.row for each in missing if each.row.key not in bad])
+        if (moment_of(ordered[0].row.request.ggrid) or datetime.now(UTC)) < datetime.now(UTC) - LATE:
+            await self._ledger.mark_late([each.row for each in ordered])
+        number = len(ordered) - len(noted.rejected) - len(rejected)
+        return refused + Saved(number, (*noted.rejected, *rejected), noted.counts)
+
+    def _prepare(self, request: FinishedRequest) -> AnnouncedRow | RejectedRequest:
+        """Return the row of a request and its event; a bug costs this request and not its batch."""
+        try:
+            row = encode_row(request)
+            if row is None:
+                return RejectedRequest(request, "the id is not a ggrid")
+            if not -MAX_BEHIND <= row.day - datetime.now(UTC).date() <= MAX_AHEAD:
+                return RejectedRequest(request, f"history has no partition for {row.day}: it is too far from today")
+            return AnnouncedRow(row, self._judged.event_of(request))
+        except Exception as error:
+            _log.exception("history_row_not_prepared", ggrid=str(request.ggrid))
+            return RejectedRequest(request, f"{type(error).__name__}: {error}")
+
+    async def _stored(self, rows: Sequence[EncodedRow]) -> set[tuple[UUID, UUID]]:
+        """Return the keys of rows that ClickHouse has."""
+        ggrids = sorted({row.request.ggrid for row in rows})
+        sql = _STORED.format(
+            days=list_literal(map(day_literal, sorted({row.day for row in rows}))),
+            hours=hours_literal(ggrids),
+            ggrids=list_literal(map(uuid_literal, ggrids)),
+        )
+        try:
+            found = await self._clickhouse.read(sql)
+        except TooSlow as error:
+            raise StorageUnavailable("The history store does not answer in time.", retry_after=1) from error
+        return set(read_rows(found, lambda reader: (reader.uuid(), reader.uuid())))
+
+    async def _insert(self, rows: Sequence[EncodedRow]) -> tuple[RejectedRequest, ...]:
+        """Insert the rows in one block; if their data is refused, in halves down to one row."""
+        if not rows:
+            return ()
+        try:
+            await self._clickhouse.insert(_INSERT, b"".join(row.data for row in rows))
+        except BadData as error:
+            if len(rows) == 1:
+                return (RejectedRequest(rows[0].request, str(error)),)
+        else:
+            return ()
+        middle = len(rows) // 2
+        return (*await self._insert(rows[:middle]), *await self._insert(rows[middle:]))
+
+    async def find(self, scope: Scope, ggrid: UUID) -> FinishedRequest | None:
+        found = await self._of_ggrid(scope, ggrid)
+        return found[0] if found else None
+
+    async def tenants_of(self, scope: Scope, ggrid: UUID) -> Sequence[UUID]:
+        return [request.tenant for request in await self._of_ggrid(scope, ggrid)]
+
+    async def _of_ggrid(self, scope: Scope, ggrid: UUID) -> Sequence[FinishedRequest]:
+        """Return the requests of a ggrid, the most severe outcome first."""
+        if moment_of(ggrid) is None or scope.tenants == frozenset():
+            return []
+        try:
+            records = await fetch_records(self._clickhouse, scope, [Cursor(ggrid)])
+        except TooSlow as error:
+            raise StorageUnavailable("The history store does not answer in time.", retry_after=1) from error
+        requests = [decode(record) for cursor, record in records.items() if scope.allows(cursor.tenant)]
+        return sorted(requests, key=_severity)
+
+    async def search(
+        self,
+        scope: Scope,
+        query: Query,
+        place: Cursor | None = None,
+        limit: int = 50,
+        order: Order = Order.NEWEST,
+    ) -> Page:
+        return await self._pages.search(scope, query, place, limit, order)
+
+    async def facets(self, scope: Scope, query: Query) -> Facets:
+        return await self._pages.facets(scope, query)
+
+    async def vocabulary(self, scope: Scope) -> Vocabulary:
+        return await self._vocabulary.read(scope)
+
+    async def candidates(
+        self, scope: Scope, terms: Sequence[str], since: datetime, limit: int
+    ) -> Sequence[FinishedRequest]:
+        return await self._pages.candidates(scope, terms, since, limit)
+
+    async def count(self, scope: Scope, terms: Sequence[str], since: datetime, timeout: float = 1.0) -> Count:  # noqa: ASYNC109
+        return await self._pages.count(scope, terms, since, timeout)
+
+    async def statistics(self, scope: Scope, range_: Range) -> Statistics:
+        return await self._statistics.read(scope, range_)
+
+    async def attacked(self, scope: Scope, range_: Range) -> Attacked:
+        return await self._attacked.read(scope, range_)
+
+    async def attacked_between(self, scope: Scope, since: datetime, until: datetime) -> Attacked:
+        return await self._attacked.read_between(scope, since, until)
+
+    async def days(self, scope: Scope, since: date, until: date) -> DayFigures:
+        async with self._database.connection() as connection:
+            return await read_days(connection, scope, since, until)
+
+    async def today(self, scope: Scope) -> Mapping[str, int]:
+        return await self._statistics.read_today(scope)
+
+    async def update_rollups(self, scope: Scope) -> datetime | None:
+        _require_deployment(scope)
+        async with self._database.connection() as connection:
+            return await update_rollups(connection, self._rows)
+
+    async def add_words(self, scope: Scope) -> int | None:
+        """Return None: every row in ClickHouse has its words."""
+        _require_deployment(scope)
+        return None
+
+    async def delete_days(self, scope: Scope, before: date) -> int:
+        _require_deployment(scope)
+        old = sorted(day for day in await existing_days(self._clickhouse, STATEMENT_SECONDS) if day < before)
+        for day in old:
+            await self._clickhouse.execute(f"ALTER TABLE history DROP PARTITION '{day:%Y-%m-%d}'", MUTATION_SECONDS)
+        await self._ledger.delete_old()
+        return len(old)
+
+    async def tenant_retention(self, scope: Scope) -> Mapping[UUID, int]:
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(TENANT_RETENTION)
+        days = {cast("UUID", row["uid"]): cast("int", row["retention_days"]) for row in rows}
+        return {tenant: number for tenant, number in days.items() if scope.allows(tenant)}
+
+    async def delete_for_tenants(self, scope: Scope, before: Mapping[UUID, date]) -> int:
+        wanted = sorted(tenant for tenant in before if scope.allows(tenant))
+        deleted = 0
+        for start in range(0, len(wanted), MAX_TENANTS):
+            some = {tenant: before[tenant] for tenant in wanted[start : start + MAX_TENANTS]}
+            answer = await self._clickhouse.read(_TO_DELETE.format(rows=_old_rows(some)), MUTATION_SECONDS)
+            found = dict(read_rows(answer, lambda reader: (reader.uuid(), reader.uint64())))
+            if found:
+                rows = _old_rows({tenant: some[tenant] for tenant in sorted(found)})
+                await self._clickhouse.execute(f"ALTER TABLE history DELETE WHERE {rows}", MUTATION_SECONDS)
+                deleted += sum(found.values())
+        if deleted:
+            await self._wait_for_deletion()
+        return deleted
+
+    async def _wait_for_deletion(self) -> None:
+        """Wait until the rows are deleted, for a bounded time: the server goes on by itself."""
+        end = time.monotonic() + MUTATION_SECONDS
+        while read_rows(await self._clickhouse.read(_RUNNING), Reader.uint64)[0]:
+            if time.monotonic() > end:
+                _log.warning("history_deletion_goes_on")
+                return
+            await asyncio.sleep(MUTATION_PAUSE)
+
+
+def _severity(request: FinishedRequest) -> tuple[int, int, UUID]:
+    decision, verdict = request.ruling.decision, request.judgement.verdict
+    return -SEVERITY.index(decision), list(Verdict).index(verdict), request.tenant
+
+
+def _old_rows(before: Mapping[UUID, date]) -> str:
+    """Return the condition of the rows of tenants before their days."""
+    return " OR ".join(
+        f"(tenant = {uuid_literal(tenant)} AND day < {day_literal(day)})" for tenant, day in before.items()
+    )
+
+
+def _require_deployment(scope: Scope) -> None:
+    if scope.tenants is not None:
+        raise GlobalScopeForbidden(
+            "Only the scope of the whole deployment may delete days, count rollups or add words."
+        )

@@ -1,0 +1,209 @@
+"""The ClickHouse store keeps rows once, announces and counts them once, and reports every outage as one."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from msgspec.structs import replace
+
+from mailwarden.database.pool import Database
+from mailwarden.errors import StorageUnavailable
+from mailwarden.events.judged import JudgedEvents
+from mailwarden.history.clickhouse.binary import Reader, encode_varint, read_rows, text_literal
+from mailwarden.history.clickhouse.client import Clickhouse, Target
+from mailwarden.history.clickhouse.ledger import Ledger
+from mailwarden.history.clickhouse.rows import encode_row
+from mailwarden.history.clickhouse.schema import NAMES, table_statement
+from mailwarden.history.clickhouse.store import ClickhouseHistoryStore
+from mailwarden.history.query import parse_query
+from mailwarden.history.store import Range, SenderCounts
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+from rig.clickhouse import EmbeddedClickhouse
+from rig.ports import free_port
+from tests.samples.finished import finished_request
+
+ALL = Scope.deployment()
+TODAY = datetime.now(UTC).date()
+
+
+async def announced(database: Database) -> int:
+    async with database.connection() as connection:
+        found = await connection.fetchval("SELECT count(*) FROM events WHERE type = 'message.judged'")
+    assert isinstance(found, int)
+    return found
+
+
+async def rows_of(clickhouse: Clickhouse) -> int:
+    return read_rows(await clickhouse.read("SELECT count() FROM history FORMAT RowBinary"), Reader.uint64)[0]
+
+
+async def insert(clickhouse: Clickhouse, *requests: FinishedRequest) -> None:
+    """Insert rows past the store, as another guard does at the same moment."""
+    rows = [row for request in requests if (row := encode_row(request))]
+    await clickhouse.insert(f"INSERT INTO history ({NAMES}) FORMAT RowBinary", b"".join(row.data for row in rows))
+
+
+class Down:
+    """A ClickHouse that stores nothing after its answer to the question for stored rows."""
+
+    def __init__(self, clickhouse: Clickhouse, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def fail(statement: str, rows: bytes) -> None:
+            raise StorageUnavailable("The history store is down.", retry_after=1)
+
+        self._context = monkeypatch.context()
+        self._clickhouse, self._fail = clickhouse, fail
+
+    def __enter__(self) -> None:
+        self._context.__enter__().setattr(self._clickhouse, "insert", self._fail)
+
+    def __exit__(self, *error: object) -> None:
+        self._context.__exit__(None, None, None)
+
+
+async def test_a_batch_that_is_sent_again_announces_and_counts_once(
+    clickhouse: Clickhouse, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ClickhouseHistoryStore(clickhouse, database, JudgedEvents())
+    requests = [finished_request() for _ in range(6)]
+    counted: list[FinishedRequest] = []
+
+    def counting(new: Sequence[FinishedRequest]) -> SenderCounts:
+        counted.extend(new)
+        return SenderCounts(TODAY)
+
+    with Down(clickhouse, monkeypatch), pytest.raises(StorageUnavailable):
+        await store.save(ALL, requests[:4], counting)
+    assert await rows_of(clickhouse) == 0
+    for batch in (requests[:2], requests, requests[3:]):  # after a restart the batches are others
+        assert (await store.save(ALL, batch, counting)).stored == len(batch)
+    assert len(counted) == len(requests) == await announced(database)
+    assert await rows_of(clickhouse) == len(requests)
+
+
+async def test_rows_that_another_store_has_are_not_announced_again(clickhouse: Clickhouse, database: Database) -> None:
+    request = finished_request()
+    await insert(clickhouse, request)  # as after `mailwarden history migrate`
+    store = ClickhouseHistoryStore(clickhouse, database, JudgedEvents())
+    assert (await store.save(ALL, [request])).stored == 1
+    assert await announced(database) == 0
+
+
+async def test_two_rows_of_one_key_are_read_as_the_first_completed(clickhouse: Clickhouse, database: Database) -> None:
+    first = finished_request(subject="first invoice")
+    later = replace(
+        first,
+        completed=first.completed + timedelta(seconds=1),
+        summary=replace(first.summary, subject="second invoice"),
+        judgement=replace(first.judgement, verdict=Verdict.CLEAN),
+    )
+    await insert(clickhouse, later)
+    await insert(clickhouse, first)
+    await insert(clickhouse, later)
+    store = ClickhouseHistoryStore(clickhouse, database)
+    assert await store.find(ALL, first.ggrid) == first
+    for text, found in (("invoice", 1), ("first", 1), ("second", 0), ("verdict:clean", 0), ("-verdict:clean", 1)):
+        assert len((await store.search(ALL, parse_query(text))).rows) == found, text
+    statistics = await store.statistics(ALL, Range.DAY)
+    assert (statistics.messages, statistics.verdicts[Verdict.CLEAN]) == (1, 0)
+    await store.update_rollups(ALL)
+    assert (await store.today(ALL))["verdict:phishing"] == 1
+    assert (await store.vocabulary(ALL)).messages == 1
+    assert (await store.count(ALL, [], first.created - timedelta(hours=1))).counted == 1
+
+
+async def test_no_answer_is_an_outage_and_never_an_empty_result(database: Database) -> None:
+    client = Clickhouse(Target((f"http://127.0.0.1:{free_port()}",)))
+    store = ClickhouseHistoryStore(client, database)
+    request = finished_request()
+    now = datetime.now(UTC)
+    try:
+        for call in (
+            store.save(ALL, [request]),
+            store.find(ALL, request.ggrid),
+            store.tenants_of(ALL, request.ggrid),
+            store.search(ALL, parse_query("invoice")),
+            store.facets(ALL, parse_query("")),
+            store.candidates(ALL, [], now, 10),
+            store.count(ALL, [], now),
+            store.statistics(ALL, Range.DAY),
+            store.attacked(ALL, Range.DAY),
+            store.vocabulary(ALL),
+            store.update_rollups(ALL),
+            store.delete_days(ALL, TODAY),
+            store.delete_for_tenants(ALL, {uuid4(): TODAY}),
+        ):
+            with pytest.raises(StorageUnavailable):
+                await call
+        assert not await client.probe()
+    finally:
+        await client.close()
+
+
+async def test_a_missing_table_keeps_the_rows_waiting(
+    clickhouse_server: EmbeddedClickhouse, database: Database, clickhouse: Clickhouse
+) -> None:
+    store = ClickhouseHistoryStore(clickhouse, database)
+    await clickhouse.execute("DROP TABLE history")
+    with pytest.raises(StorageUnavailable, match="mailwarden history prepare"):
+        await store.save(ALL, [finished_request()])
+    with pytest.raises(StorageUnavailable, match="mailwarden history prepare"):
+        await store.search(ALL, parse_query("verdict:spam", since=datetime.now(UTC) - timedelta(days=1)))
+
+
+async def test_the_next_replica_answers_while_one_is_down(
+    clickhouse_server: EmbeddedClickhouse, clickhouse: Clickhouse, database: Database
+) -> None:
+    dead = f"http://127.0.0.1:{free_port()}"
+    client = Clickhouse(replace(clickhouse.target, urls=(dead, clickhouse_server.address)))
+    try:
+        store = ClickhouseHistoryStore(client, database)
+        request = finished_request()
+        assert (await store.save(ALL, [request])).stored == 1
+        assert await store.find(ALL, request.ggrid) == request
+        assert client.up
+    finally:
+        await client.close()
+
+
+async def test_a_row_too_far_from_today_is_put_aside(clickhouse: Clickhouse, database: Database) -> None:
+    from tests.contracts.test_history_search import ggrid_at
+
+    old, good = finished_request(ggrid=ggrid_at(datetime.now(UTC) - timedelta(days=40))), finished_request()
+    saved = await ClickhouseHistoryStore(clickhouse, database).save(ALL, [old, good])
+    assert (saved.stored, [each.request for each in saved.rejected]) == (1, [old])
+
+
+async def test_old_keys_leave_the_ledger(clickhouse: Clickhouse, database: Database) -> None:
+    await ClickhouseHistoryStore(clickhouse, database).save(ALL, [finished_request() for _ in range(3)])
+    ledger = Ledger(database)
+    assert await ledger.delete_old() == 0
+    async with database.connection() as connection:
+        await connection.execute("UPDATE history_ledger SET added = added - 4")
+    assert await ledger.delete_old() == 3
+
+
+@pytest.mark.parametrize("text", ["'", "\\", "a'b\\'c", "\x00", "\ud800", "🎁", "%", "{x}"])
+def test_a_literal_has_hexadecimal_digits_only(text: str) -> None:
+    literal = text_literal(text)
+    assert set(literal.removeprefix("unhex('").removesuffix("')")) <= set("0123456789abcdef")
+
+
+@pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 2**31, 2**40])
+def test_a_length_is_read_as_it_was_written(number: int) -> None:
+    assert Reader(encode_varint(number))._varint() == number
+
+
+def test_a_truncated_answer_is_an_error() -> None:
+    with pytest.raises(ValueError, match="ends within a value"):
+        read_rows(b"\x05abc", Reader.raw)
+
+
+def test_the_table_depends_on_the_version_of_the_server() -> None:
+    old, new = (table_statement("mw", version, replicated=True) for version in ((18, 16), (26, 9)))
+    assert "CODEC" not in old
+    assert "LowCardinality" not in old
+    assert "bloom_filter" in new
+    assert all("ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/mw/history'" in each for each in (old, new))
