@@ -34,16 +34,18 @@ async def writing(
     *,
     metrics: Metrics | None = None,
     seconds: float = 5.0,
+    patience: float | None = None,
+    limits: Limits = ROOMY,
 ) -> AsyncIterator[Journal]:
     """Open a journal that is written to the store; at the end wait `seconds` at most until it is written."""
     metrics = metrics or Metrics()
-    async with open_journal(folder, metrics=metrics) as journal:
+    async with open_journal(folder, limits, metrics) as journal:
         writer = HistoryWriter(journal, store, metrics, senders, campaigns)
         writer.start()
         try:
             yield journal
         finally:
-            await writer.stop(seconds)
+            await writer.stop(seconds, seconds if patience is None else patience)
 
 
 async def write_all(

@@ -23,12 +23,14 @@ CHART = ROOT / "deploy" / "chart" / "mailwarden"
 TOOLS = ROOT / "run" / "chart"
 VERSIONS = ("1.31.0", "1.37.0")
 RELEASE = "mail"
+GUARD_PATH = "guard/core/guard.yml"
 # Values that the schema or a template must reject, and a word of the reason.
 REJECTED = {
     "image: {repository: ''}": "image.repository",
     "database: {url: 'postgresql://mailwarden:secret@host/mailwarden'}": "database.url",
     "engines: {rspamd: {address: 'rspamd:11333'}}": "engines.rspamd.address",
     "guard: {replica: 3}": "replica",
+    "guard: {journalVolume: {enabled: 'yes'}}": "journalVolume",
     "guard: {scanSources: {smtp: {listen: {port: 10025}, nextHop: 'postfix:10026'}}}": "quarantine.store",
     "abby: {staticApiTokens: [{token: plain}]}": "staticApiTokens",
 }
@@ -71,10 +73,33 @@ class Pods(msgspec.Struct, frozen=True):
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """A Deployment or a Job, as far as its containers go."""
+    """A Deployment, a StatefulSet or a Job, as far as its containers go."""
 
     kind: str
     spec: Pods
+
+
+class Journal(msgspec.Struct, frozen=True):
+    persistent: bool
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """guard.yml, as far as the journal goes."""
+
+    journal: Journal
+
+
+class Target(msgspec.Struct, frozen=True):
+    kind: str
+    name: str
+
+
+class Scaling(msgspec.Struct, rename="camel", frozen=True):
+    scale_target_ref: Target
+
+
+class Autoscaler(msgspec.Struct, frozen=True):
+    spec: Scaling
 
 
 def run(tool: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -96,22 +121,42 @@ def check_values(checks: Summary, values: Path, folder: Path) -> None:
         checks.line(f"{values.name}: valid for Kubernetes {version}", well=well, output=validated.stdout)
     documents: list[dict[str, object]] = [each for each in YAML(typ="safe").load_all(rendered.stdout) if each]
     checks.line(f"{values.name}: config check", well=check_configuration(documents, folder / values.stem))
+    checks.line(f"{values.name}: the journal is where guard's settings say", well=check_journal(documents))
     check_pods(checks, values.name, documents)
 
 
 def check_configuration(documents: list[dict[str, object]], folder: Path) -> bool:
     """Check guard.yml and abby.yml of the ConfigMap as the pods would read them."""
     data = next(msgspec.convert(each["data"], dict[str, str]) for each in documents if each["kind"] == "ConfigMap")
-    for name, path in (("guard.yml", "guard/core/guard.yml"), ("abby.yml", "abby/abby/abby.yml")):
+    for name, path in (("guard.yml", GUARD_PATH), ("abby.yml", "abby/abby/abby.yml")):
         (folder / path).parent.mkdir(parents=True)
         (folder / path).write_text(data[name])
     return mailwarden(["config", "check", "--config", str(folder)]) == 0
 
 
+def check_journal(documents: list[dict[str, object]]) -> bool:
+    """Check that guard believes in a lasting journal exactly if a claimed volume holds it, and that scaling fits."""
+    guard = next(
+        each for each in documents if GUARD_PATH in str(each) and each["kind"] in ("Deployment", "StatefulSet")
+    )
+    data = next(msgspec.convert(each["data"], dict[str, str]) for each in documents if each["kind"] == "ConfigMap")
+    settings = msgspec.convert(YAML(typ="safe").load(data["guard.yml"]), Settings)
+    scaled = [
+        msgspec.convert(each, Autoscaler).spec.scale_target_ref
+        for each in documents
+        if each["kind"] == "HorizontalPodAutoscaler"
+    ]
+    name = msgspec.convert(guard["metadata"], dict[str, object])["name"]
+    claimed = "/var/lib/mailwarden/journal" in str(guard) and "volumeClaimTemplates" in str(guard)
+    return settings.journal.persistent == claimed == (guard["kind"] == "StatefulSet") and all(
+        each.kind == guard["kind"] for each in scaled if each.name == name
+    )
+
+
 def check_pods(checks: Summary, name: str, documents: list[dict[str, object]]) -> None:
     """Check that our containers run without root, capabilities and a writable root, and that the probes fit."""
     for document in documents:
-        if document["kind"] not in ("Deployment", "Job"):
+        if document["kind"] not in ("Deployment", "StatefulSet", "Job"):
             continue
         workload = msgspec.convert(document, Workload)
         pod = workload.spec.template.spec

@@ -97,6 +97,35 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     made.unmount()
 
 
+async def test_a_full_disk_loses_no_row_while_postgresql_is_up(
+    disk: SmallDisk, start_own_product: Start, note: Note, restored_engines: Engines, database_url: str
+) -> None:
+    product = start_own_product({**STEADY, "journal": {"folder": str(disk.folder / "journal"), "minFreeBytes": 0}})
+    full = threading.Event()
+    async with submitting(product, clients=6) as load:
+        await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), PATIENCE)
+        filling = asyncio.create_task(asyncio.to_thread(disk.keep_full, full))
+        try:
+            end = time.monotonic() + PATIENCE
+            while not await figure(product.guards[0], "mailwarden_history_direct_total"):
+                assert time.monotonic() < end, "no row is written directly"
+                await asyncio.sleep(0.1)
+            await load.wait_for_every_kind(time.monotonic())
+        finally:
+            full.set()
+            await filling
+    check_answers(load, refusals=())
+    await wait_until_written(product)
+    direct = await figure(product.guards[0], "mailwarden_history_direct_total")
+    answered = {outcome.ggrid for outcome in load.outcomes if outcome.ggrid}
+    kept = rows(restored_engines, database_url)
+    note(f"full disk, PostgreSQL up: {len(answered)} answered, {direct:.0f} written directly, "
+         f"{len(answered - set(kept))} lost")  # fmt: skip
+    assert set(kept) == answered
+    assert set(kept.values()) == {1}
+    assert await figure(product.guards[0], "mailwarden_history_dropped_total") == 0
+
+
 @pytest.mark.contract("6 dropped is counted")
 async def test_a_full_disk_stops_no_scan_and_dropped_rows_are_counted(
     disk: SmallDisk, start_own_product: Start, note: Note, restored_engines: Engines, database_url: str

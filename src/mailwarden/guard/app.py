@@ -42,7 +42,7 @@ from mailwarden.history import open_history
 from mailwarden.history.journal.journal import Journal
 from mailwarden.history.maintenance import Retention, Rollups, WordBackfill
 from mailwarden.history.senders import SenderHistory, SenderHistoryReporter
-from mailwarden.history.writer import HistoryWriter
+from mailwarden.history.writer import STOP_PATIENCE, HistoryWriter
 from mailwarden.learning.reports import ContentsSeal
 from mailwarden.learning.store import ReportStore
 from mailwarden.lists.lookup import ActingLists
@@ -296,7 +296,8 @@ def _start_history(
     stack.push_async_callback(senders.stop)
     writer = HistoryWriter(journal, store, metrics, senders, store.campaigns)
     writer.start()
-    stack.push_async_callback(writer.stop, config.shutdown_grace_period / 1000)
+    grace = config.shutdown_grace_period / 1000
+    stack.push_async_callback(writer.stop, grace, STOP_PATIENCE if config.journal.persistent else grace)
     return senders, journal
 
 

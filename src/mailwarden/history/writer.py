@@ -31,6 +31,7 @@ PAUSE = 0.05  # between two batches, so that a busy guard writes dozens of rows 
 IDLE_SECONDS = 30.0
 GROUPING_TIMEOUT = 5.0
 FIRST_RETRY, LAST_RETRY = 0.2, 2.0
+STOP_PATIENCE = 3.0  # at a stop: longer than the last retry
 BUG_TRIES = 3  # of a row that fails for another reason than an outage; then it is put aside
 _ALL = Scope.deployment()
 
@@ -82,13 +83,16 @@ class HistoryWriter:
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="history writer")
 
-    async def stop(self, deadline: float) -> None:
-        """Send the journal for at most `deadline` seconds; the rest stays in it for the next start."""
+    async def stop(self, deadline: float, patience: float = STOP_PATIENCE) -> None:
+        """Send the journal for at most `deadline` seconds; the rest stays in it for the next start.
+
+        If the store takes no row for `patience` seconds, it is down, and waiting longer gains nothing.
+        """
         if self._task is None:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(deadline):
-                await self._journal.wait_until_sent()
+                await self._journal.wait_until_sent(patience)
         await end_tasks(self._task)
         self._task = None
         if self._journal.waiting:
@@ -104,6 +108,7 @@ class HistoryWriter:
                     records = chunk.records[start : start + BATCH]
                     await self._write(await self._decoded(records))
                     await self._journal.advance(records[-1].number + 1)
+                    await self._write_unsaved()  # a long journal must not fill the memory
                     await asyncio.sleep(PAUSE)
                 if chunk.following > number:
                     await self._journal.advance(chunk.following)
@@ -158,7 +163,7 @@ class HistoryWriter:
             delay = min(delay * 2, LAST_RETRY)
 
     async def _send(self, rows: Sequence[_Row]) -> None:
-        grouped = await self._group([row.request for row in rows])
+        grouped = await group(self._campaigns, [row.request for row in rows])
         counting = await self._senders.counting() if self._senders else None
         saved = await self._store.save(_ALL, grouped, counting)
         if self._senders:
@@ -172,18 +177,19 @@ class HistoryWriter:
         if self._campaigns:
             self._ungrouped.inc(sum(bool(each.summary.similarity.keys) and not each.campaign for each in grouped))
 
-    async def _group(self, batch: list[FinishedRequest]) -> list[FinishedRequest]:
-        """Return the requests with their campaigns; if grouping fails they are stored without."""
-        if self._campaigns is None:
-            return batch
-        messages = [(each.tenant, each.summary.similarity) for each in batch]
-        try:
-            async with asyncio.timeout(GROUPING_TIMEOUT):
-                found = await self._campaigns.assign(_ALL, messages, datetime.now(UTC).date())
-        except Exception as error:  # history matters more than its groups
-            _log.warning("campaigns_not_assigned", reason=str(error)[:200], rows=len(batch))
-            return batch
-        return [replace(each, campaign=ids) if ids else each for each, ids in zip(batch, found, strict=True)]
+
+async def group(campaigns: CampaignStore | None, batch: list[FinishedRequest]) -> list[FinishedRequest]:
+    """Return the requests with their campaigns; if grouping fails they are stored without."""
+    if campaigns is None:
+        return batch
+    messages = [(each.tenant, each.summary.similarity) for each in batch]
+    try:
+        async with asyncio.timeout(GROUPING_TIMEOUT):
+            found = await campaigns.assign(_ALL, messages, datetime.now(UTC).date())
+    except Exception as error:  # history matters more than its groups
+        _log.warning("campaigns_not_assigned", reason=str(error)[:200], rows=len(batch))
+        return batch
+    return [replace(each, campaign=ids) if ids else each for each, ids in zip(batch, found, strict=True)]
 
 
 def _decode_all(records: Sequence[Record]) -> list[FinishedRequest | str]:

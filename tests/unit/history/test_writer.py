@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from mailwarden.errors import StorageUnavailable
 from mailwarden.history import writer as module
+from mailwarden.history.journal import journal as journal_module
 from mailwarden.history.journal.journal import MAX_UNSAVED
 from mailwarden.history.journal.losses import REJECTED, Loss, read_losses
 from mailwarden.history.journal.segments import Segments
@@ -87,6 +88,18 @@ async def test_rows_of_an_outage_are_written_after_a_restart(tmp_path: Path) -> 
     async with writing(tmp_path, store, seconds=0.1) as journal:
         await journal.append(requests)
     assert time.perf_counter() - began < 5, "a stop keeps its deadline"
+    store.error = None
+    await write_all(tmp_path, store, [])
+    assert store.saved == requests
+
+
+async def test_a_stop_does_not_wait_for_a_store_that_is_down(tmp_path: Path) -> None:
+    store, requests = FlakyStore(StorageUnavailable("away")), [finished_request() for _ in range(3)]
+    async with writing(tmp_path, store, seconds=60.0, patience=0.2) as journal:
+        await journal.append(requests)
+        began = time.perf_counter()
+    assert time.perf_counter() - began < 10
+    assert journal.waiting == 3
     store.error = None
     await write_all(tmp_path, store, [])
     assert store.saved == requests
@@ -209,12 +222,25 @@ def refuse_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_rows_reach_the_store_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_rows(monkeypatch)
-    store, requests = FlakyStore(), [finished_request() for _ in range(MAX_UNSAVED)]
-    async with writing(tmp_path, store) as journal:
+    store, requests, metrics = FlakyStore(), [finished_request() for _ in range(MAX_UNSAVED)], Metrics()
+    async with writing(tmp_path, store, metrics=metrics) as journal:
         assert not await journal.append(requests), "the row is on no disk yet"
         await eventually(lambda: not journal.waiting, 5.0)
         assert journal._losses.counts == {}
     assert store.saved == requests
+    assert f"mailwarden_history_direct_total {MAX_UNSAVED}.0" in metrics.page().decode()
+
+
+async def test_bytes_of_rows_in_memory_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_rows(monkeypatch)
+    monkeypatch.setattr(journal_module, "MAX_UNSAVED_BYTES", 12_000)
+    store = FlakyStore(StorageUnavailable("away"))
+    async with writing(tmp_path, store) as journal:
+        await journal.append([finished_request() for _ in range(20)])
+        dropped = journal._losses.counts[Loss.DROPPED]
+        assert 0 < dropped < 20
+        store.error = None
+    assert len(store.saved) == 20 - dropped
 
 
 async def test_rows_in_memory_wait_for_the_store_and_have_a_limit(

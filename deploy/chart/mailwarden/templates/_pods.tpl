@@ -78,6 +78,10 @@ projected:
 {{- toJson $keys -}}
 {{- end -}}
 
+{{- define "mailwarden.guardKind" -}}
+{{- if .Values.guard.journalVolume.enabled -}}StatefulSet{{- else -}}Deployment{{- end -}}
+{{- end -}}
+
 {{- define "mailwarden.guardSettings" -}}
 {{- if and (hasKey .Values.guard.scanSources "smtp") (not .Values.quarantine.store) -}}
 {{- fail "guard.scanSources.smtp needs quarantine.store: a pod's own disk would lose held messages" -}}
@@ -95,7 +99,7 @@ projected:
   "database" (dict "url" .Values.database.url)
   "spool" "/var/spool/mailwarden"
   "lists" (dict "replica" "/var/lib/mailwarden/lists")
-  "journal" (dict "folder" "/var/lib/mailwarden/journal" "maxBytes" (int64 .Values.guard.journalMaxBytes)) -}}
+  "journal" (dict "folder" "/var/lib/mailwarden/journal" "maxBytes" (int64 .Values.guard.journalMaxBytes) "persistent" .Values.guard.journalVolume.enabled) -}}
 {{- toYaml (mustMergeOverwrite $keys .Values.guard.settings) -}}
 {{- end -}}
 

@@ -25,7 +25,8 @@ class JournalSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields
         Meta(
             ge=4 * SEGMENT_BYTES,
             le=1024 * _GIB,
-            description="Largest size of the journal; then guard drops further rows and counts them.",
+            description="Largest size of the journal. guard then writes further rows to the database directly, and "
+            "drops and counts those that it does not take.",
         ),
     ] = 16 * _GIB
     min_free_bytes: Annotated[
@@ -33,9 +34,17 @@ class JournalSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields
         Meta(
             ge=0,
             le=1024 * _GIB,
-            description="Bytes that stay free on the disk of the journal; with less guard drops rows and counts them.",
+            description="Bytes that stay free on the disk of the journal; with less, guard does the same.",
         ),
     ] = _GIB // 2
+
+    persistent: Annotated[
+        bool,
+        Meta(
+            description="Whether the folder is still there at the next start. If false, as with a pod's own disk, a "
+            "stopping guard tries for all of `shutdownGracePeriod` to send its rows to a database that is down."
+        ),
+    ] = True
 
     @property
     def limits(self) -> Limits:

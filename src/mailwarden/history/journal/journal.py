@@ -27,10 +27,11 @@ from mailwarden.telemetry.periodic_task import end_tasks
 MAX_GROUP = 500  # requests of one fsync
 MAX_PENDING = 20_000  # requests that wait for the disk; further ones are dropped
 MAX_UNSAVED = 200  # requests that the disk did not take and history does not have yet; further ones are dropped
+MAX_UNSAVED_BYTES = 64 * 1024 * 1024
 DISK_SECONDS = 2.0  # a scan waits no longer for the disk
 DISK_GRACE = 0.05  # while the disk is late
 STOP_SECONDS = 10.0
-LOG_EVERY = 10.0  # seconds between two log lines about dropped requests
+LOG_EVERY = 10.0  # seconds between two log lines about refused or dropped requests
 
 _log = get_logger("history.journal")
 
@@ -63,10 +64,14 @@ class Journal:
         self._stopping = False
         self._stalled = False  # the disk was late and has confirmed nothing since
         self._sent = asyncio.Event()
-        self._log_from = 0.0
+        self._log_from = 0.0  # dropped requests
+        self._log_refused_from = 0.0
         self._oldest = 0  # milliseconds of the first record that is being sent
         self._unconfirmed = metrics.counter(
             "journal_unconfirmed", "Scans answered before the disk confirmed their history row."
+        )
+        self._direct = metrics.counter(
+            "history_direct", "Rows written to history without the journal, which could not take them."
         )
         self._commits = metrics.counter("journal_commits", "Group commits to the journal.")
         self._seconds = metrics.histogram("journal_commit_seconds", "Seconds that a group commit took.")
@@ -157,6 +162,7 @@ class Journal:
         """Note that history has the first of the requests in memory."""
         for _ in range(count):
             self._unsaved.popleft()
+        self._direct.inc(count)
         self._sent.set()
 
     async def advance(self, number: int) -> None:
@@ -164,11 +170,15 @@ class Journal:
         await asyncio.to_thread(self._segments.advance, number)
         self._sent.set()
 
-    async def wait_until_sent(self) -> None:
-        """Wait until history has all requests."""
+    async def wait_until_sent(self, patience: float) -> None:
+        """Wait until history has all requests, or got none of them for `patience` seconds."""
         while self.waiting:
             self._sent.clear()
-            await self._sent.wait()
+            try:
+                async with asyncio.timeout(patience):
+                    await self._sent.wait()
+            except TimeoutError:
+                return
 
     async def reject(self, record: Record, reason: str) -> None:
         """Put a record aside that history cannot store."""
@@ -203,12 +213,20 @@ class Journal:
 
     async def _keep_in_memory(self, commit: _Commit) -> None:
         """Keep what the disk did not take, as far as there is room: history may take it without the disk."""
-        room = max(0, MAX_UNSAVED - len(self._unsaved))
-        moment = int(time.time() * 1000)
-        self._unsaved.extend(Record(0, moment, payload) for payload in commit.refused[:room])
-        if dropped := len(commit.refused[room:]):
+        moment, dropped = int(time.time() * 1000), 0
+        size = sum(len(record.payload) for record in self._unsaved)
+        for payload in commit.refused:
+            if len(self._unsaved) >= MAX_UNSAVED or size + len(payload) > MAX_UNSAVED_BYTES:
+                dropped += 1
+                continue
+            size += len(payload)
+            self._unsaved.append(Record(0, moment, payload))
+        if dropped:
             self._drop(dropped, commit.reason)
             await asyncio.to_thread(self._losses.save)
+        elif commit.refused and time.monotonic() >= self._log_refused_from:
+            self._log_refused_from = time.monotonic() + LOG_EVERY
+            _log.warning("journal_refused_rows", rows=len(commit.refused), reason=commit.reason)
 
     def _save_unsaved(self) -> None:
         """Write what is in memory alone at the end, or count it as dropped."""

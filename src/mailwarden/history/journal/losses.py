@@ -44,7 +44,9 @@ class LossRecord(Struct, frozen=True):
         return self.dropped + self.damaged + self.rejected
 
 
-class _PutAside(Struct, frozen=True):
+class PutAside(Struct, frozen=True):
+    """A rejected row, as a line of `rejected.jsonl`."""
+
     moment: datetime
     number: int
     reason: str
@@ -76,7 +78,8 @@ class Losses:
             int(time.time()),
         )
         try:
-            _write(self._folder / LOSSES, " ".join(f"{field:0{_WIDTH}d}" for field in fields) + "\n", append=False)
+            text = " ".join(f"{field:0{_WIDTH}d}" for field in fields) + "\n"
+            write_private(self._folder / LOSSES, text.encode(), append=False)
         except OSError as error:
             _log.warning("journal_losses_not_saved", reason=str(error))
 
@@ -86,8 +89,8 @@ class Losses:
         path = self._folder / REJECTED
         try:
             if not path.exists() or path.stat().st_size + len(record.payload) <= MAX_REJECTED:
-                aside = _PutAside(datetime.now(UTC), record.number, reason[:1_000], Raw(record.payload))
-                _write(path, msgspec.json.encode(aside).decode("utf-8", "replace") + "\n", append=True)
+                aside = PutAside(datetime.now(UTC), record.number, reason[:1_000], Raw(record.payload))
+                write_private(path, msgspec.json.encode(aside) + b"\n", append=True)
         except OSError as error:
             _log.warning("rejected_row_not_put_aside", number=record.number, reason=str(error))
         self.add(Loss.REJECTED)
@@ -103,10 +106,10 @@ def read_losses(folder: Path) -> LossRecord:
     return LossRecord(dropped, damaged, rejected, datetime.fromtimestamp(last, UTC))
 
 
-def _write(path: Path, text: str, *, append: bool) -> None:
+def write_private(path: Path, data: bytes, *, append: bool) -> None:
+    """Write to a file that only its owner can read; sync after an append."""
     file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | (os.O_APPEND if append else 0), 0o600)
     try:
-        data = text.encode()
         while data:
             data = data[os.write(file, data) :]
         if append:
