@@ -312,6 +312,30 @@ class StorageUnavailable(MailwardenError):
     code = "storage_unavailable"
 
 
+class TenantMoving(StorageUnavailable):
+    """The tenant is being moved to another cell, or has moved; nothing was changed."""
+
+    code = "tenant_moving"
+
+
+class TenantInOtherCell(MailwardenError):
+    """The tenant belongs to another cell; the sentence has its address."""
+
+    code = "tenant_in_other_cell"
+
+
+class CellUnreachable(MailwardenError):
+    """The cell of the tenant does not answer."""
+
+    code = "cell_unreachable"
+
+
+class CellDirectoryUnavailable(MailwardenError):
+    """The directory of cells was never read."""
+
+    code = "cell_directory_unavailable"
+
+
 class UnknownRecordVersion(MailwardenError):
     """A stored record was written by another version of Mailwarden."""
 

@@ -108,8 +108,8 @@ def test_n8n_runs_the_workflow(deployment: Deployment, key: str, tmp_path: Path)
     settings = {
         "N8N_USER_FOLDER": str(tmp_path), "N8N_ENCRYPTION_KEY": uuid4().hex, "N8N_DIAGNOSTICS_ENABLED": "false",
         "N8N_VERSION_NOTIFICATIONS_ENABLED": "false", "N8N_TEMPLATES_ENABLED": "false", "N8N_RUNNERS_ENABLED": "false",
-        "N8N_BLOCK_ENV_ACCESS_IN_NODE": "false", "N8N_EXPRESSION_ENGINE": "legacy", "MAILWARDEN_URL": deployment.product.url,
-        "NODE_EXTRA_CA_CERTS": str(deployment.product.ca),
+        "N8N_BLOCK_ENV_ACCESS_IN_NODE": "false", "N8N_EXPRESSION_ENGINE": "legacy",
+        "MAILWARDEN_URL": deployment.product.url, "NODE_EXTRA_CA_CERTS": str(deployment.product.ca),
     }  # fmt: skip
 
     def n8n(*words: str) -> str:

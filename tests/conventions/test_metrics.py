@@ -20,6 +20,7 @@ BOUNDED = {
     "analyzer",
     "kind",
     "guard",
+    "cell",  # of cells.peers in abby.yml
     "outcome",
     "directive",
     "engine",

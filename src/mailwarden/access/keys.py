@@ -109,6 +109,11 @@ _FIND = f"SELECT {_COLUMNS}, secret FROM api_keys WHERE key_id = $1"  # noqa: S6
 # A tenant administrator sees keys whose tenants are all in the scope.
 _SEEN = "($1::uuid[] IS NULL OR (NOT is_global AND tenants <@ $1))"
 _LIST = f"SELECT {_COLUMNS} FROM api_keys WHERE {_SEEN} ORDER BY created, key_id LIMIT 10000"  # noqa: S608
+_VALID = f"""
+SELECT {_COLUMNS} FROM api_keys
+WHERE {_SEEN} AND revoked IS NULL AND (expires IS NULL OR expires > now()) AND NOT is_global
+ORDER BY key_id LIMIT 1000000
+"""  # noqa: S608 -- constants of this file
 _REVOKE = (
     f"UPDATE api_keys SET revoked = now() WHERE key_id = $2 AND revoked IS NULL AND {_SEEN} RETURNING name, tenants"  # noqa: S608
 )
@@ -247,6 +252,11 @@ class KeyStore:
         """Return the keys of the scope, oldest first."""
         async with self._database.connection() as connection:
             return [_key(row) for row in await connection.fetch(_LIST, scope.uids())]
+
+    async def valid(self, scope: Scope) -> Sequence[ApiKey]:
+        """Return the valid keys of tenants in the scope, without deployment keys."""
+        async with self._database.connection() as connection:
+            return [_key(row) for row in await connection.fetch(_VALID, scope.uids())]
 
     async def revoke(self, scope: Scope, key_id: str, actor: Actor) -> bool:
         """Revoke a key; return whether a key was revoked."""
@@ -398,6 +408,15 @@ class ApiKeys:
             await self._store.touch(_ALL, key.key_id, address)
             self._remembered.pop(key.key_id, None)  # the next call must read the new time
         return key
+
+    def id_in(self, text: str) -> str | None:
+        """Return the id in the text of a genuine key, also of a key of another cell with the same pepper."""
+        return self._texts.id_in(text)
+
+    async def is_valid_here(self, key_id: str) -> bool:
+        """Return whether this deployment has the key, neither revoked nor expired."""
+        found = await self._find(key_id)
+        return found is not None and found[0].is_valid(datetime.now(UTC))
 
     async def _find(self, key_id: str) -> tuple[ApiKey, bytes] | None:
         now = self._clock()

@@ -28,13 +28,14 @@ from mailwarden.errors import (
     NameTaken,
     SchemaViolation,
     StorageUnavailable,
+    TenantMoving,
     TenantNotFound,
 )
 from mailwarden.events.catalogue import TenantChanged, TenantCreated, first
 from mailwarden.events.outbox import new_event, record
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Actor, Scope
-from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup, Tenant
+from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup, Tenant, TenantState
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.periodic_task import PeriodicTask
 
@@ -107,8 +108,10 @@ MAX_WEIGHTS = 50  # all are sent with each message in one header
 
 _LIST = """
 SELECT uid, name, is_default, profile, retention_days, weights, quarantine_days, quarantine_digest,
-       ARRAY(SELECT domain FROM tenant_domains WHERE tenant = uid ORDER BY domain) AS domains
-FROM tenants WHERE $1::uuid[] IS NULL OR uid = ANY($1)
+       ARRAY(SELECT domain FROM tenant_domains WHERE tenant = uid ORDER BY domain) AS domains,
+       coalesce(tenant_places.state, 'here') AS state, coalesce(tenant_places.version, 0) AS place_version,
+       coalesce(tenant_places.cell, '') AS other_cell
+FROM tenants LEFT JOIN tenant_places ON tenant_places.tenant = uid WHERE $1::uuid[] IS NULL OR uid = ANY($1)
 ORDER BY lower(name)
 """
 _INSERT = "INSERT INTO tenants (name, profile, retention_days, quarantine_digest) VALUES ($1, $2, $3, $4) RETURNING uid"
@@ -331,6 +334,9 @@ def _tenant(row: Row) -> Tenant:
         weights=msgspec.json.decode(cast("str", row["weights"]), type=dict[str, int]),
         quarantine_days=msgspec.json.decode(cast("str", row["quarantine_days"]), type=dict[str, int]),
         quarantine_digest=bool(row["quarantine_digest"]),
+        state=TenantState(str(row["state"])),
+        place_version=cast("int", row["place_version"]),
+        other_cell=str(row["other_cell"]),
     )
 
 
@@ -402,8 +408,15 @@ def assign(snapshot: Snapshot, recipient: str) -> Assignment:
     domain = domain_of_recipient(recipient)
     owner = snapshot.by_domain.get(domain) if domain else None
     if owner is not None:
+        require_here(owner)
         return Assignment(owner.uid, AssignedBy.DOMAINS, owner.profile, owner.weights)
     return Assignment(snapshot.default.uid, AssignedBy.DEFAULT, snapshot.default.profile, snapshot.default.weights)
+
+
+def require_here(tenant: Tenant) -> None:
+    """Raise for a tenant of another cell: its mail must not be judged by the policy of any other tenant."""
+    if not tenant.is_here:
+        raise TenantMoving(f"The tenant {tenant.name} is in the cell `{tenant.other_cell}`.", retry_after=2)
 
 
 def group(snapshot: Snapshot, tenant_uid: UUID | None, recipients: Sequence[str]) -> tuple[RecipientGroup, ...]:
@@ -415,6 +428,7 @@ def group(snapshot: Snapshot, tenant_uid: UUID | None, recipients: Sequence[str]
         named = snapshot.tenants.get(tenant_uid)
         if named is None:
             raise TenantNotFound(f"There is no tenant {tenant_uid}.")
+        require_here(named)
         by_request = Assignment(named.uid, AssignedBy.REQUEST, named.profile, named.weights)
         return (RecipientGroup(by_request, tuple(recipients)),)
     if not recipients:
@@ -460,14 +474,27 @@ class TenantDirectory:
 
     def known(self, scope: Scope) -> Sequence[Tenant]:
         """Return the tenants of the scope in the snapshot, by name."""
-        seen = [tenant for tenant in self._newest().tenants.values() if scope.allows(tenant.uid)]
+        seen = [tenant for tenant in self._newest().tenants.values() if tenant.is_here and scope.allows(tenant.uid)]
         return sorted(seen, key=lambda tenant: tenant.name.lower())
 
     async def find(self, tenant_uid: UUID) -> Tenant | None:
         """Return a tenant from the snapshot, or from the database if it is not there yet."""
         if self._snapshot is None or tenant_uid not in self._snapshot.tenants:
             await self.refresh()
-        return None if self._snapshot is None else self._snapshot.tenants.get(tenant_uid)
+        found = None if self._snapshot is None else self._snapshot.tenants.get(tenant_uid)
+        return found if found is not None and found.is_here else None
+
+    def stored(self) -> Sequence[Tenant]:
+        """Return all tenants of the snapshot, also those that moved to another cell or are arriving."""
+        return tuple(self._newest().tenants.values())
+
+    def stored_tenant(self, tenant_uid: UUID) -> Tenant | None:
+        """Return a tenant of the snapshot, also one that moved."""
+        return self._newest().tenants.get(tenant_uid)
+
+    def owner_of(self, domain: str) -> Tenant | None:
+        """Return the tenant of a domain in the snapshot, also one that moved."""
+        return self._newest().by_domain.get(domain)
 
     async def refresh(self) -> bool:
         """Read the tenants again if they changed; return whether they did."""

@@ -12,6 +12,7 @@ from mailwarden.abby.config import AbbyConfig
 from mailwarden.cli.command import Command, add_config_option, print_json
 from mailwarden.cli.config import check as check_configuration
 from mailwarden.cli.config import ignored_entries
+from mailwarden.cli.doctor.cells import check_cells
 from mailwarden.cli.doctor.host import (
     check_certificates,
     check_folders,
@@ -53,6 +54,7 @@ CHECKS: tuple[Check, ...] = (
     check_text_recognition,
     check_database,
     check_event_endpoints,
+    check_cells,
     check_engines,
     check_smtp,
     check_report_mailboxes,

@@ -31,6 +31,14 @@ async def create_days(connection: Connection, days: Iterable[date]) -> set[date]
     return existing | wanted
 
 
+async def create_moved_days(connection: Connection, days: Iterable[date]) -> None:
+    """Create the partitions of these days, however old: a tenant brings its history from another cell."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        for day in sorted(set(days) - await existing_days(connection)):
+            await connection.execute(_create_statement(day))
+
+
 async def existing_days(connection: Connection) -> set[date]:
     rows = await connection.fetch(_DAYS)
     return {datetime.strptime(str(row["day"]), "%Y%m%d").replace(tzinfo=UTC).date() for row in rows}

@@ -1,0 +1,1 @@
+"""Cells: deployments of one fleet, the directory of their tenants, and moves of tenants between them."""

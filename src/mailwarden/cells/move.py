@@ -1,0 +1,391 @@
+"""Moves a tenant from one cell to another while it is in use.
+
+The copy is complete before the switch, and the databases of both cells have the version of the tenant's place. Changes
+of the tenant are rejected for the short time in which the last ones are copied; a lock that ends with the connection
+rejects them, so that a move that is killed stops nothing. Only from the state `leaving` on the move must be finished:
+the other cell has all data then, and the directory decides.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import cast
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from mailwarden.cells import tables
+from mailwarden.cells.places import (
+    LocalPlace,
+    are_older_finished,
+    count_releases,
+    exclude_moves,
+    exclude_writers,
+    read_place,
+    set_place,
+)
+from mailwarden.cells.remainder import copy_history, different, wipe, wipe_history
+from mailwarden.cells.snapshot import Place
+from mailwarden.cells.store import DirectoryStore
+from mailwarden.crypto.keyring import BrokenSeal
+from mailwarden.errors import CommandError
+from mailwarden.events.reader import cursor_of
+from mailwarden.model.scope import Actor
+from mailwarden.model.tenant import TenantState
+from mailwarden.quarantine.vault import Vault
+
+OLDER_SECONDS = 120.0  # for transactions that began before the move
+DRAIN_SECONDS = 60.0  # for releases that a guard has begun
+FREEZE_TRIES = 5
+FREEZE_WAIT = "4s"  # for writes in flight
+IDLE = "60s"  # a move that hangs lets writers continue
+POLL = 0.1
+_TENANT = "SELECT name, is_default FROM tenants WHERE uid = $1"
+_MIGRATIONS = "SELECT array_agg(name ORDER BY name) FROM applied_migrations"
+_SALT = "SELECT salt FROM relationship_salt"
+_HAS_TENANT = "SELECT EXISTS (SELECT FROM tenants WHERE uid = $1)"
+_NAME_TAKEN = "SELECT name FROM tenants WHERE lower(name) = lower($2) AND uid <> $1"
+_DOMAIN_TAKEN = (
+    "SELECT domain FROM tenant_domains WHERE domain = ANY ($2::text[]) AND tenant <> $1 ORDER BY domain LIMIT 1"
+)
+_USERS = "SELECT uid, lower(name) AS name FROM people WHERE $1 = ANY (tenants)"
+_USER_TAKEN = """
+SELECT people.name FROM people JOIN unnest($1::uuid[], $2::text[]) AS given (uid, name)
+ON lower(people.name) = given.name AND people.uid <> given.uid LIMIT 1
+"""
+_DOMAINS = "SELECT coalesce(array_agg(domain ORDER BY domain), '{}') FROM tenant_domains WHERE tenant = $1"
+_KEYS = "SELECT coalesce(array_agg(key_id), '{}') FROM api_keys WHERE tenants = ARRAY[$1]::uuid[]"
+_OTHER_VAULTS = "SELECT count(*) FROM quarantine WHERE tenant = $1 AND address IS NOT NULL AND vault <> $2"
+_BODIES = "SELECT DISTINCT address FROM quarantine WHERE tenant = $1 AND address IS NOT NULL"
+_XMIN = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text"
+_DROP_DOMAINS = "DELETE FROM tenant_domains WHERE tenant = $1"
+_CURSOR = "SELECT settled_events()"
+_AUDIT = "SELECT record_deed($1, $2, $3, $4, NULL, '', $5::text::jsonb)"
+_TENANT_ROWS = tables.Rows(
+    "tenants",
+    "tenants.uid = $1::uuid",
+    {"is_default": "false"},
+    """(uid) DO UPDATE SET name = EXCLUDED.name, profile = EXCLUDED.profile, retention_days = EXCLUDED.retention_days,
+    weights = EXCLUDED.weights, quarantine_days = EXCLUDED.quarantine_days,
+    quarantine_digest = EXCLUDED.quarantine_digest""",
+)
+_DOMAIN_ROWS = tables.Rows("tenant_domains")
+
+Report = Callable[[str], None]
+
+
+class CellAccess(Struct, frozen=True):
+    """A cell, as the command reaches it: its database and its vault."""
+
+    name: str
+    url: str
+    vault: Vault
+    spool: Path
+
+
+class Moved(Struct, frozen=True):
+    """The figures of a move; `pause` is None if an earlier run has switched the tenant."""
+
+    pause: float | None
+    held: int
+    history: int
+
+
+@asynccontextmanager
+async def connect(url: str) -> AsyncIterator[asyncpg.Connection]:
+    try:
+        connection = await asyncpg.connect(
+            url, timeout=10.0, statement_cache_size=0, server_settings={"application_name": "mailwarden move"}
+        )
+    except (OSError, asyncpg.PostgresError) as error:
+        raise CommandError(f"A database does not answer: {error}. Run the same command again later.") from None
+    try:
+        yield connection
+    finally:
+        await connection.close(timeout=5.0)
+
+
+class TenantMove:
+    def __init__(
+        self, source: CellAccess, target: CellAccess, directory: DirectoryStore, tenant: UUID, report: Report
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._directory = directory
+        self._tenant = tenant
+        self._report = report
+        self._bodies: set[bytes] = set()
+
+    async def run(self, actor: Actor) -> Moved:
+        """Move the tenant, or continue a move that was interrupted at any step."""
+        async with AsyncExitStack() as stack:
+            a, b, lock = [
+                await stack.enter_async_context(connect(each))
+                for each in (self._source.url, self._target.url, self._source.url)
+            ]
+            await stack.enter_async_context(lock.transaction())
+            await lock.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            if not await exclude_moves(lock, self._tenant):
+                raise CommandError("Another move of this tenant is running.")
+            place, pause = await read_place(a, self._tenant), None
+            if place.state in (TenantState.HERE, TenantState.DRAINING):
+                await self._check(a, b, place)
+                pause = await self._copy_and_switch(a, b, place)
+            elif place.state is TenantState.LEAVING:
+                self._report("continuing: the other cell has the whole copy")
+                await self._switch(a, b, place)
+            elif place.state is TenantState.MOVED:
+                await self._confirm(a, b, place)
+            else:
+                raise CommandError(f"The tenant is arriving here. Run the move in the cell `{place.cell}`.")
+            await self._clean(a, actor, pause)
+            return Moved(pause, len(self._bodies), await copy_history(a, b, self._tenant, self._report))
+
+    async def finish(self) -> int:
+        """Let late rows of history follow, and remove the rest of the tenant from the old cell; return their number."""
+        async with connect(self._source.url) as a, connect(self._target.url) as b:
+            place = await read_place(a, self._tenant)
+            if place.state is not TenantState.MOVED:
+                raise CommandError("The tenant has not moved away from this cell. Run the move first.")
+            await self._confirm(a, b, place)
+            number = await copy_history(a, b, self._tenant, self._report)
+            await wipe_history(a, self._tenant)
+            return number
+
+    async def abort(self) -> None:
+        """Keep the tenant in the old cell, if the directory was not switched yet."""
+        async with connect(self._source.url) as a:
+            place = await read_place(a, self._tenant)
+            if place.state in (TenantState.HERE, TenantState.DRAINING):
+                await self._set(a, place, TenantState.HERE, place.version)
+                return
+            if place.state is not TenantState.LEAVING:
+                raise CommandError("The tenant has moved. Move it back with a move in the other cell.")
+            # The version of the aborted move is never used again: it would not be clear whose it is.
+            before, after = Place(self._source.name, place.version - 1), Place(self._source.name, place.version + 1)
+            domains, keys = await _names(a, self._tenant)
+            if not await self._directory.switch(self._tenant, before, after, domains=domains, keys=keys):
+                raise CommandError("The directory has the tenant in the other cell. Run the move again to finish it.")
+            await self._set(a, place, TenantState.HERE, after.version)
+
+    async def _check(self, a: asyncpg.Connection, b: asyncpg.Connection, place: LocalPlace) -> None:
+        """Raise if the tenant cannot be moved; nothing has changed then."""
+        tenant = await a.fetchrow(_TENANT, self._tenant)
+        if tenant is None:
+            raise CommandError(f"The cell `{self._source.name}` has no tenant {self._tenant}.")
+        if tenant["is_default"]:
+            raise CommandError("The default tenant stays in its cell: it has the recipients of no other tenant.")
+        newest = different(await a.fetchval(_MIGRATIONS), await b.fetchval(_MIGRATIONS))
+        if newest:
+            raise CommandError(f"Only one cell has the migration {newest}. Install the same version in both cells.")
+        listed = await self._directory.place(self._tenant)
+        if listed is not None and listed != Place(self._source.name, place.version):
+            raise CommandError(
+                f"The directory has the tenant in the cell `{listed.cell}` with version {listed.version}, and this "
+                f"cell has version {place.version}. Nothing was changed. If the directory or this database was "
+                "restored from a backup, wait until abby of the right cell has written its version."
+            )
+        await self._check_target(b, place)
+        name, domains = str(tenant["name"]), await a.fetchval(_DOMAINS, self._tenant)
+        if taken := await b.fetchval(_NAME_TAKEN, self._tenant, name):
+            raise CommandError(f"The cell `{self._target.name}` has another tenant named `{taken}`. Rename one.")
+        if taken := await b.fetchval(_DOMAIN_TAKEN, self._tenant, domains):
+            raise CommandError(f"The domain `{taken}` belongs to a tenant of the cell `{self._target.name}`.")
+        users = await a.fetch(_USERS, self._tenant)
+        given = [row["uid"] for row in users], [row["name"] for row in users]
+        if taken := await b.fetchval(_USER_TAKEN, *given):
+            raise CommandError(f"The cell `{self._target.name}` has another user named `{taken}`. Rename one.")
+        if others := await a.fetchval(_OTHER_VAULTS, self._tenant, await self._source.vault.uid()):
+            raise CommandError(f"{others} held messages are in other vaults of this cell. Use one vault first.")
+
+    async def _check_target(self, b: asyncpg.Connection, place: LocalPlace) -> None:
+        there = await read_place(b, self._tenant)
+        if not there.stored and await b.fetchval(_HAS_TENANT, self._tenant):
+            raise CommandError(f"The cell `{self._target.name}` has a tenant with this UUID that was never moved.")
+        if not there.stored:
+            return
+        ours = there.state is TenantState.ARRIVING and there.cell == self._source.name
+        if there.version > place.version + (1 if ours else 0) or not (ours or there.state is TenantState.MOVED):
+            raise CommandError(
+                f"The cell `{self._target.name}` has the tenant with version {there.version} ({there.state}), which "
+                f"is newer than version {place.version} of this cell. Nothing was changed."
+            )
+
+    async def _copy_and_switch(self, a: asyncpg.Connection, b: asyncpg.Connection, place: LocalPlace) -> float:
+        """Copy what can be copied in advance, then the rest without writers, and switch; return the pause."""
+        place = await self._announce(a, place)
+        since = await self._copy_in_advance(a, b, place)
+        place = await self._drain(a, place)
+        for attempt in range(1, FREEZE_TRIES + 1):
+            try:
+                async with connect(self._source.url) as frozen, frozen.transaction():
+                    await frozen.execute(f"SET LOCAL lock_timeout = '{FREEZE_WAIT}'")
+                    await frozen.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE}'")
+                    began = time.monotonic()
+                    await exclude_writers(frozen, self._tenant)
+                    await self._copy_rest(a, b, since)
+                    leaving = await self._set(a, place, TenantState.LEAVING, place.version + 1)
+                    await self._switch(a, b, leaving)
+                    return time.monotonic() - began
+            except asyncpg.LockNotAvailableError:
+                self._report(f"writes in flight, attempt {attempt} of {FREEZE_TRIES}")
+                await asyncio.sleep(1.0)
+        raise CommandError("Writes of this tenant took too long. Nothing was switched; run the move again.")
+
+    async def _announce(self, a: asyncpg.Connection, place: LocalPlace) -> LocalPlace:
+        """Store the place, and wait for writers that have not seen it: from then on all share the lock."""
+        new = LocalPlace(TenantState.HERE, place.version, self._target.name, stored=True)
+        transaction = await set_place(a, self._tenant, place, new)
+        end = time.monotonic() + OLDER_SECONDS
+        while transaction is None or not await are_older_finished(a, transaction):
+            if transaction is None or time.monotonic() > end:
+                raise CommandError("A transaction of this database has been open for minutes. Nothing was changed.")
+            await asyncio.sleep(POLL)
+        return new
+
+    async def _copy_in_advance(self, a: asyncpg.Connection, b: asyncpg.Connection, place: LocalPlace) -> str:
+        """Copy settings, lists, sender history and held bytes; return the first transaction that may be missing."""
+        there = await read_place(b, self._tenant)
+        arriving = LocalPlace(TenantState.ARRIVING, place.version + 1, self._source.name, stored=True)
+        if await set_place(b, self._tenant, there, arriving) is None:
+            raise CommandError(f"The place of the tenant in the cell `{self._target.name}` has just changed.")
+        async with a.transaction(isolation="repeatable_read", readonly=True), b.transaction():
+            for connection in (a, b):
+                await connection.execute(tables.PREPARE, str(self._tenant))
+            since = str(await a.fetchval(_XMIN))
+            await wipe(b, self._tenant, endpoints=True)
+            await self._copy_settings(a, b)
+            entries = await tables.copy_lists(a, b, self._tenant)
+            self._report(f"lists: {entries:,} entries")
+            if await a.fetchval(_SALT) == await b.fetchval(_SALT):
+                senders = await tables.copy_rows(a, b, tables.SENDERS, [self._tenant])
+                await tables.copy_rows(a, b, tables.THREADS, [self._tenant])
+                self._report(f"sender history: {senders:,} pairs")
+            else:
+                self._report("sender history: not copied, the salts of the cells differ (`mailwarden cells join`)")
+        await self._copy_bodies(a)
+        self._report(f"held messages: {len(self._bodies):,} bodies")
+        return since
+
+    async def _copy_settings(self, a: asyncpg.Connection, b: asyncpg.Connection) -> None:
+        await tables.copy_rows(a, b, _TENANT_ROWS, [self._tenant])
+        await b.execute(_DROP_DOMAINS, self._tenant)
+        await tables.copy_rows(a, b, _DOMAIN_ROWS, [self._tenant])
+
+    async def _copy_bodies(self, a: asyncpg.Connection) -> None:
+        """Copy held messages that the other vault lacks; each is verified, and encrypted with that vault's key."""
+        for row in await a.fetch(_BODIES, self._tenant):
+            address = cast("bytes", row["address"])
+            if address in self._bodies:
+                continue
+            if not await self._target.vault.has(self._tenant, address):
+                try:
+                    raw = await self._source.vault.get(self._tenant, address, self._source.spool)
+                except (FileNotFoundError, BrokenSeal) as error:
+                    self._report(f"a held message has no usable bytes here, and none there: {error}")
+                    continue
+                try:
+                    await self._target.vault.put_at(self._tenant, address, raw)
+                finally:
+                    raw.close()
+            self._bodies.add(address)
+
+    async def _drain(self, a: asyncpg.Connection, place: LocalPlace) -> LocalPlace:
+        """Let guards begin no release, and wait for those that they have begun: none is done twice."""
+        draining = await self._set(a, place, TenantState.DRAINING, place.version, seconds=2 * DRAIN_SECONDS)
+        end = time.monotonic() + DRAIN_SECONDS
+        while number := await count_releases(a, self._tenant):
+            if time.monotonic() > end:
+                await self._set(a, draining, TenantState.HERE, place.version)
+                raise CommandError(f"A guard has been releasing {number} messages for a minute. Run the move again.")
+            await asyncio.sleep(POLL)
+        return draining
+
+    async def _copy_rest(self, a: asyncpg.Connection, b: asyncpg.Connection, since: str) -> None:
+        """Copy all that changed and all that background jobs act on; no writer is active."""
+        if await count_releases(a, self._tenant):
+            raise CommandError("A guard has just begun a release. Nothing was switched; run the move again.")
+        await self._copy_bodies(a)
+        vault = await self._target.vault.uid()
+        async with a.transaction(isolation="repeatable_read", readonly=True), b.transaction():
+            for connection in (a, b):
+                await connection.execute(tables.PREPARE, str(self._tenant))
+            await self._copy_settings(a, b)
+            await tables.copy_list_changes(a, b, self._tenant, since)
+            given = {"vault": vault, "cursor": cursor_of(cast("int", await b.fetchval(_CURSOR)))}
+            for rows in tables.ACTIVE:
+                await tables.copy_rows(a, b, rows, [self._tenant, *([given[rows.given]] if rows.given else [])])
+            if await tables.list_sizes(a, self._tenant) != await tables.list_sizes(b, self._tenant):
+                raise CommandError("The lists of the two cells differ after the copy. Nothing was switched.")
+
+    async def _switch(self, a: asyncpg.Connection, b: asyncpg.Connection, leaving: LocalPlace) -> None:
+        """Switch the directory; the other cell has all data, and this one accepts no change."""
+        before, after = Place(self._source.name, leaving.version - 1), Place(leaving.cell, leaving.version)
+        domains, keys = await _names(a, self._tenant)
+        if leaving.cell != self._target.name:
+            raise CommandError(f"The tenant is on its way to the cell `{leaving.cell}`. Give that one with --to.")
+        if await self._directory.place(self._tenant) is None:
+            before = after
+        if not await self._directory.switch(self._tenant, before, after, domains=domains, keys=keys):
+            raise CommandError(
+                "The directory has another place of the tenant. Look at `mailwarden cells show`; "
+                "`mailwarden tenants move TENANT --abort` keeps the tenant here."
+            )
+        await self._arrive(b, leaving.version)
+        await self._set(a, leaving, TenantState.MOVED, leaving.version)
+
+    async def _arrive(self, b: asyncpg.Connection, version: int) -> None:
+        there = await read_place(b, self._tenant)
+        if there.state is TenantState.ARRIVING and there.version == version:
+            new = LocalPlace(TenantState.HERE, version, self._source.name, stored=True)
+            await set_place(b, self._tenant, there, new)
+        elif there.version < version:
+            raise CommandError(
+                f"The cell `{self._target.name}` has version {there.version} of the tenant, not {version}: was its "
+                "database restored from a backup? Nothing was changed."
+            )
+
+    async def _confirm(self, a: asyncpg.Connection, b: asyncpg.Connection, place: LocalPlace) -> None:
+        """Finish a switch that was interrupted; a directory that was restored gets the place again."""
+        if place.cell != self._target.name:
+            raise CommandError(f"The tenant has moved to the cell `{place.cell}`. Move it from there.")
+        listed = await self._directory.place(self._tenant)
+        if listed is None or listed.version < place.version:
+            before, after = listed or Place("", 0), Place(place.cell, place.version)
+            domains, keys = await _names(b, self._tenant)
+            await self._directory.switch(self._tenant, before, after, domains=domains, keys=keys)
+            self._report("the directory was older than this cell: it has the tenant's place again")
+        await self._arrive(b, place.version)
+
+    async def _clean(self, a: asyncpg.Connection, actor: Actor, pause: float | None) -> None:
+        """Remove the rows of the old cell that jobs act on; the bytes of held messages stay for some days."""
+        async with a.transaction():
+            await a.execute(tables.PREPARE, str(self._tenant))
+            await wipe(a, self._tenant, endpoints=False)
+            if pause is not None:
+                details = f'{{"to": "{self._target.name}"}}'
+                await a.execute(_AUDIT, actor.name, self._tenant, "tenants.move", str(self._tenant), details)
+
+    async def _set(
+        self,
+        connection: asyncpg.Connection,
+        before: LocalPlace,
+        state: TenantState,
+        version: int,
+        *,
+        seconds: float = 0.0,
+    ) -> LocalPlace:
+        """Change the place in the old cell, or raise if another command has changed it."""
+        after = LocalPlace(state, version, before.cell, stored=True)
+        if await set_place(connection, self._tenant, before, after, seconds=seconds) is None:
+            raise CommandError("The place of the tenant has just been changed by another command. Run it again.")
+        return after
+
+
+async def _names(connection: asyncpg.Connection, tenant: UUID) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the domains and the ids of the API keys of a tenant, for the directory."""
+    domains, keys = await connection.fetchval(_DOMAINS, tenant), await connection.fetchval(_KEYS, tenant)
+    return cast("Sequence[str]", domains), cast("Sequence[str]", keys)

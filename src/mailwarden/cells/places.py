@@ -1,0 +1,72 @@
+"""The places of tenants in the database of one cell, as a move reads and writes them."""
+
+from typing import cast
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from mailwarden.model.tenant import TenantState
+
+LOCKS = 1_836_540_773  # the class of the locks that writers of a tenant share: see `require_tenant_here`
+MOVES = 1_836_540_774  # one move of a tenant at a time
+_PLACE = "SELECT state, version, cell FROM tenant_places WHERE tenant = $1"
+_SET = """
+INSERT INTO tenant_places AS known (tenant, state, version, cell, until)
+VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5))
+ON CONFLICT (tenant) DO UPDATE SET state = EXCLUDED.state, version = EXCLUDED.version, cell = EXCLUDED.cell,
+    until = EXCLUDED.until, changed = now()
+WHERE known.state = $6 AND known.version = $7
+RETURNING pg_current_xact_id()::text
+"""
+_OLDEST = "SELECT pg_snapshot_xmin(pg_current_snapshot()) > $1::text::xid8"
+_EXCLUDE = "SELECT pg_advisory_xact_lock($1, hashtext($2))"
+_TRY_EXCLUDE = "SELECT pg_try_advisory_xact_lock($1, hashtext($2))"
+_RELEASING = """
+SELECT count(*) FROM quarantine_recipients JOIN quarantine ON uid = message
+WHERE tenant = $1 AND state = 'releasing' AND claimed_until > now()
+"""
+
+
+class LocalPlace(Struct, frozen=True):
+    """The place of a tenant in the database of one cell; `stored` is False if that cell has no row of it."""
+
+    state: TenantState = TenantState.HERE
+    version: int = 0
+    cell: str = ""
+    stored: bool = False
+
+
+async def read_place(connection: asyncpg.Connection, tenant: UUID) -> LocalPlace:
+    row = await connection.fetchrow(_PLACE, tenant)
+    if row is None:
+        return LocalPlace()
+    return LocalPlace(TenantState(str(row["state"])), cast("int", row["version"]), str(row["cell"]), stored=True)
+
+
+async def set_place(
+    connection: asyncpg.Connection, tenant: UUID, before: LocalPlace, after: LocalPlace, *, seconds: float = 0.0
+) -> str | None:
+    """Change a place that is as expected; return the number of the transaction, None if it is not as expected."""
+    given = (tenant, after.state, after.version, after.cell, seconds, before.state, before.version)
+    return cast("str | None", await connection.fetchval(_SET, *given))
+
+
+async def are_older_finished(connection: asyncpg.Connection, transaction: str) -> bool:
+    """Return whether every transaction that began to write before this one has ended."""
+    return bool(await connection.fetchval(_OLDEST, transaction))
+
+
+async def exclude_writers(connection: asyncpg.Connection, tenant: UUID) -> None:
+    """Wait until no transaction has written for the tenant, and let none do so until this one ends."""
+    await connection.fetchval(_EXCLUDE, LOCKS, str(tenant))
+
+
+async def exclude_moves(connection: asyncpg.Connection, tenant: UUID) -> bool:
+    """Return whether no other move of this tenant runs; none begins until this transaction ends."""
+    return bool(await connection.fetchval(_TRY_EXCLUDE, MOVES, str(tenant)))
+
+
+async def count_releases(connection: asyncpg.Connection, tenant: UUID) -> int:
+    """Return how many recipients a guard is delivering held messages to."""
+    return cast("int", await connection.fetchval(_RELEASING, tenant))

@@ -1,0 +1,314 @@
+"""Moves of a tenant between the databases of two cells: nothing is lost, and nothing exists twice."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, NewKey
+from mailwarden.access.tenants import TenantDirectory, TenantStore
+from mailwarden.cells.move import CellAccess, TenantMove
+from mailwarden.cells.snapshot import Place
+from mailwarden.cells.store import DirectoryStore
+from mailwarden.crypto.keyring import KeyRing
+from mailwarden.database.pool import Database
+from mailwarden.errors import CommandError, InvalidCredentials, TenantMoving
+from mailwarden.history import open_history
+from mailwarden.lists.service import Lists
+from mailwarden.lists.store import ListScope, ListStore
+from mailwarden.model.scope import Actor, Scope
+from mailwarden.model.tenant import Tenant
+from mailwarden.quarantine.blob_store import FilesystemStore
+from mailwarden.quarantine.model import RetentionDays, State
+from mailwarden.quarantine.release import ReleaseStore
+from mailwarden.quarantine.service import QuarantineWriter
+from mailwarden.quarantine.store import QuarantineStore
+from mailwarden.quarantine.vault import Vault
+from mailwarden.serving.spool import Spooled
+from mailwarden.wire.lists import ListEntryInput
+from rig.engines import Engines
+from tests.databases import ReusedDatabases
+from tests.integration.held_messages import RAW, finished
+
+ALL = Scope.deployment()
+ACTOR = Actor("test")
+RING = KeyRing.of(b"0" * 64)
+LIST = "url-allow"
+
+
+@dataclass(frozen=True)
+class OneCell:
+    name: str
+    database: Database
+    access: CellAccess
+
+    @property
+    def lists(self) -> Lists:
+        return Lists(ListStore(self.database, self.database))
+
+    async def entries(self, tenant: UUID) -> set[str]:
+        lines: list[bytes] = []
+
+        async def take(line: bytes) -> None:
+            lines.append(line)
+
+        async with self.lists.reading(ListScope(tenant), LIST) as reading:
+            await reading.copy_to(take)
+        return {line.split(b'"')[3].decode() for line in b"".join(lines).splitlines() if line}
+
+    async def add(self, tenant: UUID, *entries: str) -> None:
+        await self.lists.add_entries(ListScope(tenant), LIST, [ListEntryInput(each) for each in entries], ACTOR)
+
+    async def hold(self, tenant: UUID, raw: bytes = RAW) -> UUID:
+        writer = QuarantineWriter(self.access.vault, QuarantineStore(self.database), RetentionDays())
+        return await writer.hold(finished(tenant, raw=raw), Spooled.of(raw))
+
+    async def held(self, tenant: UUID) -> set[UUID]:
+        return {each.uid for each in await QuarantineStore(self.database).page(Scope.of(tenant))}
+
+
+@dataclass(frozen=True)
+class Pair:
+    a: OneCell
+    b: OneCell
+    directory: DirectoryStore
+    tenant: Tenant
+
+    @property
+    def uid(self) -> UUID:
+        return self.tenant.uid
+
+    def move(self, *, back: bool = False) -> TenantMove:
+        source, target = (self.b, self.a) if back else (self.a, self.b)
+        return TenantMove(source.access, target.access, self.directory, self.uid, lambda _: None)
+
+
+@pytest.fixture
+async def pair(engines: Engines, reused_databases: ReusedDatabases, tmp_path: Path) -> AsyncIterator[Pair]:
+    names = [reused_databases.take() for _ in range(3)]
+    databases = [Database(engines.postgresql.url(name)) for name in names]
+    cells = []
+    for name, database, label in zip(names, databases, "ab", strict=False):
+        spool = tmp_path / f"{label}-spool"
+        spool.mkdir()
+        vault = Vault(FilesystemStore(tmp_path / f"{label}-vault"), RING)
+        cells.append(OneCell(label, database, CellAccess(label, engines.postgresql.url(name), vault, spool)))
+    tenant = await TenantStore(databases[0]).create(ALL, "north", ["north.example"])
+    yield Pair(cells[0], cells[1], DirectoryStore(databases[2]), tenant)
+    for database in databases:
+        await database.close()
+    for name in names:
+        reused_databases.give_back(name)
+
+
+async def test_a_moved_tenant_has_everything_in_the_new_cell_alone(pair: Pair) -> None:
+    await pair.a.add(pair.uid, "one.example", "two.example")
+    uid = await pair.a.hold(pair.uid)
+    await open_history(pair.a.database).save(ALL, [finished(pair.uid)])
+    keys = [ApiKeys(KeyStore(each.database), RING) for each in (pair.a, pair.b)]
+    key, text = await keys[0].create(ALL, NewKey("north", frozenset({KeyScope.READ}), frozenset({pair.uid})), ACTOR)
+
+    moved = await pair.move().run(ACTOR)
+    assert moved.pause is not None
+    assert (moved.held, moved.history) == (1, 1)
+    assert await pair.b.entries(pair.uid) == {"one.example", "two.example"}
+    assert (await pair.b.held(pair.uid), await pair.a.held(pair.uid)) == ({uid}, set())
+    assert (await keys[1].authenticate(text, None)).key_id == key.key_id
+    with pytest.raises(InvalidCredentials):
+        await ApiKeys(KeyStore(pair.a.database), RING).authenticate(text, None)
+    assert await pair.directory.place(pair.uid) == Place("b", 1)
+    (found,) = [each for each in await TenantStore(pair.b.database).list(ALL) if each.uid == pair.uid]
+    assert (found.name, found.domains, found.is_here) == ("north", ("north.example",), True)
+
+    message = await QuarantineStore(pair.b.database).find(ALL, uid)
+    assert message.address is not None
+    raw = await pair.b.access.vault.get(pair.uid, message.address, pair.b.access.spool)
+    assert b"".join(raw.chunks()) == RAW
+    assert message.vault == await pair.b.access.vault.uid()
+
+
+async def test_the_old_cell_accepts_no_change_after_the_move(pair: Pair) -> None:
+    """Also by a process that does not know of the move yet: its database does."""
+    await pair.a.add(pair.uid, "one.example")
+    stale = pair.a.lists
+    await pair.move().run(ACTOR)
+    with pytest.raises(TenantMoving):
+        await stale.add_entries(ListScope(pair.uid), LIST, [ListEntryInput("late.example")], ACTOR)
+    with pytest.raises(TenantMoving):
+        await pair.a.hold(pair.uid)
+    with pytest.raises(TenantMoving):
+        await TenantStore(pair.a.database).hold(ALL, pair.uid, {"spam": 3}, ACTOR)
+    directory = TenantDirectory(TenantStore(pair.a.database))
+    await directory.refresh()
+    with pytest.raises(TenantMoving):
+        directory.assign("ann@north.example")
+    await pair.b.add(pair.uid, "two.example")
+    assert await pair.b.entries(pair.uid) == {"one.example", "two.example"}
+
+
+async def test_changes_during_the_move_are_in_the_new_cell_or_refused(pair: Pair) -> None:
+    accepted: set[str] = set()
+    held: set[UUID] = set()
+    ended = asyncio.Event()
+
+    async def change(number: int) -> None:
+        count = 0
+        while not ended.is_set():
+            count += 1
+            entry = f"{number}-{count}.example"
+            for cell in (pair.a, pair.b):
+                try:
+                    await cell.add(pair.uid, entry)
+                    if count % 5 == 0:
+                        held.add(await cell.hold(pair.uid, f"Subject: {entry}\r\n\r\nText\r\n".encode()))
+                except Exception as error:
+                    if type(error).__name__ not in ("TenantMoving", "TenantNotFound", "ForeignKeyViolationError"):
+                        raise
+                else:
+                    accepted.add(entry)
+                    break
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(4):
+            tasks.create_task(change(number))
+        await asyncio.sleep(0.3)
+        moved = await pair.move().run(ACTOR)
+        await asyncio.sleep(0.3)
+        ended.set()
+    assert moved.pause is not None
+    assert moved.pause < 5
+    assert accepted <= await pair.b.entries(pair.uid), "0 lost"
+    found = set()
+    for each in (pair.b, pair.a):
+        found |= await each.held(pair.uid)
+    assert held <= await pair.b.held(pair.uid), "0 lost"
+    assert await pair.a.held(pair.uid) == set()
+
+
+async def test_a_move_that_was_killed_at_any_step_is_continued(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step fails once; until the last ones the old cell accepts changes, and nothing of them is lost."""
+    steps = ["_announce", "_copy_in_advance", "_drain", "_copy_rest", "_switch", "_arrive", "_clean"]
+    wanted = set()
+    for number, step in enumerate(steps):
+        original = getattr(TenantMove, step)
+
+        async def killed(*values: object, step: str = step, original=original, **named: object) -> object:
+            await original(*values, **named)
+            raise RuntimeError(step)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(TenantMove, step, killed)
+            with pytest.raises(RuntimeError, match=step):
+                await pair.move().run(ACTOR)
+        if step not in ("_switch", "_arrive", "_clean"):
+            entry = f"{number}.example"
+            await pair.a.add(pair.uid, entry)
+            wanted.add(entry)
+    await pair.move().run(ACTOR)
+    assert await pair.b.entries(pair.uid) == wanted
+    assert await pair.directory.place(pair.uid) == Place("b", 1)
+
+
+async def test_a_restored_directory_makes_no_move_overwrite_newer_data(pair: Pair) -> None:
+    await pair.a.add(pair.uid, "one.example")
+    await pair.move().run(ACTOR)
+    await pair.b.add(pair.uid, "two.example")
+    # The backup of the directory is older than the move.
+    assert await pair.directory.switch(pair.uid, Place("b", 1), Place("a", 0), domains=[], keys=[])
+    again = await pair.move().run(ACTOR)
+    assert again.pause is None
+    assert await pair.b.entries(pair.uid) == {"one.example", "two.example"}
+    assert await pair.directory.place(pair.uid) == Place("b", 1), "the directory is right again"
+
+
+async def test_a_cell_with_newer_data_is_never_overwritten(pair: Pair) -> None:
+    """The old cell was restored from a backup of before the move, and so was the directory."""
+    await pair.a.add(pair.uid, "one.example")
+    await pair.move().run(ACTOR)
+    await pair.b.add(pair.uid, "two.example")
+    async with pair.a.database.connection() as connection:
+        await connection.execute("DELETE FROM tenant_places")
+    with pytest.raises(CommandError, match="directory has the tenant in the cell `b`"):
+        await pair.move().run(ACTOR)
+    assert await pair.directory.switch(pair.uid, Place("b", 1), Place("a", 0), domains=[], keys=[])
+    with pytest.raises(CommandError, match="newer than version 0"):
+        await pair.move().run(ACTOR)
+    assert await pair.b.entries(pair.uid) == {"one.example", "two.example"}
+
+
+async def test_a_tenant_moves_back_with_what_it_has_since(pair: Pair) -> None:
+    await pair.a.add(pair.uid, "one.example")
+    uid = await pair.a.hold(pair.uid)
+    await pair.move().run(ACTOR)
+    await pair.b.add(pair.uid, "two.example")
+    await pair.move(back=True).run(ACTOR)
+    assert await pair.a.entries(pair.uid) == {"one.example", "two.example"}
+    assert await pair.a.held(pair.uid) == {uid}
+    assert await pair.directory.place(pair.uid) == Place("a", 2)
+    await pair.a.add(pair.uid, "three.example")
+
+
+async def test_no_release_is_begun_while_a_tenant_is_on_its_way(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    uid = await pair.a.hold(pair.uid)
+    await QuarantineStore(pair.a.database).request_release(ALL, uid, None, ACTOR)
+    original = TenantMove._copy_rest
+    claimed = []
+
+    async def watched(*values: object) -> None:
+        await original(*values)  # type: ignore[arg-type]
+        for cell in (pair.a, pair.b):
+            claimed.append(await ReleaseStore(cell.database).claim(ALL, await cell.access.vault.uid(), 60.0))
+
+    monkeypatch.setattr(TenantMove, "_copy_rest", watched)
+    await pair.move().run(ACTOR)
+    assert claimed == [None, None]
+    assert await ReleaseStore(pair.a.database).claim(ALL, await pair.a.access.vault.uid(), 60.0) is None
+    release = await ReleaseStore(pair.b.database).claim(ALL, await pair.b.access.vault.uid(), 60.0)
+    assert release is not None
+    assert release.message.uid == uid
+    assert await ReleaseStore(pair.b.database).record_result(ALL, release, {})
+    assert (await QuarantineStore(pair.b.database).find(ALL, uid)).in_state(State.RELEASED)
+
+
+async def test_rows_of_an_old_guards_journal_follow_when_the_move_is_finished(pair: Pair) -> None:
+    await pair.move().run(ACTOR)
+    late = finished(pair.uid)
+    assert (await open_history(pair.a.database).save(ALL, [late])).stored == 1
+    assert await pair.move().finish() == 1
+    found = await open_history(pair.b.database).tenants_of(ALL, late.ggrid)
+    assert list(found) == [pair.uid]
+    assert await open_history(pair.a.database).tenants_of(ALL, late.ggrid) == []
+    assert await pair.move().finish() == 0
+
+
+async def test_a_move_that_is_aborted_leaves_the_tenant_in_use(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*_: object) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TenantMove, "_switch", fails)
+        with pytest.raises(RuntimeError):
+            await pair.move().run(ACTOR)
+    with pytest.raises(TenantMoving):
+        await pair.a.add(pair.uid, "one.example")
+    await pair.move().abort()
+    await pair.a.add(pair.uid, "one.example")
+    await pair.move().run(ACTOR)
+    assert await pair.b.entries(pair.uid) == {"one.example"}
+    assert await pair.directory.place(pair.uid) == Place("b", 3)
+
+
+async def test_the_default_tenant_and_a_taken_domain_stay(pair: Pair) -> None:
+    (default,) = [each for each in await TenantStore(pair.a.database).list(ALL) if each.is_default]
+    move = TenantMove(pair.a.access, pair.b.access, pair.directory, default.uid, lambda _: None)
+    with pytest.raises(CommandError, match="default tenant"):
+        await move.run(ACTOR)
+    await TenantStore(pair.b.database).create(ALL, "other", ["north.example"])
+    with pytest.raises(CommandError, match=r"north\.example"):
+        await pair.move().run(ACTOR)
+    unknown = TenantMove(pair.a.access, pair.b.access, pair.directory, uuid4(), lambda _: None)
+    with pytest.raises(CommandError, match="has no tenant"):
+        await unknown.run(ACTOR)

@@ -1,0 +1,166 @@
+"""The directory of cells in memory: which cell is right when two claim a tenant, and a copy that is damaged."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from mailwarden.abby.cell_forwarding import strictest
+from mailwarden.access.keys import ApiKey
+from mailwarden.cells.fleet import FleetDirectory
+from mailwarden.cells.snapshot import DirectoryChanges, DirectorySnapshot, Place, read_copy, write_copy
+from mailwarden.cells.store import DirectoryStore, Publication
+from mailwarden.database.pool import Database
+from mailwarden.errors import CellDirectoryUnavailable
+from mailwarden.model.scope import Scope
+from mailwarden.model.tenant import Tenant, TenantState
+from mailwarden.telemetry.metrics import Metrics
+from mailwarden.wire.scanning import MessageAnalysisResult
+
+NORTH = UUID(int=1)
+NOBODY = "postgresql://nobody@127.0.0.1:1/none"
+
+
+class LocalTenants:
+    def __init__(self, *tenants: Tenant) -> None:
+        self.tenants = {tenant.uid: tenant for tenant in tenants}
+
+    def stored(self) -> Sequence[Tenant]:
+        return tuple(self.tenants.values())
+
+    def stored_tenant(self, tenant_uid: UUID) -> Tenant | None:
+        return self.tenants.get(tenant_uid)
+
+    def owner_of(self, domain: str) -> Tenant | None:
+        return next((each for each in self.tenants.values() if domain in each.domains), None)
+
+
+class NoKeys:
+    async def valid(self, scope: Scope) -> Sequence[ApiKey]:
+        return ()
+
+
+class KnownDirectory(DirectoryStore):
+    """A directory that stands in memory, and keeps what is published."""
+
+    def __init__(self, snapshot: DirectorySnapshot | None) -> None:
+        super().__init__(Database(NOBODY))
+        self.snapshot = snapshot
+        self.published: list[Publication] = []
+
+    async def changes(self, since: int | None) -> DirectoryChanges | None:
+        if self.snapshot is None:
+            return await super().changes(since)
+        known = self.snapshot
+        return DirectoryChanges(known.version, True, known.tenants, dict(known.domains), dict(known.keys))
+
+    async def publish(self, cell: str, given: Publication) -> None:
+        self.published.append(given)
+
+
+async def fleet(
+    path: Path, tenant: Tenant | None, known: DirectorySnapshot | None
+) -> tuple[FleetDirectory, KnownDirectory]:
+    store = KnownDirectory(known)
+    tenants = LocalTenants(*([tenant] if tenant else []))
+    made = FleetDirectory("a", store, tenants, NoKeys(), copy=path / "copy", metrics=Metrics())
+    await made.start()
+    await made.stop()
+    return made, store
+
+
+def directory(cell: str, version: int) -> DirectorySnapshot:
+    return DirectorySnapshot(1, {NORTH: Place(cell, version)}, {"north.example": NORTH})
+
+
+def tenant(state: TenantState, version: int) -> Tenant:
+    return Tenant(NORTH, "north", domains=("north.example",), state=state, place_version=version, other_cell="b")
+
+
+HERE, LEAVING, MOVED, ARRIVING = (TenantState(each) for each in ("here", "leaving", "moved", "arriving"))
+
+
+@pytest.mark.parametrize(
+    ("own", "known", "expected"),
+    [
+        (None, directory("b", 0), "b"),
+        (None, directory("a", 0), None),
+        (tenant(HERE, 0), directory("a", 0), None),
+        (tenant(HERE, 2), directory("b", 1), None),  # the directory was restored from a backup
+        (tenant(HERE, 0), directory("b", 1), "b"),  # this cell was restored from a backup
+        (tenant(LEAVING, 1), directory("b", 1), None),  # it scans until the other cell does
+        (tenant(MOVED, 1), directory("b", 1), "b"),
+        (tenant(MOVED, 1), directory("a", 0), "b"),  # the directory in memory is older than the move
+        (tenant(MOVED, 1), directory("c", 2), "c"),
+        (tenant(ARRIVING, 1), directory("b", 0), "b"),
+        (tenant(ARRIVING, 1), directory("a", 1), "b"),
+    ],
+)
+async def test_the_higher_version_is_right(
+    tmp_path: Path, own: Tenant | None, known: DirectorySnapshot, expected: str | None
+) -> None:
+    made, _ = await fleet(tmp_path, own, known)
+    home = made.home_of_tenant(NORTH)
+    assert (home.cell if home else None) == expected
+    split = made.split(None, ["ann@north.example", "nobody@other.example"])
+    assert split.elsewhere == ({expected: ("ann@north.example",)} if expected else {})
+    assert "nobody@other.example" in split.local
+
+
+async def test_the_copy_on_disk_is_used_while_the_directory_is_down(tmp_path: Path) -> None:
+    await fleet(tmp_path, None, directory("b", 3))
+    again, _ = await fleet(tmp_path, None, None)
+    assert again.split(NORTH, ["ann@north.example"]).elsewhere == {"b": ("ann@north.example",)}
+
+
+async def test_without_directory_and_copy_no_other_recipient_is_taken(tmp_path: Path) -> None:
+    made, _ = await fleet(tmp_path, tenant(HERE, 0), None)
+    assert made.split(None, ["ann@north.example"]).local == ("ann@north.example",)
+    with pytest.raises(CellDirectoryUnavailable):
+        made.split(None, ["ann@other.example"])
+    with pytest.raises(CellDirectoryUnavailable):
+        made.split(uuid4(), ["ann@north.example"])
+
+
+def test_a_damaged_copy_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "copy"
+    write_copy(path, directory("b", 3))
+    assert read_copy(path) == directory("b", 3)
+    raw = path.read_bytes()
+    for broken in (raw[:-1], raw[:-1] + bytes([raw[-1] ^ 1]), b"", raw[20:]):
+        path.write_bytes(broken)
+        assert read_copy(path) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "known", "expected"),
+    [
+        (tenant(HERE, 0), DirectorySnapshot(1), {NORTH: 0}),
+        (tenant(HERE, 2), directory("b", 1), {NORTH: 2}),  # a restored directory is repaired
+        (tenant(HERE, 0), directory("b", 1), {}),
+        (tenant(LEAVING, 1), directory("a", 0), {}),
+        (tenant(MOVED, 1), directory("a", 0), {}),
+    ],
+)
+async def test_a_cell_publishes_its_own_tenants_alone(
+    tmp_path: Path, own: Tenant, known: DirectorySnapshot, expected: dict[UUID, int]
+) -> None:
+    _, store = await fleet(tmp_path, own, known)
+    published = store.published[0].tenants if store.published else {}
+    assert published == expected
+
+
+def result(decision: str, verdict: str = "clean") -> MessageAnalysisResult:
+    now = datetime.now(UTC)
+    return MessageAnalysisResult(UUID(int=9), now, now + timedelta(seconds=1), decision, verdict, ("a.tag",))
+
+
+def test_the_strictest_result_is_the_answer_and_loses_no_mail_of_others() -> None:
+    assert strictest([result("deliver")]).tags == ("a.tag",)
+    both = strictest([result("deliver"), result("quarantine", "spam")])
+    assert (both.decision, both.verdict) == ("quarantine", "spam")
+    assert "policy.mixed-recipients" in both.tags
+    assert strictest([result("deliver"), result("drop", "spam")]).decision == "quarantine"
+    assert strictest([result("drop", "spam"), result("drop", "malware")]).decision == "drop"
