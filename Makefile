@@ -1,7 +1,7 @@
 # Mailwarden's workshop. `make setup` once, then `make run`, `make test`, `make check`.
 PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
-PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 libtesseract5 tesseract-ocr-eng curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix dovecot-imapd chromium prometheus pgbouncer patroni etcd-server haproxy redis-sentinel clickhouse-server zookeeper
+PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 libtesseract5 tesseract-ocr-eng curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix dovecot-imapd chromium prometheus pgbouncer patroni etcd-server haproxy redis-sentinel clickhouse-server zookeeper keepalived nftables
 ECS := 9.0.0
 ECS_SHA256 := 5e6d991fb79bc25ac8edb12fb19f0706a6ee22c0d8ced7f2c420950e44b88c65
 
@@ -245,6 +245,9 @@ test-failover: ## Kill a Redis master, and the primary of a Patroni cluster five
 test-cells: ## Move a tenant between two cells under load, kill the command and then a cell (SECONDS=of load)
 	@SECONDS=$(or $(SECONDS),20) $(BIN)/pytest -q -s --timeout 900 tests/faults/test_cells_move.py \
 		tests/integration/test_tenant_move.py
+
+test-fleet: ## 2 abbys, 4 guards and their databases in network namespaces: each component cut off, killed, paused, out of disk (SEEDS=1-30)
+	@$(BIN)/python -m tests.fleet --seeds $(or $(SEEDS),1-30) $(MORE)
 
 test-vault: ## The quarantine on a real S3 server (moto, from requirements/s3.txt)
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/integration/test_vault_s3.py

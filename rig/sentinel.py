@@ -25,7 +25,7 @@ class RedisNode(ServerProcess):
     ) -> None:
         """Take the address of a host of its own, where it listens on the loopback as well."""
         make_folder(folder)
-        self.port = port
+        self._host, self.port = host, port
         self.address = f"{host}:{port}"
         bound = " ".join(dict.fromkeys((host, HOST)))
         (folder / "node.conf").write_text(f"{text}\nport {port}\nbind {bound}\ndir {folder}\n", "ascii")
@@ -33,7 +33,7 @@ class RedisNode(ServerProcess):
         super().__init__(name, command, folder / "node.log", lambda: self.ask("PING").startswith(b"+PONG"))
 
     def ask(self, command: str) -> bytes:
-        with socket.create_connection((HOST, self.port), timeout=2.0) as connection:
+        with socket.create_connection((self._host, self.port), timeout=2.0) as connection:
             connection.sendall(command.encode("ascii") + b"\r\n")
             return connection.recv(65_536)
 
@@ -52,11 +52,16 @@ class SentinelTrio:
 
     def master(self) -> RedisNode | None:
         """Return the Redis that most Sentinels call the master."""
-        named = [
+        answers = [
             each.ask(f"SENTINEL get-master-addr-by-name {SERVICE}").split() for each in self.sentinels if each.running
         ]
-        ports = [int(answer[-1]) for answer in named if len(answer) > 3]
-        return next((each for each in self.redis if ports.count(each.port) > 1), None)
+        named = [f"{words[2].decode()}:{words[-1].decode()}" for words in answers if len(words) > 3]
+        return next((each for each in self.redis if named.count(each.address) > 1), None)
+
+    def has_replica(self) -> bool:
+        """Return whether the master has a replica, without which it takes no writes."""
+        master = self.master()
+        return master is not None and b"connected_slaves:0" not in master.ask("INFO replication")
 
     def is_replicated(self) -> bool:
         """Return whether the master has two replicas, and every Sentinel knows them and the others.

@@ -19,7 +19,8 @@ from tests.fleet.topology import Fleet, Size
 
 INSIDE = "MAILWARDEN_FLEET_INSIDE"
 DELAY = 20.0  # milliseconds of every frame between two hosts
-WARM_SECONDS = 3.0
+WARM_SECONDS = 2.0
+SHORT_SIZE, SHORT_RATE = Size(guards=2, redis=0), Rate(patience=5.0)
 DROPPED = "mailwarden_history_dropped_total"
 
 
@@ -33,26 +34,26 @@ def main() -> int:
             return 1
     signal.signal(signal.SIGINT, signal.default_int_handler)
     run("ip", "link", "set", "lo", "up")
-    size = Size(guards=2, redis=0) if arguments.short else Size()
+    size, rate = (SHORT_SIZE, SHORT_RATE) if arguments.short else (Size(), Rate())
     results: list[Result] = []
     times: list[Injected] = []
     with CopySink("0.0.0.0") as sink, running_fleet(size, DELAY, sink.port) as fleet:
-        key = make_writer(fleet)
+        key, names = make_writer(fleet), tuple(fleet.components)
         for seed in (1,) if arguments.short else _seeds(arguments.seeds):
-            planned = short_plan(fleet) if arguments.short else plan(seed, fleet)
-            result, injected = run_seed(fleet, key, sink, seed, planned)
+            planned = short_plan(names) if arguments.short else plan(seed, names)
+            result, injected = run_seed(fleet, FleetLoad(fleet, key, sink, seed, rate), seed, planned)
             results.append(result)
             times += injected
+    late = [each for each in times if not each.in_time]
+    for each in late:
+        say(f"too long without scans or list changes: {each}")
     say(_total(results, times))
-    return 1 if any(result.failures for result in results) else 0
+    return 1 if late or any(result.failures for result in results) else 0
 
 
-def run_seed(
-    fleet: Fleet, key: str, sink: CopySink, seed: int, planned: Sequence[Planned]
-) -> tuple[Result, list[Injected]]:
+def run_seed(fleet: Fleet, load: FleetLoad, seed: int, planned: Sequence[Planned]) -> tuple[Result, list[Injected]]:
     """Run one schedule under load, check everything, and print a line."""
     began = time.monotonic()
-    load = FleetLoad(fleet, key, sink, seed, Rate())
     before = sum(figures(fleet, DROPPED))
     with load.running():
         time.sleep(WARM_SECONDS)

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 
 from mailwarden.history.records import decode
 from mailwarden.model.evidence import Status
+from rig.process import RigError
 from tests.faults.delivery_check import Copy, read_quarantine
 from tests.faults.guard_status import figure
 from tests.faults.invariants import ALLOWED
 from tests.faults.list_ledger import CHANGES, ENTRIES, counts
 from tests.faults.load import Outcome
 from tests.fleet.loads import BATCH, FleetLoad
+from tests.fleet.namespaces import run
 from tests.fleet.topology import Fleet
 from tests.waiting import wait_until
 
@@ -66,7 +68,9 @@ def drain(fleet: Fleet) -> None:
     assert postfix is not None
     (mx,) = fleet.of_kind("mx")
     mx.host.run(postfix.flush)
-    assert wait_until(lambda: mx.host.run(postfix.waiting) == 0, DRAIN_SECONDS, 0.5), "mail waits in Postfix's queue"
+    if not wait_until(lambda: mx.host.run(postfix.waiting) == 0, DRAIN_SECONDS, 0.5):
+        waiting = mx.host.run(lambda: run("postqueue", "-c", str(postfix.configuration), "-j"))
+        raise RigError(f"mail waits in Postfix's queue: {waiting[:4_000]}\n{postfix.log_tail()}")
     assert wait_until(lambda: not any(figures(fleet, "mailwarden_history_waiting")), DRAIN_SECONDS, 0.5), "rows wait"
 
 

@@ -106,8 +106,8 @@ def _again(server: ServerProcess) -> Callable[[], None]:
     return start
 
 
-def wait_until_well(components: Sequence[Component], seconds: float) -> float:
-    """Wait until all components are well, start those whose servers ended, and return the seconds that it took."""
+def wait_until_well(components: Sequence[Component], seconds: float) -> None:
+    """Wait until all components are well; start servers that ended, as a service manager does."""
     began = time.monotonic()
     while ill := [each for each in components if not each.is_well()]:
         if time.monotonic() - began > seconds:
@@ -118,4 +118,3 @@ def wait_until_well(components: Sequence[Component], seconds: float) -> float:
             with contextlib.suppress(RigError):
                 each.start()
         time.sleep(POLL_SECONDS)
-    return time.monotonic() - began

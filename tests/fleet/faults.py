@@ -8,12 +8,15 @@ from rig.patroni import primary_of
 from rig.process import RigError, ServerProcess
 from tests.fleet.component import Component, wait_until_well
 from tests.fleet.loads import FleetLoad, longest_gap
-from tests.fleet.schedule import Planned
-from tests.fleet.topology import Fleet, kind_of
+from tests.fleet.schedule import Planned, kind_of
+from tests.fleet.topology import Fleet
 from tests.waiting import wait_until
 
 SERVE_SECONDS = 60.0  # until scans and list changes succeed again while the fault lasts
 WELL_SECONDS = 120.0  # until every component is well again after the repair
+# The longest times without a success that a fault may cause.
+MAX_WITHOUT_SCANS = 30.0
+MAX_WITHOUT_LISTS = 75.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,10 @@ class Injected:
     without_scans: float
     without_lists: float
     repaired: float
+
+    @property
+    def in_time(self) -> bool:
+        return self.without_scans <= MAX_WITHOUT_SCANS and self.without_lists <= MAX_WITHOUT_LISTS
 
     def __str__(self) -> str:
         return (
@@ -43,8 +50,10 @@ def inject(fleet: Fleet, planned: Planned, load: FleetLoad) -> Injected:
         time.sleep(planned.seconds)
         serving = wait_until(lambda: _serves(load, began), SERVE_SECONDS, 0.1)
     finally:
+        over = time.monotonic()
         repair()
-    took = wait_until_well(list(fleet.components.values()), WELL_SECONDS)
+    wait_until_well(list(fleet.components.values()), WELL_SECONDS)
+    took = time.monotonic() - over
     if not serving and not wait_until(lambda: _serves(load, began), SERVE_SECONDS, 0.1):
         raise RigError(f"{name}: scans or list changes did not come back")
     return Injected(name, longest_gap(load.scanned(), began), longest_gap(load.written(), began), took)

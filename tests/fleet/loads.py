@@ -21,7 +21,6 @@ from tests.fleet.topology import SHARED, Fleet
 
 MESSAGES_A_SEED = 10_000  # numbers of messages that belong to one seed
 BATCH = 5
-PATIENCE = 12.0  # seconds for one answer; then the caller tries again
 MAIL_PATIENCE = 300.0
 STOP_SECONDS = 60.0
 
@@ -35,6 +34,7 @@ class Rate:
     senders: int = 2
     pause: float = 0.15
     mail_pause: float = 0.4
+    patience: float = 12.0  # seconds for one answer; then the caller tries again
 
 
 class FleetLoad:
@@ -94,7 +94,7 @@ class FleetLoad:
     async def _call_all(self) -> None:
         stopped = asyncio.Event()
         turns = itertools.cycle((PLAIN, MALWARE, PLAIN, SPAM))
-        async with open_session(product_of(self._fleet), patience=PATIENCE) as session:
+        async with open_session(product_of(self._fleet), patience=self._rate.patience) as session:
             caller = ListCaller(session, self._fleet.url, self._key)
             tasks = [asyncio.create_task(self._scan_on(turns)) for _ in range(self._rate.scanners)]
             tasks += [
@@ -109,7 +109,7 @@ class FleetLoad:
 
     async def _scan_on(self, turns: Iterator[str]) -> None:
         context = caller_context(self._fleet.ca)
-        async with Caller(HTTPS, context, self._fleet.token, patience=PATIENCE, host=SHARED) as caller:
+        async with Caller(HTTPS, context, self._fleet.token, patience=self._rate.patience, host=SHARED) as caller:
             while not self._stopped.is_set():
                 outcome = await submit_once(caller, self.scans, next(turns))
                 await asyncio.sleep(self._rate.pause if outcome.status == 200 else 0.2)

@@ -19,6 +19,7 @@ DEVICE = "eth0"
 BURST = 64  # frames of one host before the others are looked at
 MAX_WAITING = 50_000  # frames; further ones are lost, as in a real switch
 MAX_FRAME = 65_536
+IDLE_SECONDS = 0.5
 _TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 
 
@@ -38,16 +39,21 @@ class Switch:
         self._delay = delay
         self._waiting: deque[tuple[float, int, bytes]] = deque()
         self._places: dict[bytes, int] = {}
+        self._stopped = False
 
     def run(self) -> None:
-        poll = select.epoll()
-        for tap in self._taps:
-            poll.register(tap, select.EPOLLIN)
-        while True:
-            left = self._waiting[0][0] - time.monotonic() if self._waiting else -1.0
-            for tap, _ in poll.poll(max(left, 0.0) if self._waiting else None):
-                self._receive(tap)
-            self._deliver(time.monotonic())
+        """Pass frames on until `stop`."""
+        with select.epoll() as poll:
+            for tap in self._taps:
+                poll.register(tap, select.EPOLLIN)
+            while not self._stopped:
+                left = self._waiting[0][0] - time.monotonic() if self._waiting else IDLE_SECONDS
+                for tap, _ in poll.poll(max(left, 0.0)):
+                    self._receive(tap)
+                self._deliver(time.monotonic())
+
+    def stop(self) -> None:
+        self._stopped = True
 
     def _receive(self, tap: int) -> None:
         due = time.monotonic() + self._delay

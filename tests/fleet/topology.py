@@ -23,11 +23,12 @@ from rig.process import RigError, ServerProcess
 from rig.product import Service
 from rig.programs import find_postgresql
 from rig.rspamd import PASSWORD, Rspamd
-from rig.sentinel import SERVICE, SHIPPED, RedisNode, redis_text, sentinel_text
+from rig.sentinel import SERVICE, SHIPPED, RedisNode, SentinelTrio, redis_text, sentinel_text
 from rig.zones import ZONES
 from tests.fleet.component import Component
 from tests.fleet.edge import ABBY, HTTPS, SMTP, EdgeProxy, FleetPostfix, Keepalived
 from tests.fleet.namespaces import HERE, Host, run
+from tests.fleet.schedule import kind_of
 
 NETWORK, BITS, MTU = "198.18.0.0/24", 24, 9_000
 CLIENT, SHARED = "198.18.0.1", "198.18.0.10"
@@ -55,10 +56,6 @@ class Size:
             for place, (kind, count) in enumerate(counts.items())
             for number in range(1, count + 1)
         ]
-
-
-def kind_of(name: str) -> str:
-    return name.rstrip("0123456789")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +169,7 @@ def add_redis(fleet: Fleet) -> None:
         watched = sentinel_text(f"{parts[0].host.address} {REDIS}")
         sentinel = RedisNode("sentinel", folder / "sentinel", SENTINEL, watched, sentinel=True, host=address)
         part.stages = [[redis], [sentinel]]
+        part.well = lambda: SentinelTrio(fleet.root, tuple(fleet.redis), tuple(fleet.sentinels)).has_replica()
         fleet.redis.append(redis)
         fleet.sentinels.append(sentinel)
 
