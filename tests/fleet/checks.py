@@ -20,7 +20,10 @@ from tests.waiting import wait_until
 
 DRAIN_SECONDS = 120.0
 REFUSALS = {"overloaded", "engine_unavailable", "shutting_down", "storage_unavailable"}
-_CLEAN = "SELECT ggrid, replace(encode(record, 'base64'), E'\\n', '') FROM history WHERE verdict = 'clean'"
+_CLEAN = (
+    "SELECT ggrid, replace(encode(record, 'base64'), E'\\n', '') FROM history "
+    "WHERE verdict = 'clean' AND created > now() - interval '20 minutes'"  # of this schedule
+)
 _TWICE = "SELECT count(*) - count(DISTINCT (subject, tenant)) FROM events WHERE type = 'message.judged'"
 
 
@@ -84,10 +87,14 @@ def figures(fleet: Fleet, name: str) -> list[float]:
 
 
 def check(fleet: Fleet, load: FleetLoad, dropped: int) -> Result:
-    """Compare everything that was acknowledged with what is stored."""
+    """Read the quarantine, and compare everything that was acknowledged with what is stored."""
+    held = read_quarantine(fleet.primary_url, fleet.guards[0].folder, fleet.vault, fleet.root)
+    return compare(fleet, load, held, dropped)
+
+
+def compare(fleet: Fleet, load: FleetLoad, held: Mapping[int, Sequence[Copy]], dropped: int) -> Result:
     result = Result(rows_dropped=dropped)
     _check_lists(fleet, load, result)
-    held = read_quarantine(fleet.primary_url, fleet.guards[0].folder, fleet.vault, fleet.root)
     _check_mail(load, held, result)
     _check_answers(load.scans.outcomes, result)
     _check_history(fleet, load, held, result)
