@@ -5,10 +5,10 @@ PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 libtes
 ECS := 9.0.0
 ECS_SHA256 := 5e6d991fb79bc25ac8edb12fb19f0706a6ee22c0d8ced7f2c420950e44b88c65
 
-.PHONY: $(shell grep -oE '^[a-z-]+:' Makefile | tr -d :)
+.PHONY: $(shell grep -oE '^[a-z0-9-]+:' Makefile | tr -d :)
 
 help: ## Show what can be made
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 setup: packages ## Install the Debian packages, the virtual environment and the locked dependencies
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv

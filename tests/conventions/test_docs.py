@@ -17,7 +17,7 @@ MADE_OF_RULES = "verdicts-and-tags.md"
 PAGES = [file for file in tracked_files() if file.suffix == ".md" and file.relative_to(ROOT).parts[0] != "tests"]
 # A decision names the files of its day.
 CURRENT = [page for page in PAGES if "decisions" not in page.parts and page.name not in ("CHANGELOG.md", MADE_OF_RULES)]
-TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 # Paths in docs start at the project's root, at the package, at the shipped configuration, or at the tests.
 ROOTS = (ROOT, ROOT / "src" / "mailwarden", ROOT / "deploy" / "config", ROOT / "tests")
 LABELS = {"result fields 1"}  # the label of a derived key
@@ -135,7 +135,7 @@ def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
 def test_every_make_target_exists(page: Path) -> None:
     text = page.read_text("utf-8")
     places = [*_SPAN.findall(prose(page)), *(line for _, block in _FENCED.findall(text) for line in block.splitlines())]
-    named = {match[1] for place in places if (match := re.match(r"\s*(?:\w+=\S+ )*make ([a-z-]+)", place))}
+    named = {match[1] for place in places if (match := re.match(r"\s*(?:\w+=\S+ )*make ([a-z0-9-]+)", place))}
     assert named - TARGETS == set()
 
 
