@@ -28,7 +28,7 @@ def main() -> int:
     arguments = _arguments()
     if os.environ.get(INSIDE) != "1":
         try:
-            return contain([sys.executable, "-m", "tests.fleet", *sys.argv[1:]], {INSIDE: "1"})
+            contain([sys.executable, "-m", "tests.fleet", *sys.argv[1:]], {INSIDE: "1"})
         except RigError as error:
             say(f"make test-fleet: {error}")
             return 1

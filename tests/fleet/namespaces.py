@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from rig.process import RigError
 from rig.programs import find_program
@@ -108,8 +108,8 @@ class Host:
         self.run(lambda: run("nft", "delete", "table", "inet", "cut"))
 
 
-def contain(command: Sequence[str], environment: dict[str, str]) -> int:
-    """Run a command in namespaces of its own and return its exit code; the caller must be root."""
+def contain(command: Sequence[str], environment: dict[str, str]) -> NoReturn:
+    """Replace this process by a command in namespaces of its own; they end with it. The caller must be root."""
     if os.geteuid() != 0:
         raise RigError("The fleet needs root: it makes network namespaces, mounts and tap devices.")
     words = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -117,10 +117,5 @@ def contain(command: Sequence[str], environment: dict[str, str]) -> int:
     if probe.returncode != 0:
         raise RigError(f"This machine does not permit namespaces: {probe.stderr.strip()}")
     first = [sys.executable, "-m", "tests.fleet.first_process", *command]
-    process = subprocess.Popen([*words, *first], env=os.environ | environment)
-    try:
-        return process.wait()
-    except KeyboardInterrupt:  # the command got it too, and cleans up
-        return process.wait()
-    finally:
-        process.kill()
+    # No process stays between the caller and `unshare`: SIGKILL of this process ends everything.
+    os.execvpe(find_program(words[0]), [*words, *first], os.environ | environment)
