@@ -90,6 +90,7 @@ def install_fleet(
             run_mailwarden("tenants", "create", tenant, "--domain", f"{tenant}.example", "--config", config)
         listed = json.loads(run_mailwarden("tenants", "list", "-o", "json", "--config", config))
         uids = {str(row["name"]): str(row["tenantUid"]) for row in listed}
+        run_mailwarden("cells", "join", "--config", config)
         keys = {tenant: make_key(config, tenant) for tenant in tenants[name]}
         keys[""] = make_key(config, "")
         cells[name] = Cell(name, product, url, uids, keys, smtp_ports.get(name, 0))

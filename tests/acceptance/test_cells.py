@@ -5,6 +5,10 @@ from uuid import uuid4
 
 import pytest
 
+from mailwarden.abby.config import PATH, AbbyConfig
+from mailwarden.cli.doctor.cells import check_cells
+from mailwarden.cli.doctor.report import Host
+from mailwarden.settings.reader import read
 from rig.cells import Cell, Fleet, install_fleet
 from rig.engines import Engines
 from rig.ports import free_port
@@ -122,6 +126,14 @@ def test_a_deployment_credential_is_told_the_address_of_the_other_cell(fleet: Fl
     ]
     assert [(answer.status, answer.error) for answer in answers] == [(421, "tenant_in_other_cell")] * 3
     assert fleet.cells["b"].product.url in answers[0].json["message"]
+
+
+async def test_operators_see_the_directory_and_the_other_cells(fleet: Fleet) -> None:
+    shown = fleet.cells["a"].run("cells", "show")
+    assert f"{fleet.cells['b'].tenants['beta']}  b     0        beta.example" in shown
+    config = read(fleet.cells["a"].config / PATH, AbbyConfig)
+    lines = [line async for line in check_cells(Host(fleet.cells["a"].config, None, config))]
+    assert [(line.state, line.name) for line in lines] == [("ok", "directory of cells"), ("ok", "cell b")]
 
 
 def test_a_deployment_key_is_valid_in_its_own_cell_alone(fleet: Fleet) -> None:
