@@ -297,12 +297,15 @@ def test_a_backup_of_a_newer_schema_is_rejected(installed: Installed, target: st
 def test_a_backup_of_an_older_schema_is_migrated(installed: Installed, target: str, tmp_path: Path, engines: Engines):
     file = tmp_path / "backup.tar"
     name = installed.url.rpartition("/")[2]
-    engines.postgresql.execute("DROP TABLE history_ledger", name)
-    engines.postgresql.execute("DELETE FROM applied_migrations WHERE name = '0039_history_ledger'", name)
+    tables = "cell_directory, cell_tenants, cell_domains, cell_keys, tenant_places"
+    fences = "fence_tenant_row, fence_tenant, fence_tenants_row, fence_list_change, fence_held_recipient"
+    engines.postgresql.execute(f"DROP TABLE {tables}", name)
+    engines.postgresql.execute(f"DROP FUNCTION {fences}, require_tenant_here CASCADE", name)
+    engines.postgresql.execute("DELETE FROM applied_migrations WHERE name = '0040_cells'", name)
     back_up(installed, file)
     done = command("restore", str(file), "--config", str(tmp_path / "restored"), "--database-url", target)
     assert done.code == 0, done.error
-    assert "applied 0039_history_ledger" in done.error
+    assert "applied 0040_cells" in done.error
     assert asyncio.run(pending(target)) == []
 
 
