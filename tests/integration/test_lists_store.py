@@ -271,6 +271,31 @@ async def test_a_snapshot_ignores_later_changes(lists: Lists) -> None:
     assert json.loads(b"".join(pieces))["entry"] == "a.example"
 
 
+class ReaderLeft(Exception):
+    pass
+
+
+async def test_a_reader_that_leaves_keeps_no_lock(database: Database, database_url: str) -> None:
+    """The server has sent all of a short list by then, so that there is nothing to cancel."""
+    streams = Database(database_url, 1, 60.0)
+    lists = Lists(ListStore(database, streams))
+    await add(lists, GLOBAL, "sender-block", "a.example")
+
+    async def leave(_: bytes) -> None:
+        raise ReaderLeft
+
+    async with asyncio.timeout(30):
+        with pytest.raises(ReaderLeft):
+            async with lists.reading(GLOBAL, "sender-block") as reading:
+                await reading.copy_to(leave)
+    connection = await asyncpg.connect(database_url)
+    await connection.execute("SET lock_timeout = '30s'; TRUNCATE list_entries")
+    await connection.close()
+    async with lists.reading(GLOBAL, "sender-block") as reading:
+        assert reading.count == 1  # the pool has a connection again
+    await streams.close()
+
+
 async def test_a_reader_that_stops_loses_its_snapshot(database: Database, database_url: str) -> None:
     streams = Database(database_url, 1, 5.0)
     lists = Lists(ListStore(database, streams, stream_seconds=1.0))

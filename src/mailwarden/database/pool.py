@@ -124,6 +124,8 @@ class Connection(Protocol):
         quote: str,
     ) -> str: ...
 
+    def terminate(self) -> None: ...
+
     def transaction(
         self, *, isolation: str | None = None, readonly: bool = False
     ) -> AbstractAsyncContextManager[None]: ...
@@ -357,6 +359,22 @@ async def _release_cancelled(pool: asyncpg.Pool, held: asyncpg.Connection) -> No
 
 async def _keep_session(_: object) -> None:
     """Skip the round trip of a reset: our statements leave no session state."""
+
+
+async def copy_lines(
+    connection: Connection, query: str, sink: Callable[[bytes], Awaitable[None]], *, delimiter: str, quote: str
+) -> None:
+    """Give the rows of a query to the sink; the database waits while the sink does.
+
+    If the sink fails, the connection is closed. The driver would ask the server to cancel and wait for its answer,
+    which never comes if the server has sent all rows: the transaction would keep its locks.
+    """
+    try:
+        await connection.copy_from_query(query, output=sink, format="csv", delimiter=delimiter, quote=quote)
+    except BaseException:
+        with suppress(asyncpg.InterfaceError):
+            connection.terminate()
+        raise
 
 
 EVERYTHING = "all"

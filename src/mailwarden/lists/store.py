@@ -19,6 +19,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import UNSET, Struct, UnsetType
 
+from mailwarden.database import pool
 from mailwarden.database.pool import EVERYTHING, GLOBAL, Connection, Database, ScopedTransaction, is_lost, scoped
 from mailwarden.errors import GlobalScopeForbidden, ListFull, StorageUnavailable, TenantNotFound
 from mailwarden.events.catalogue import MAX_LISTED, ListChanged, first
@@ -229,7 +230,7 @@ async def copy_lines(
 ) -> None:
     """Give all lines of a list to the sink; the database waits while the sink does."""
     statement = copy_statement(kind_name, list_id)
-    await connection.copy_from_query(statement, output=sink, format="csv", delimiter=_DELIMITER, quote=_QUOTE)
+    await pool.copy_lines(connection, statement, sink, delimiter=_DELIMITER, quote=_QUOTE)
 
 
 STREAM_SECONDS = 900.0

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar, cast
 from uuid import UUID
 
-from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scoped
+from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, copy_lines, scoped
 from mailwarden.errors import StorageUnavailable
 from mailwarden.lists.change_log import KEPT_DAYS
 from mailwarden.lists.replica.matcher import Hits, Replica
@@ -106,7 +106,7 @@ class Snapshot:
 
     async def copy(self, sink: Callable[[bytes], Awaitable[None]]) -> None:
         """Give the lines of all entries to the sink; see WholeCopy."""
-        await self._connection.copy_from_query(_COPY, output=sink, format="csv", delimiter=DELIMITER, quote=QUOTE)
+        await copy_lines(self._connection, _COPY, sink, delimiter=DELIMITER, quote=QUOTE)
 
     async def changes_since(self, position: Position) -> AsyncIterator[list[ListChange]]:
         """Yield the changes that a replica at that position lacks, page by page."""
