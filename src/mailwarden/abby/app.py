@@ -80,6 +80,8 @@ from mailwarden.feeds.http_client import open_http, trust_of
 from mailwarden.feeds.job import FeedJob
 from mailwarden.feeds.service import FeedService
 from mailwarden.history import open_history
+from mailwarden.history.clickhouse.client import Clickhouse
+from mailwarden.history.clickhouse.opening import open_clickhouse
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.reports import ContentsSeal
 from mailwarden.learning.service import ReportService
@@ -142,6 +144,7 @@ class AbbyContext:
     keys: ApiKeys
     contents_key: KeyRing
     history: HistoryStore
+    clickhouse: Clickhouse | None
     reports: ReportService
     quarantine: QuarantineService
     events: EventReader
@@ -208,7 +211,10 @@ async def _open_context(
     lost_keys = asyncio.create_task(PepperStore(database).log_lost_keys(Scope.deployment(), pepper))
     stack.callback(lost_keys.cancel)
     contents_key = read_ring(folder / config.contents.key, "contents.key")
-    history = open_history(database)
+    clickhouse = open_clickhouse(config.history, folder, metrics=metrics, logs=True)
+    if clickhouse is not None:
+        stack.push_async_callback(clickhouse.close)
+    history = open_history(database, clickhouse=clickhouse)
     vault = open_vault(config.quarantine, folder, contents_key)
     readers = Database(config.database.url, READERS + 1, pooled=config.database.pooled)  # and one for the watch
     stack.push_async_callback(readers.close)
@@ -234,6 +240,7 @@ async def _open_context(
         keys=ApiKeys(KeyStore(database), pepper),
         contents_key=contents_key,
         history=history,
+        clickhouse=clickhouse,
         reports=ReportService(ReportStore(database), history, ContentsSeal(contents_key)),
         quarantine=QuarantineService(QuarantineStore(database), vault, Lists(lists), spool),
         events=events,
@@ -381,7 +388,9 @@ def _open_messages(context: AbbyContext, access: Access, stack: AsyncExitStack) 
     stack.push_async_callback(searches.close)
     context.pools.watch("api_searches", searches)
     audit = AuditStore(context.database)
-    return MessagesApi(context.history, open_history(searches), context.tenants, audit, access)
+    return MessagesApi(
+        context.history, open_history(searches, clickhouse=context.clickhouse), context.tenants, audit, access
+    )
 
 
 async def _console_services(context: AbbyContext, channels: Channels, stack: AsyncExitStack) -> Services:
@@ -395,7 +404,7 @@ async def _console_services(context: AbbyContext, channels: Channels, stack: Asy
     searches = Database(config.database.url, SEARCHES, pooled=config.database.pooled)
     stack.push_async_callback(searches.close)
     context.pools.watch("searches", searches)
-    history, policy = open_history(searches), load_policy()
+    history, policy = open_history(searches, clickhouse=context.clickhouse), load_policy()
     feeds = await _start_feeds(context, policy, stack)
     timeout_ms = config.service_providers.core.long_request_timeout
     cases = CaseService(CaseStore(database), history, context.reports, ContentsSeal(context.contents_key))
@@ -435,7 +444,7 @@ async def _start_feeds(context: AbbyContext, policy: Policy, stack: AsyncExitSta
     context.pools.watch("feeds", database)
     rules = AddressRules.of(config.feeds.allowed_networks, config.events.refuse_networks)
     http = await stack.enter_async_context(open_http(rules, trust_of(context.folder, config.feeds.ca)))
-    service = open_feeds(database, http, context.contents_key, policy)
+    service = open_feeds(database, http, context.contents_key, policy, clickhouse=context.clickhouse)
     job = FeedJob(service, http, context.metrics)
     stack.push_async_callback(job.stop)
     job.start()

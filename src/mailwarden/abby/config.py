@@ -8,6 +8,7 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
+from mailwarden.history.clickhouse.settings import HistoryStoreSettings
 from mailwarden.settings.reload import Reloadable
 from mailwarden.settings.shared import (
     PLAIN_ADDRESS,
@@ -374,6 +375,7 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     outlook: OutlookConfig = OutlookConfig()
     cells: Annotated[CellsConfig | None, Meta(description="This deployment as a cell of a fleet; unset: alone.")] = None
     database: Database = Database()
+    history: HistoryStoreSettings = HistoryStoreSettings()
     spool: Annotated[str, Meta(description="Folder for uploads over 1 MiB in progress.")] = "spool"
     log: Log = Log()
     tracing: TracingSettings = TracingSettings()

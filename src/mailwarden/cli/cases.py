@@ -10,10 +10,9 @@ from mailwarden.cases.model import Case, CaseOutcome, CaseReport, CaseState
 from mailwarden.cases.service import CaseService
 from mailwarden.cases.store import MAX_PAGE, CaseStore
 from mailwarden.cli.command import Command, add_action, operator, print_json, shown, table
-from mailwarden.cli.database import add_database_options, find_tenant, query_database
+from mailwarden.cli.database import add_database_options, find_tenant, history_of, query_database
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
-from mailwarden.history import open_history
 from mailwarden.learning.reports import ContentsSeal
 from mailwarden.learning.service import ReportService
 from mailwarden.learning.store import ReportStore
@@ -133,9 +132,9 @@ def _with_service(options: argparse.Namespace, operation: Callable[[CaseService,
     seal = ContentsSeal(read_ring(options.config / config.contents.key, "contents.key"))
 
     async def ask(database: Database) -> T:
-        history = open_history(database)
-        reports = ReportService(ReportStore(database), history, seal)
-        return await operation(CaseService(CaseStore(database), history, reports, seal), database)
+        async with history_of(options, database) as history:
+            reports = ReportService(ReportStore(database), history, seal)
+            return await operation(CaseService(CaseStore(database), history, reports, seal), database)
 
     return query_database(options, ask)
 

@@ -2,7 +2,8 @@
 
 import argparse
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
@@ -13,6 +14,10 @@ from mailwarden.cli.command import Command, add_action, add_config_option
 from mailwarden.database.migrations import migrate
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
+from mailwarden.history import open_history
+from mailwarden.history.clickhouse.opening import open_clickhouse
+from mailwarden.history.clickhouse.settings import HistoryStoreSettings
+from mailwarden.history.store import HistoryStore
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant
 from mailwarden.settings.reader import read
@@ -58,6 +63,21 @@ def query_database(options: argparse.Namespace, question: Callable[[Database], A
         return asyncio.run(ask())
     except StorageUnavailable as error:
         raise unreachable(error) from None
+
+
+@asynccontextmanager
+async def history_of(options: argparse.Namespace, database: Database) -> AsyncIterator[HistoryStore]:
+    """Open the history store of abby's configuration; without a configuration it is PostgreSQL."""
+    clickhouse = open_clickhouse(_history_settings(options.config / PATH), options.config)
+    try:
+        yield open_history(database, clickhouse=clickhouse)
+    finally:
+        if clickhouse is not None:
+            await clickhouse.close()
+
+
+def _history_settings(path: Path) -> HistoryStoreSettings:
+    return read(path, AbbyConfig).history if path.exists() else HistoryStoreSettings()
 
 
 async def find_tenant(database: Database, named: str) -> Tenant:

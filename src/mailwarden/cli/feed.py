@@ -30,6 +30,7 @@ from mailwarden.feeds.model import (
 )
 from mailwarden.feeds.service import FeedService
 from mailwarden.feeds.text_formats import FieldMapping
+from mailwarden.history.clickhouse.opening import open_clickhouse
 from mailwarden.model.scope import Scope
 from mailwarden.policy.rules import load_policy
 from mailwarden.settings.reader import read
@@ -306,12 +307,15 @@ def _with_service(options: argparse.Namespace, work: Callable[[Tools], Awaitable
 
     async def ask() -> T:
         database = Database(database_url(options), CONNECTIONS, COMMAND_SECONDS, pooled=True)
+        clickhouse = open_clickhouse(config.history, options.config)
         try:
             rules = AddressRules.of(config.feeds.allowed_networks, config.events.refuse_networks)
             async with open_http(rules, trust_of(options.config, config.feeds.ca)) as http:
-                service = open_feeds(database, http, ring, load_policy())
+                service = open_feeds(database, http, ring, load_policy(), clickhouse=clickhouse)
                 return await work(Tools(database, service, FeedJob(service, http, Metrics())))
         finally:
+            if clickhouse is not None:
+                await clickhouse.close()
             await database.close()
 
     try:

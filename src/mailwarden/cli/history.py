@@ -1,20 +1,26 @@
-"""`mailwarden history`: sends rows again that the history store rejected, once their cause is gone."""
+"""`mailwarden history`: sends rows again that the store rejected, and creates the table in ClickHouse."""
 
 import argparse
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
+from mailwarden.abby.config import PATH as ABBY_PATH
+from mailwarden.abby.config import AbbyConfig
 from mailwarden.cli.command import Command, add_action, add_config_option, shown
-from mailwarden.cli.database import query_database
+from mailwarden.cli.database import query_database, with_driver_error
 from mailwarden.cli.installation import read_installation
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
 from mailwarden.events.judged import JudgedEvents
 from mailwarden.guard.config import GuardConfig
 from mailwarden.history import open_history
+from mailwarden.history.clickhouse.client import Clickhouse
+from mailwarden.history.clickhouse.opening import open_clickhouse
+from mailwarden.history.clickhouse.schema import prepare as create_table
 from mailwarden.history.journal.rejected import ClaimedRows, Line, claimed_rows
 from mailwarden.history.records import decode
 from mailwarden.history.senders import SenderHistory
@@ -22,6 +28,7 @@ from mailwarden.history.store import HistoryStore
 from mailwarden.history.writer import BATCH, group
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.settings.reader import read
 
 ALL = Scope.deployment()
 MAX_REASONS = 20
@@ -41,6 +48,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     resend.add_argument("--database-url", metavar="URL", help="PostgreSQL address (default: from guard.yml)")
     add_config_option(resend)
+    prepare = add_action(
+        actions,
+        "prepare",
+        "create the table of history on every replica of ClickHouse",
+        "mailwarden history prepare",
+    )
+    add_config_option(prepare)
 
 
 class _Sent(Struct, frozen=True):
@@ -57,6 +71,30 @@ class _Row(Struct, frozen=True):
 
 
 def _run(options: argparse.Namespace) -> int:
+    return _prepare(options) if options.action == "prepare" else _resend_rejected(options)
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    settings = read(options.config / ABBY_PATH, AbbyConfig).history
+    clickhouse = open_clickhouse(settings, options.config)
+    if clickhouse is None:
+        raise CommandError(f"history.store in {ABBY_PATH} is postgresql: set it to clickhouse, with clickhouse.urls.")
+    try:
+        lines = asyncio.run(_create_table(clickhouse, replicated=settings.clickhouse.replicated))
+    except StorageUnavailable as error:
+        raise CommandError(with_driver_error(error)) from None
+    print("\n".join(lines))
+    return 0
+
+
+async def _create_table(clickhouse: Clickhouse, *, replicated: bool) -> list[str]:
+    try:
+        return await create_table(clickhouse, replicated=replicated)
+    finally:
+        await clickhouse.close()
+
+
+def _resend_rejected(options: argparse.Namespace) -> int:
     installation = read_installation(options.config)
     config = installation.guard
     if config is None:
@@ -66,7 +104,7 @@ def _run(options: argparse.Namespace) -> int:
         if rows is None:
             print("No rejected rows.")
             return 0
-        sent = query_database(options, lambda database: _resend(database, config, rows))
+        sent = query_database(options, lambda database: _resend(options.config, database, config, rows))
         rows.finish(sent.left)
     print(f"{sent.stored + len(sent.left)} rows: {sent.stored} stored, {len(sent.left)} rejected again.")
     reasons = Counter(each.aside.reason if each.aside else "the line is unreadable" for each in sent.left)
@@ -75,8 +113,9 @@ def _run(options: argparse.Namespace) -> int:
     return 1 if sent.left else 0
 
 
-async def _resend(database: Database, config: GuardConfig, rows: ClaimedRows) -> _Sent:
-    store = open_history(database, JudgedEvents(config.events.judged, config.events.sample))
+async def _resend(folder: Path, database: Database, config: GuardConfig, rows: ClaimedRows) -> _Sent:
+    clickhouse = open_clickhouse(config.history, folder)
+    store = open_history(database, JudgedEvents(config.events.judged, config.events.sample), clickhouse=clickhouse)
     senders = SenderHistory(store.senders)
     sent = _Sent(0, ())
     try:
@@ -85,6 +124,8 @@ async def _resend(database: Database, config: GuardConfig, rows: ClaimedRows) ->
             sent += _Sent(0, left) + await _send(store, senders, readable)
     finally:
         await senders.stop()
+        if clickhouse is not None:
+            await clickhouse.close()
     return sent
 
 

@@ -20,11 +20,10 @@ from mailwarden.analysis.analyzer import Content
 from mailwarden.analysis.pipeline.collector import Collector
 from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
 from mailwarden.cli.command import Command, add_action, add_address_options
-from mailwarden.cli.database import add_database_options, query_database
+from mailwarden.cli.database import add_database_options, history_of, query_database
 from mailwarden.cli.scan import addresses_of, make_parameters, submit
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, plain_problem
-from mailwarden.history import open_history
 from mailwarden.history.query import parse_query
 from mailwarden.history.store import MAX_ROWS, Cursor
 from mailwarden.model.envelope import Envelope
@@ -199,17 +198,17 @@ def _read_history(options: argparse.Namespace) -> Sequence[Stored]:
     async def ask(database: Database) -> list[Stored]:
         scope = Scope.deployment()
         tenants = {tenant.name: tenant.uid for tenant in await TenantStore(database).list(scope)}
-        store = open_history(database)
         query = parse_query(options.query, tenants=tenants)
         found: list[Stored] = []
         place: Cursor | None = None
-        while (room := options.last - len(found)) > 0:
-            page = await store.search(scope, query, place, min(room, MAX_ROWS))
-            requests = [await store.find(Scope.of(row.tenant), row.ggrid) for row in page.rows]
-            found += [stored_of(request) for request in requests if request]
-            if page.next is None:
-                break
-            place = page.next
+        async with history_of(options, database) as store:
+            while (room := options.last - len(found)) > 0:
+                page = await store.search(scope, query, place, min(room, MAX_ROWS))
+                requests = [await store.find(Scope.of(row.tenant), row.ggrid) for row in page.rows]
+                found += [stored_of(request) for request in requests if request]
+                if page.next is None:
+                    break
+                place = page.next
         return found
 
     return query_database(options, ask)

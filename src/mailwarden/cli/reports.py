@@ -17,11 +17,10 @@ from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.abby.reports import learning_of, report_of
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.command import Command, Progress, add_action, operator, print_json, shown, table
-from mailwarden.cli.database import add_database_options, find_tenant, query_database
+from mailwarden.cli.database import add_database_options, find_tenant, history_of, query_database
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, EmptyEmail, LearningFull, ReportNotFound
-from mailwarden.history import open_history
 from mailwarden.learning.reports import (
     ContentsSeal,
     Kind,
@@ -301,9 +300,9 @@ def _with_service(options: argparse.Namespace, operation: Callable[[ReportServic
     seal = ContentsSeal(read_ring(options.config / config.contents.key, "contents.key"))
 
     async def ask(database: Database) -> T:
-        history = open_history(database)
-        service = ReportService(ReportStore(database), history, seal)
-        return await operation(service, database)
+        async with history_of(options, database) as history:
+            service = ReportService(ReportStore(database), history, seal)
+            return await operation(service, database)
 
     return query_database(options, ask)
 

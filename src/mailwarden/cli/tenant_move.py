@@ -64,6 +64,7 @@ def run_move(options: argparse.Namespace) -> int:
         raise CommandError(f"The tenant is in the cell `{options.to}` already: --config and --target are one cell.")
     if source.cells.directory.url != target.cells.directory.url:
         raise CommandError("The cells have different directories: see cells.directory.url in both abby.yml.")
+    check_history(source, target)
     check_secrets(source, target)
 
     async def work(move: TenantMove) -> str:
@@ -118,6 +119,16 @@ def read_cell(folder: Path) -> InstalledCell:
     if config.cells is None:
         raise CommandError(f"{folder / PATH} has no part `cells`: this deployment is no cell of a fleet.")
     return InstalledCell(folder.resolve(), config, config.cells)
+
+
+def check_history(*cells: InstalledCell) -> None:
+    """Raise if a cell stores history in ClickHouse: a move copies the rows of PostgreSQL alone."""
+    for cell in cells:
+        if cell.config.history.store != "postgresql":
+            raise CommandError(
+                f"{cell.folder / PATH} has history.store: {cell.config.history.store}. A tenant moves between cells "
+                "with history in PostgreSQL only; with ClickHouse its history would stay behind."
+            )
 
 
 def check_secrets(source: InstalledCell, target: InstalledCell) -> None:

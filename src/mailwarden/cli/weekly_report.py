@@ -5,10 +5,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mailwarden.cli.command import Command
-from mailwarden.cli.database import add_database_options, find_tenant, query_database
+from mailwarden.cli.database import add_database_options, find_tenant, history_of, query_database
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, SchemaViolation
-from mailwarden.history import open_history
 from mailwarden.model.scope import Scope
 from mailwarden.weekly_report.mail import text_of
 from mailwarden.weekly_report.model import Week, WeeklyReport, checked_week
@@ -30,7 +29,7 @@ def _run(options: argparse.Namespace) -> int:
         week = checked_week(options.week, now)
     except SchemaViolation as error:
         raise CommandError(error.message) from None
-    report = query_database(options, lambda database: _build(database, options.tenant, week))
+    report = query_database(options, lambda database: _build(options, database, options.tenant, week))
     if options.pdf is None:
         print(text_of(report), end="")
         return 0
@@ -44,9 +43,10 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _build(database: Database, tenant: str, week: Week) -> WeeklyReport:
+async def _build(options: argparse.Namespace, database: Database, tenant: str, week: Week) -> WeeklyReport:
     found = await find_tenant(database, tenant)
-    return await open_weekly_reports(database, open_history(database)).build(Scope.of(found.uid), found, week)
+    async with history_of(options, database) as history:
+        return await open_weekly_reports(database, history).build(Scope.of(found.uid), found, week)
 
 
 COMMAND = Command(

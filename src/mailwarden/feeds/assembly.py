@@ -10,6 +10,7 @@ from mailwarden.feeds.service import FeedService
 from mailwarden.feeds.store import FeedStore
 from mailwarden.feeds.warning_lists import WarningLists
 from mailwarden.history import open_history
+from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.lists.change_log import ChangeStore, UndoStore
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.service import ListService
@@ -21,9 +22,12 @@ CONNECTIONS = 3
 COMMAND_SECONDS = 60.0  # a comparison of a million entries takes some seconds
 
 
-def open_feeds(database: Database, http: HttpClient, ring: KeyRing, policy: Policy) -> FeedService:
+def open_feeds(
+    database: Database, http: HttpClient, ring: KeyRing, policy: Policy, *, clickhouse: Clickhouse | None = None
+) -> FeedService:
     """Return the service; `database` has CONNECTIONS of its own and COMMAND_SECONDS, so that feeds delay no scan."""
-    history, lists, entries = open_history(database), ListStore(database, database), EntryStore(database)
+    history = open_history(database, clickhouse=clickhouse)
+    lists, entries = ListStore(database, database), EntryStore(database)
     return FeedService(
         FeedStore(database),
         lists=lists,

@@ -39,6 +39,8 @@ from mailwarden.guard.sources.http_listeners import open_http_sources
 from mailwarden.guard.sources.in_process import InProcess, scanning_disabled
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
 from mailwarden.history import open_history
+from mailwarden.history.clickhouse.client import Clickhouse
+from mailwarden.history.clickhouse.opening import open_clickhouse
 from mailwarden.history.journal.journal import Journal
 from mailwarden.history.maintenance import Retention, Rollups, WordBackfill
 from mailwarden.history.senders import SenderHistory, SenderHistoryReporter
@@ -221,7 +223,10 @@ async def open_context(
         database = Database(config.database.url, config.database.pool_size, logs=True, pooled=config.database.pooled)
         stack.push_async_callback(database.close)
         pools = DatabaseMetrics(metrics, database)
-        senders, journal = _start_history(config, folder, database, metrics, stack)
+        clickhouse = open_clickhouse(config.history, folder, metrics=metrics, logs=True)
+        if clickhouse is not None:
+            stack.push_async_callback(clickhouse.close)
+        senders, journal = _start_history(config, folder, database, metrics, stack, clickhouse=clickhouse)
         lists = await _start_lists(config, folder, database, metrics, stack, pools=pools)
         workers = await _start_workers(config, folder, metrics, stack)
         engines = open_engines(config.engines)
@@ -272,6 +277,7 @@ async def open_context(
                 processing=processing,
                 spool=prepare_spool(folder / config.spool),
                 database=database,
+                clickhouse=clickhouse,
                 tenants=TenantDirectory(TenantStore(database)),
                 metrics=metrics,
                 tracing=tracing,
@@ -280,11 +286,17 @@ async def open_context(
 
 
 def _start_history(
-    config: GuardConfig, folder: Path, database: Database, metrics: Metrics, stack: AsyncExitStack
+    config: GuardConfig,
+    folder: Path,
+    database: Database,
+    metrics: Metrics,
+    stack: AsyncExitStack,
+    *,
+    clickhouse: Clickhouse | None,
 ) -> tuple[SenderHistory, Journal]:
     """Open the journal, start the writer of history and the jobs that delete and count its rows."""
     events = config.events
-    store = open_history(database, JudgedEvents(events.judged, events.sample))
+    store = open_history(database, JudgedEvents(events.judged, events.sample), clickhouse=clickhouse)
     journal = Journal.open(config.journal.place(folder, config.lists.replica), config.journal.limits, metrics)
     journal.start()
     stack.push_async_callback(journal.stop)

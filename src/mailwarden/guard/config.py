@@ -15,6 +15,7 @@ from mailwarden.analysis.engines import table
 from mailwarden.analysis.engines.engine import Count, EngineSettings, Milliseconds
 from mailwarden.events.judged import Selection
 from mailwarden.guard.report_config import ReportMailboxes
+from mailwarden.history.clickhouse.settings import HistoryStoreSettings
 from mailwarden.history.journal.config import JournalSettings
 from mailwarden.quarantine.model import RetentionDays
 from mailwarden.serving.tls import ABBY_NAME, name_mistakes
@@ -360,7 +361,7 @@ class Workers(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             yield "heavyCount", problem
 
 
-class History(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class History(HistoryStoreSettings, frozen=True, rename="camel", forbid_unknown_fields=True):
     REMOVED: ClassVar[Mapping[str, str]] = {
         "buffer": "was removed: rows wait on disk now. Delete this key; `journal.maxBytes` limits their bytes"
     }

@@ -8,6 +8,7 @@ from mailwarden.database.pool import Database
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.config import GuardConfig
 from mailwarden.guard.processing import Processing
+from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.tracing import Tracing
 
@@ -22,6 +23,7 @@ class GuardContext:
     processing: Processing
     spool: Path
     database: Database
+    clickhouse: Clickhouse | None  # if history is there
     tenants: TenantDirectory  # for sources that assign tenants by recipient; loaded if one of them is enabled
     metrics: Metrics
     tracing: Tracing

@@ -29,6 +29,9 @@ from mailwarden.event_delivery.model import State
 from mailwarden.event_delivery.store import EndpointStore
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
+from mailwarden.history.clickhouse.client import Clickhouse, TooSlow
+from mailwarden.history.clickhouse.opening import open_clickhouse
+from mailwarden.history.clickhouse.schema import check_table
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.scope import Scope
@@ -51,6 +54,45 @@ async def check_database(host: Host) -> AsyncIterator[Line]:
         yield line
         if line.well:
             yield await _clock(url)
+
+
+async def check_history_store(host: Host) -> AsyncIterator[Line]:
+    """Check the table of history in ClickHouse, if that is configured, and that abby and guard name the same store."""
+    name = "history store"
+    if host.abby is not None and host.guard is not None:
+        here, there = host.abby.history, host.guard.history
+        same = here.store == there.store and here.clickhouse.database == there.clickhouse.database
+        if not same:
+            yield Line(
+                False, name, "abby.yml and guard.yml name different stores", "set the same history.store in both"
+            )
+    for file, config in host.configs:
+        try:
+            clickhouse = open_clickhouse(config.history, host.folder)
+        except MailwardenError as error:
+            yield Line(False, f"{name} of {file}", error.message)
+            continue
+        if clickhouse is not None:
+            yield await _clickhouse(f"{name} of {file}", clickhouse)
+
+
+async def _clickhouse(name: str, clickhouse: Clickhouse) -> Line:
+    down = []
+    try:
+        for url in clickhouse.target.urls:
+            try:
+                await clickhouse.ping(url)
+            except StorageUnavailable as error:
+                down.append(f"{url} {with_driver_error(error)}")
+        await check_table(clickhouse)
+    except (StorageUnavailable, TooSlow) as error:
+        seen = with_driver_error(error) if isinstance(error, StorageUnavailable) else str(error)
+        return Line(False, name, seen, "start ClickHouse, or run `mailwarden history prepare`")
+    finally:
+        await clickhouse.close()
+    if down:
+        return Line(True, name, f"a replica is down: {'; '.join(down)}", "start it", warning=True)
+    return Line(True, name, f"{len(clickhouse.target.urls)} addresses of ClickHouse answer, the table is up to date")
 
 
 async def check_event_endpoints(host: Host) -> AsyncIterator[Line]:

@@ -50,7 +50,7 @@ def start_quarantine(context: GuardContext, *, key: KeyRing, hop: NextHop, stack
         hop = NextHop(settings.release_address, hop.timeout, "guard.localhost")
         stack.callback(hop.close)
         signer = ReleaseTokenSigner(key)
-    history = open_history(database)
+    history = open_history(database, clickhouse=context.clickhouse)
     reports = ReportService(ReportStore(database), history, ContentsSeal(key))
     releasing = ReleaseJob(
         vault,

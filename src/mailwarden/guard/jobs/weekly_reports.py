@@ -142,7 +142,7 @@ def start_weekly_reports(context: GuardContext, *, hop: NextHop, stack: AsyncExi
     settings, database = context.config.weekly_report, context.database
     if settings is None:
         return
-    reports = open_weekly_reports(database, open_history(database))
+    reports = open_weekly_reports(database, open_history(database, clickhouse=context.clickhouse))
     mails = WeeklyReportMails(MailStore(database), reports, hop, context.tenants, settings, metrics=context.metrics)
     stack.push_async_callback(mails.stop)
     mails.start()

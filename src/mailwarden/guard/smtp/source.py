@@ -234,7 +234,8 @@ def _open_reports(context: GuardContext, *, key: KeyRing, hop: NextHop, stack: A
     config, database = context.config, context.database
     if config.reports is None:
         return None
-    store, history, seal = CaseStore(database), open_history(database), ContentsSeal(key)
+    history = open_history(database, clickhouse=context.clickhouse)
+    store, seal = CaseStore(database), ContentsSeal(key)
     answers = CaseAnswers(
         store,
         hop,

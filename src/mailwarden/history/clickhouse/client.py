@@ -119,6 +119,10 @@ class Clickhouse:
         except (aiohttp.ClientError, OSError, _Refused) as error:
             raise _unavailable(error) from error
 
+    async def ping(self, url: str) -> None:
+        """Raise StorageUnavailable if this replica does not answer a trivial query."""
+        await self.execute_on(url, "SELECT 1", database="system")
+
     async def probe(self) -> bool:
         """Run a trivial query, and remember whether it succeeded."""
         try:

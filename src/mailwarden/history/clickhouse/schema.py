@@ -12,11 +12,11 @@ from uuid import UUID
 from mailwarden.errors import StorageUnavailable
 from mailwarden.history.clickhouse.binary import Reader, read_rows
 from mailwarden.history.clickhouse.client import Clickhouse
+from mailwarden.history.clickhouse.settings import checked_name
 
 TABLE = "history"
 MODERN = (23, 8)  # from here on with codecs, LowCardinality and indexes that skip granules
 ZOOKEEPER_PATH = "/clickhouse/tables/{{shard}}/{database}/history"
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 # Name, type, and what modern servers add to it. `version` is the larger the earlier a request was completed.
@@ -59,13 +59,6 @@ SELECT toUInt32(partition_day) FROM (
       AND (SELECT count() FROM history WHERE 0) = 0 GROUP BY partition
 ) ORDER BY 1 FORMAT RowBinary
 """
-
-
-def checked_name(name: str) -> str:
-    """Return a name of a database that needs no quotes, or raise ValueError."""
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"`{name}` is not the name of a database: letters, digits and underscores")
-    return name
 
 
 def parse_version(text: str) -> tuple[int, int]:

@@ -1,0 +1,62 @@
+"""Opens the client of ClickHouse that the settings describe, with its metrics."""
+
+import ssl
+from pathlib import Path
+
+from mailwarden.errors import ConfigurationError
+from mailwarden.history.clickhouse.client import Clickhouse, Kind, Target
+from mailwarden.history.clickhouse.settings import ClickhouseSettings, HistoryStoreSettings
+from mailwarden.serving.tls import client_context
+from mailwarden.telemetry.metrics import Metrics
+
+
+class ClickhouseMeters:
+    """The metrics of a client."""
+
+    def __init__(self, metrics: Metrics, clickhouse: Clickhouse) -> None:
+        self._seconds = metrics.histogram("history_store_seconds", "Seconds of a call to ClickHouse.", "kind")
+        self._failures = metrics.counter("history_store_failures", "Calls that failed because ClickHouse is down.")
+        metrics.gauge("history_store_up", "Whether ClickHouse answered last time: 1 or 0.").set_function(
+            lambda: clickhouse.up
+        )
+
+    def took(self, kind: Kind, seconds: float) -> None:
+        self._seconds.labels(kind).observe(seconds)
+
+    def failed(self) -> None:
+        self._failures.inc()
+
+
+def open_clickhouse(
+    settings: HistoryStoreSettings, folder: Path, *, metrics: Metrics | None = None, logs: bool = False
+) -> Clickhouse | None:
+    """Return the client, or None if history is in PostgreSQL; nothing connects before the first call."""
+    if settings.store != "clickhouse":
+        return None
+    given = settings.clickhouse
+    target = Target(
+        urls=tuple(url.rstrip("/") + "/" for url in given.urls),
+        database=given.database,
+        user=given.user,
+        password=_password(folder / given.password_file) if given.password_file else "",
+        quorum=given.quorum,
+        connections=given.connections,
+    )
+    clickhouse = Clickhouse(target, _tls(given, folder), logs=logs)
+    if metrics is not None:
+        clickhouse.meters = ClickhouseMeters(metrics, clickhouse)
+    return clickhouse
+
+
+def _tls(settings: ClickhouseSettings, folder: Path) -> ssl.SSLContext | None:
+    if not any(url.startswith("https:") for url in settings.urls):
+        return None
+    return client_context(folder / settings.ca) if settings.ca else ssl.create_default_context()
+
+
+def _password(path: Path) -> str:
+    try:
+        return path.read_text("utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigurationError(f"history.clickhouse.passwordFile: cannot read {path}: {reason}.") from None
