@@ -175,7 +175,8 @@ pictures: ## Take the pictures of the docs again
 	@$(BIN)/python -m tests.browser.pictures run/screenshots docs/pictures
 
 test-events: ## Kill abby, guard and PostgreSQL 50 times, and a receiver is down for an hour (KILLS, SEED, EVENTS=number)
-	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(if $(SEED),SEED=$(SEED)) $(if $(EVENTS),EVENTS=$(EVENTS)) $(BIN)/pytest -q --timeout 3600 tests/faults/test_events_killed.py tests/integration/event_delivery/test_receiver_down.py
+	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(if $(SEED),SEED=$(SEED)) $(if $(EVENTS),EVENTS=$(EVENTS)) $(BIN)/pytest -q --timeout 3600 tests/faults/test_events_killed.py
+	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(if $(SEED),SEED=$(SEED)) $(if $(EVENTS),EVENTS=$(EVENTS)) $(BIN)/pytest -q --timeout 3600 tests/integration/event_delivery/test_receiver_down.py
 
 test-ecs: ## Events in ECS against the field definitions that Elastic publishes (npm package @elastic/ecs)
 	@mkdir -p run/ecs && cd run/ecs && npm pack --silent @elastic/ecs@$(ECS) > /dev/null && \
@@ -231,8 +232,10 @@ compatibility: ## Run the tests with every supported Debian, Python and engine i
 test-chart: ## Lint, render and validate the Helm chart with every values file, for two versions of Kubernetes
 	@$(BIN)/python packaging/test/chart.py
 
+# tests/faults has engines of its own, so it needs a session of its own.
 test-journal: ## Kill guard and PostgreSQL ten times under load, fill the journal's disk, count the history rows (KILLS=number, SEED=number)
-	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(if $(SEED),SEED=$(SEED)) $(BIN)/pytest -q --timeout 3600 tests/faults/test_journal_killed.py tests/integration/test_database_outage.py
+	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(if $(SEED),SEED=$(SEED)) $(BIN)/pytest -q --timeout 3600 tests/faults/test_journal_killed.py
+	@MAILWARDEN_FULL=1 $(BIN)/pytest -q --timeout 3600 tests/integration/test_database_outage.py tests/integration/test_cli_history.py
 
 test-upgrade: ## Upgrade the previous version in place under load, restore its backup on a clean Debian (PREVIOUS=commit)
 	@MAILWARDEN_FULL=1 $(if $(PREVIOUS),MAILWARDEN_PREVIOUS=$(PREVIOUS)) $(BIN)/pytest -q tests/faults/test_upgrade.py
@@ -249,8 +252,9 @@ test-cells: ## Move a tenant between two cells under load, kill the command and 
 test-fleet: ## 2 abbys, 4 guards and their databases in network namespaces: each component cut off, killed, paused, out of disk (SEEDS=1-30)
 	@$(BIN)/python -m tests.fleet --seeds $(or $(SEEDS),1-30) $(MORE)
 
-test-vault: ## The quarantine on a real S3 server (moto, from requirements/s3.txt)
-	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/integration/test_vault_s3.py
+test-vault: ## The quarantine on real S3 servers: moto, from requirements/s3.txt, and radosgw (RADOSGW=1 installs it below run, as root)
+	@test -z "$(RADOSGW)" -o -e run/radosgw || (mkdir -p run && mmdebstrap --quiet --variant=minbase --include=radosgw trixie run/radosgw.new && mv run/radosgw.new run/radosgw)
+	@MAILWARDEN_FULL=1 $(BIN)/pytest -q -rs tests/integration/test_vault_s3.py
 
 faults-lists: ## The lists under 64 callers for 60 s, twenty kills of PostgreSQL, 10,000 calls of two tenants
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/faults -k lists

@@ -1,4 +1,4 @@
-"""A vault in a bucket of moto, a real S3 server; `make test-vault` installs it from requirements/s3.txt."""
+"""A vault in a bucket of real S3 servers: moto, from requirements/s3.txt, and radosgw where it is installed."""
 
 import asyncio
 import http.client
@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from mailwarden.crypto.keyring import KeyRing
+from mailwarden.crypto.keyring import BrokenSeal, KeyRing
 from mailwarden.errors import StorageUnavailable
 from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.serving.spool import Spooled
@@ -18,11 +18,13 @@ from mailwarden.settings.shared import Quarantine
 from rig.folders import remove_folder, temporary_folder
 from rig.ports import free_port
 from rig.process import ServerProcess
+from rig.radosgw import Radosgw
 from tests.conventions.project_files import ROOT
 
 HOST = "127.0.0.1"
 BUCKET = "held"
 TOOLS = ROOT / "run" / "s3"
+RADOSGW = ROOT / "run" / "radosgw"
 NORTH, SOUTH = uuid4(), uuid4()
 LARGE = b"Subject: large\r\n\r\n" + bytes(range(256)) * 60_000
 MESSAGES = pytest.mark.parametrize("message", [b"", b"hello", LARGE], ids=["empty", "small", "large"])
@@ -46,8 +48,26 @@ class Moto(ServerProcess):
             connection.close()
 
 
-@pytest.fixture(scope="module")
-def moto() -> Iterator[Moto]:
+@pytest.fixture(scope="module", params=["moto", "radosgw"])
+def server(request: pytest.FixtureRequest) -> Iterator[Moto | Radosgw]:
+    yield from start_moto() if request.param == "moto" else start_radosgw()
+
+
+def start_radosgw() -> Iterator[Radosgw]:
+    if not (RADOSGW / "usr/bin/radosgw").exists():
+        pytest.skip("run make test-vault RADOSGW=1 as root")
+    folder = temporary_folder()
+    server = Radosgw(RADOSGW, folder / "radosgw.log")
+    server.start()
+    try:
+        server.create_bucket(BUCKET)
+        yield server
+    finally:
+        server.stop()
+        remove_folder(folder)
+
+
+def start_moto() -> Iterator[Moto]:
     sys.path.insert(0, str(ROOT / "packaging" / "test"))
     from locked_tools import install_tools
 
@@ -62,10 +82,18 @@ def moto() -> Iterator[Moto]:
 
 
 @pytest.fixture
-def settings(moto: Moto, tmp_path: Path) -> Quarantine:
+def settings(server: Moto | Radosgw, tmp_path: Path) -> Quarantine:
     """Return a prefix of the bucket for this test."""
     (tmp_path / "s3").write_text("id\nsecret\n")
-    return Quarantine(store=f"s3://{BUCKET}/{uuid4().hex}", endpoint=moto.address, credentials="s3")
+    return Quarantine(store=f"s3://{BUCKET}/{uuid4().hex}", endpoint=server.address, credentials="s3")
+
+
+@pytest.fixture(autouse=True)
+def known_defect(request: pytest.FixtureRequest, server: Moto | Radosgw) -> None:
+    """Expect that radosgw 18.2.7 with dbstore returns other bytes than those of an upload in parts."""
+    if isinstance(server, Radosgw) and request.node.callspec.params.get("message") == LARGE:
+        reason = "dbstore damages uploads in parts, also without Mailwarden: docs/high-availability.md"
+        request.applymarker(pytest.mark.xfail(reason=reason, raises=(BrokenSeal, AssertionError), strict=True))
 
 
 def open_one(settings: Quarantine, folder: Path) -> Vault:
@@ -110,9 +138,9 @@ async def test_all_messages_are_listed_and_removed(settings: Quarantine, tmp_pat
         await vault.get(*kept.pop(), tmp_path)
 
 
-async def test_a_missing_bucket_is_reported(moto: Moto, tmp_path: Path) -> None:
+async def test_a_missing_bucket_is_reported(server: Moto | Radosgw, tmp_path: Path) -> None:
     (tmp_path / "s3").write_text("id\nsecret\n")
-    vault = open_one(Quarantine(store="s3://nobody", endpoint=moto.address, credentials="s3"), tmp_path)
+    vault = open_one(Quarantine(store="s3://nobody", endpoint=server.address, credentials="s3"), tmp_path)
     for message in (b"hello", LARGE):
         with pytest.raises(StorageUnavailable):
             await vault.put(NORTH, Spooled.of(message))

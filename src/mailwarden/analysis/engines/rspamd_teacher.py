@@ -69,8 +69,9 @@ class RspamdTeacher:
     async def teach(self, message: bytes, learner: str, *, threat: bool, alone: bool = True) -> bool:
         """Train Rspamd with a message; return False if Rspamd rejects it, mostly because it has too little text.
 
-        If Rspamd learns another message and fails at this one again, the message is at fault and must not delay the
-        others. With `alone=False` others train the same learner at the same time, and this raises on failure.
+        If Rspamd learns another message before and after it fails at this one again, the message is at fault and must
+        not delay the others. Once before is not enough: a failover of Redis may fall between the two. With
+        `alone=False` others train the same learner at the same time, and this raises on failure.
         """
         try:
             return await self._teach(message, learner, threat=threat, counts=alone)
@@ -83,6 +84,7 @@ class RspamdTeacher:
         except EngineFailed as error:
             if error.kind is FailureKind.UNREACHABLE:
                 raise
+            await self.check()
             return False
 
     async def _teach(self, message: bytes, learner: str, *, threat: bool, counts: bool) -> bool:
@@ -184,7 +186,8 @@ class RspamdTeacher:
         except RedisError as error:
             raise EngineFailed(FailureKind.UNREACHABLE, f"Redis did not answer: {error}.") from error
         if not replicas:
-            raise EngineFailed(FailureKind.UNFINISHED, "No replica of Redis has the lesson: it is repeated later.")
+            # An outage: neither the message nor Rspamd is at fault.
+            raise EngineFailed(FailureKind.UNREACHABLE, "No replica of Redis has the lesson: it is repeated later.")
 
     async def _require_room(self) -> None:
         """Check that Redis accepts a write; a missing key in a full Redis proves nothing about Rspamd."""
