@@ -27,13 +27,18 @@ T = TypeVar("T")
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
-# A host that is cut off still reaches itself.
+# A host that is cut off still reaches itself, and answers no question for its addresses.
 _CUT = """
 table inet cut {
     chain incoming { type filter hook input priority -300; policy drop; iifname lo accept; }
     chain outgoing { type filter hook output priority -300; policy drop; oifname lo accept; }
 }
+table arp cut {
+    chain incoming { type filter hook input priority 0; policy drop; }
+    chain outgoing { type filter hook output priority 0; policy drop; }
+}
 """
+_HEAL = "delete table inet cut\ndelete table arp cut\n"
 
 
 def enter(namespace: str) -> None:
@@ -105,7 +110,7 @@ class Host:
         self.run(lambda: run("nft", "-f", "-", given=_CUT))
 
     def heal(self) -> None:
-        self.run(lambda: run("nft", "delete", "table", "inet", "cut"))
+        self.run(lambda: run("nft", "-f", "-", given=_HEAL))
 
 
 def contain(command: Sequence[str], environment: dict[str, str]) -> NoReturn:
