@@ -137,6 +137,9 @@ bench-lists: ## Measure the List API on 1 and 10 million entries against Postgre
 bench-search: ## Measure searches of five million messages, operator by operator (ROWS=number)
 	@$(BIN)/python -m bench.search $(if $(ROWS),--rows $(ROWS))
 
+bench-history-stores: ## Measure bytes per message and search p95 of PostgreSQL and ClickHouse (ROWS=number)
+	@$(BIN)/python -m bench.history_stores $(if $(ROWS),--rows $(ROWS))
+
 bench-journal: ## Measure how long a scan waits for its row in the journal, rows per second and CPU of a row (MORE="--folder /disk")
 	@$(BIN)/python -m bench.journal $(MORE)
 
