@@ -285,7 +285,7 @@ class CapacityModel:
         if self._prices.example:
             yield "The prices are examples: pass your own with --prices FILE."
         if self._columnar:
-            yield "History in ClickHouse is not implemented yet; shorten the retention, or use more cells."
+            yield "History in ClickHouse is a setting, and searches are slower there: see docs/operating.md."
         if self.cells > 1:
             yield "Cells are separate deployments; routing tenants to cells is not implemented yet."
         if self._demand.hosts_lost and not self._one_host():
