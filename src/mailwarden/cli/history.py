@@ -1,4 +1,4 @@
-"""`mailwarden history`: sends rows again that the store rejected, and creates the table in ClickHouse."""
+"""`mailwarden history`: sends rejected rows again, creates the table in ClickHouse, and starts a migration."""
 
 import argparse
 import asyncio
@@ -12,6 +12,7 @@ from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
 from mailwarden.cli.command import Command, add_action, add_config_option, shown
 from mailwarden.cli.database import query_database, with_driver_error
+from mailwarden.cli.history_migrate import add_migrate_arguments, run_migrate
 from mailwarden.cli.installation import read_installation
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
@@ -55,6 +56,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "mailwarden history prepare",
     )
     add_config_option(prepare)
+    add_action(
+        actions,
+        "migrate",
+        "copy old rows of history to the store of the configuration, and verify them; it may be killed and repeated",
+        "mailwarden history migrate --from postgresql --to clickhouse",
+        add_migrate_arguments,
+    )
 
 
 class _Sent(Struct, frozen=True):
@@ -71,7 +79,8 @@ class _Row(Struct, frozen=True):
 
 
 def _run(options: argparse.Namespace) -> int:
-    return _prepare(options) if options.action == "prepare" else _resend_rejected(options)
+    runs = {"prepare": _prepare, "migrate": run_migrate, "resend": _resend_rejected}
+    return runs[options.action](options)
 
 
 def _prepare(options: argparse.Namespace) -> int:

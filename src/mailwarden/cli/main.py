@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, str] = {
     "weekly-report": "Print the weekly report of a tenant, or write it as a PDF file.",
     "lists": "Show and change lists over the List API; import and export files.",
     "feed": "Subscribe to feeds that fill block lists; show, update, approve and reject them.",
-    "history": "Send rejected rows of history again, and create the table in ClickHouse.",
+    "history": "Send rejected rows of history again, prepare ClickHouse, and migrate rows between the stores.",
     "secrets": "Show, rotate and drop the keys of stored messages and of the pepper.",
     "engines": "Install the settings that the engines and Postfix need; overwrite none.",
     "doctor": "Test every dependency of this host's processes, one line each.",

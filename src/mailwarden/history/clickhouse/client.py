@@ -7,6 +7,7 @@ Security: statements have no text of messages or searches in them (binary.py); a
 """
 
 import asyncio
+import io
 import re
 import ssl
 import time
@@ -24,6 +25,7 @@ CONNECT_SECONDS = 2.0
 MARGIN_SECONDS = 1.0  # by which an attempt may be longer than its statement
 MAX_ANSWER = 256 * 1024 * 1024
 MAX_ERROR = 4_096
+LARGE_BODY = 1024 * 1024
 MAX_STATEMENT = 4 * 1024 * 1024
 RETRY_AFTER = 2
 LOG_EVERY = 10.0
@@ -101,9 +103,11 @@ class Clickhouse:
         settings = {"max_execution_time": str(max(1, round(seconds)))}
         return await self._call(Kind.READ, statement, b"", settings, seconds + MARGIN_SECONDS)
 
-    async def insert(self, statement: str, rows: bytes) -> None:
-        """Insert rows; raise BadData if one of them is refused."""
+    async def insert(self, statement: str, rows: bytes, *, deduplicate: bool = True) -> None:
+        """Insert rows; raise BadData if one of them is refused. Replicas ignore a block that they had before."""
         settings = {"insert_quorum": str(self.target.quorum)} if self.target.quorum else {}
+        if not deduplicate:
+            settings["insert_deduplicate"] = "0"
         await self._call(Kind.WRITE, statement, rows, settings, CALL_SECONDS)
 
     async def execute(self, statement: str, seconds: float = CALL_SECONDS) -> bytes:
@@ -169,8 +173,9 @@ class Clickhouse:
         headers = {"X-ClickHouse-User": self.target.user}
         if self.target.password:
             headers["X-ClickHouse-Key"] = self.target.password
+        data = io.BytesIO(body) if len(body) > LARGE_BODY else body  # a stream is sent in pieces
         async with self._opened().post(
-            url, params=parameters, data=body, headers=headers, allow_redirects=False
+            url, params=parameters, data=data, headers=headers, allow_redirects=False
         ) as response:
             if response.status != 200:
                 raise _Refused(response.status, await response.content.read(MAX_ERROR))

@@ -204,7 +204,9 @@ def _matches(condition: Condition, found: Set[str], request: FinishedRequest, st
     return condition_matches(condition, found, request)
 
 
-async def fetch_records(clickhouse: Clickhouse, scope: Scope, cursors: Sequence[Cursor]) -> dict[Cursor, bytes]:
+async def fetch_records(
+    clickhouse: Clickhouse, scope: Scope, cursors: Sequence[Cursor], seconds: float = STATEMENT_SECONDS
+) -> dict[Cursor, bytes]:
     """Return the records of these keys that exist in the scope."""
     if not cursors:
         return {}
@@ -216,7 +218,7 @@ async def fetch_records(clickhouse: Clickhouse, scope: Scope, cursors: Sequence[
         ggrids=list_literal(map(uuid_literal, ggrids)),
         scope=scope_clause(scope),
     )
-    return dict(_read_record(await clickhouse.read(sql, STATEMENT_SECONDS)))
+    return dict(_read_record(await clickhouse.read(sql, seconds)))
 
 
 def _read_record(data: bytes) -> Iterator[tuple[Cursor, bytes]]:
