@@ -1,8 +1,11 @@
 """Moves of a tenant between the databases of two cells: nothing is lost, and nothing exists twice."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from ipaddress import ip_network
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -10,20 +13,25 @@ import pytest
 
 from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, NewKey
 from mailwarden.access.tenants import TenantDirectory, TenantStore
+from mailwarden.access.users import NewUser, Position, Role, UserStore
+from mailwarden.cells import remainder
 from mailwarden.cells.move import CellAccess, TenantMove
+from mailwarden.cells.places import LOCKS
 from mailwarden.cells.snapshot import Place
 from mailwarden.cells.store import DirectoryStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, InvalidCredentials, TenantMoving
 from mailwarden.history import open_history
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import Expiry, Lists
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.model.tenant import Tenant
 from mailwarden.quarantine.blob_store import FilesystemStore
+from mailwarden.quarantine.digest import DigestStore
 from mailwarden.quarantine.model import RetentionDays, State
 from mailwarden.quarantine.release import ReleaseStore
+from mailwarden.quarantine.retention import RetentionStore
 from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
@@ -37,6 +45,14 @@ ALL = Scope.deployment()
 ACTOR = Actor("test")
 RING = KeyRing.of(b"0" * 64)
 LIST = "url-allow"
+NEW_PASSKEY = """
+INSERT INTO passkeys (credential, person, name, public_key, sign_count) SELECT 'x', uid, 'one', '', 0 FROM people
+"""
+CUT_WRITERS_LOCK = f"""
+SELECT pg_terminate_backend(pid) FROM pg_locks
+WHERE locktype = 'advisory' AND classid = {LOCKS} AND mode = 'ExclusiveLock' AND granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
 
 
 @dataclass(frozen=True)
@@ -312,3 +328,209 @@ async def test_the_default_tenant_and_a_taken_domain_stay(pair: Pair) -> None:
     unknown = TenantMove(pair.a.access, pair.b.access, pair.directory, uuid4(), lambda _: None)
     with pytest.raises(CommandError, match="has no tenant"):
         await unknown.run(ACTOR)
+
+
+async def test_a_write_after_a_lost_lock_is_moved_too(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection that rejects writers is cut after the last copy: what is written then must not be lost."""
+    original = TenantMove._copy_rest
+    late: list[UUID] = []
+
+    async def cut_off(*values: object) -> None:
+        await original(*values)  # type: ignore[arg-type]
+        if late:
+            return
+        async with pair.a.database.connection() as connection:
+            await connection.execute(CUT_WRITERS_LOCK)
+        async with asyncio.timeout(10):
+            while not late:
+                with contextlib.suppress(TenantMoving):
+                    await pair.a.add(pair.uid, "late.example")
+                    late.append(await pair.a.hold(pair.uid))
+
+    monkeypatch.setattr(TenantMove, "_copy_rest", cut_off)
+    await pair.move().run(ACTOR)
+    assert await pair.b.entries(pair.uid) == {"late.example"}
+    assert await pair.b.held(pair.uid) == set(late)
+
+
+async def test_what_one_cell_has_revoked_stays_so_when_a_second_tenant_follows(pair: Pair) -> None:
+    south = await TenantStore(pair.a.database).create(ALL, "south", ["south.example"])
+    both = frozenset({pair.uid, south.uid})
+    keys = [ApiKeys(KeyStore(each.database), RING) for each in (pair.a, pair.b)]
+    scopes = frozenset({KeyScope.READ, KeyScope.WRITE})
+    made = [
+        await keys[0].create(ALL, NewKey(name, scopes, both, networks), ACTOR)
+        for name, networks in (("revoked", ()), ("narrow", (ip_network("10.0.0.0/8"),)), ("kept", ()))
+    ]
+    users = UserStore(pair.a.database), UserStore(pair.b.database)
+    user = await users[0].create(ALL, NewUser("ann", Position(Role.ANALYST, both)), ACTOR)
+    await pair.move().run(ACTOR)
+    assert await keys[1].revoke(ALL, made[0][0].key_id, ACTOR)
+    await users[1].disable(ALL, user.uid, ACTOR)
+    async with pair.b.database.connection() as connection:
+        narrower = "UPDATE api_keys SET networks = '{10.1.0.0/16}', scopes = '{lists:read}' WHERE name = 'narrow'"
+        await connection.execute(narrower)
+
+    second = TenantMove(pair.a.access, pair.b.access, pair.directory, south.uid, lambda _: None)
+    await second.run(ACTOR)
+    found = {key.name: key for key in await KeyStore(pair.b.database).list(ALL)}
+    assert {key.tenants for key in found.values()} == {both}
+    assert found["revoked"].revoked is not None
+    assert (found["narrow"].networks, set(found["narrow"].scopes)) == ((ip_network("10.1.0.0/16"),), {"lists:read"})
+    assert (found["kept"].networks, found["kept"].scopes, found["kept"].revoked) == ((), scopes, None)
+    moved = await users[1].find(ALL, user.uid)
+    assert moved is not None
+    assert (moved.tenants, moved.disabled) == (both, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("UPDATE people SET password = 'other'", "ann.*another password"),
+        ("UPDATE people SET role = 'auditor'", "ann.*another role"),
+        (NEW_PASSKEY, "ann.*another passkeys"),
+        ("UPDATE api_keys SET networks = '{192.0.2.0/24}'", "no address is allowed in both"),
+    ],
+)
+async def test_a_user_or_key_with_other_credentials_stops_the_move(pair: Pair, change: str, named: str) -> None:
+    south = await TenantStore(pair.a.database).create(ALL, "south", ["south.example"])
+    both = frozenset({pair.uid, south.uid})
+    wanted = NewKey("both", frozenset({KeyScope.READ}), both, (ip_network("10.0.0.0/8"),))
+    await ApiKeys(KeyStore(pair.a.database), RING).create(ALL, wanted, ACTOR)
+    await UserStore(pair.a.database).create(ALL, NewUser("ann", Position(Role.ANALYST, both)), ACTOR)
+    await pair.move().run(ACTOR)
+    async with pair.b.database.connection() as connection:
+        await connection.execute(change)
+    second = TenantMove(pair.a.access, pair.b.access, pair.directory, south.uid, lambda _: None)
+    with pytest.raises(CommandError, match=named):
+        await second.run(ACTOR)
+
+
+async def test_an_incomplete_move_stops_no_job_of_other_tenants(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [ApiKeys(KeyStore(each.database), RING) for each in (pair.a, pair.b)]
+    new = NewKey("north", frozenset({KeyScope.READ}), frozenset({pair.uid}))
+    _, text = await keys[0].create(ALL, new, ACTOR)
+    user = NewUser("ann", Position(Role.ANALYST, frozenset({pair.uid})))
+    await UserStore(pair.a.database).create(ALL, user, ACTOR)
+    await pair.a.hold(pair.uid)
+    await pair.a.add(pair.uid, "one.example")
+    await interrupted(pair, monkeypatch)
+
+    for cell in (pair.a, pair.b):
+        other = await TenantStore(cell.database).create(ALL, "other", [f"{cell.name}.example"])
+        kept = await cell.hold(other.uid)
+        async with cell.database.connection() as connection:
+            await connection.execute("UPDATE tenants SET quarantine_digest = true WHERE uid = $1", other.uid)
+            await connection.execute("SELECT set_config('mailwarden.mover', $1, false)", str(pair.uid))
+            await connection.execute("UPDATE tenants SET quarantine_digest = true WHERE uid = $1", pair.uid)
+            await connection.execute("UPDATE quarantine SET expires = now() - interval '1 day'")
+            await connection.execute("SELECT set_config('mailwarden.mover', '', false)")
+        assert await RetentionStore(cell.database).redate(ALL, RetentionDays()) == 1
+        digests = DigestStore(cell.database)
+        await digests.prepare(ALL, date(2026, 1, 1), datetime.now(UTC) + timedelta(minutes=1))
+        job = await digests.take(ALL, date(2026, 1, 1))
+        assert job is not None
+        assert job.tenant == other.uid
+        assert await digests.take(ALL, date(2026, 1, 1), job) is None
+        async with cell.database.connection() as connection:
+            await connection.execute("UPDATE quarantine SET expires = now() - interval '1 day' WHERE uid = $1", kept)
+        assert await RetentionStore(cell.database).expire(ALL) == 1
+        assert await cell.held(other.uid) == set()
+        await cell.add(other.uid, "old.example")
+        async with cell.database.connection() as connection, connection.transaction():
+            await connection.execute("SET LOCAL mailwarden.scope = 'all'")
+            await connection.execute("UPDATE list_entries SET expires = '2020-01-01T00:00:00Z'")
+        assert await Expiry(ListStore(cell.database, cell.database)).purge(datetime.now(UTC)) == 1
+
+    with pytest.raises(InvalidCredentials):
+        await keys[1].authenticate(text, None)
+    found = await UserStore(pair.b.database).find_name(ALL, "ann")
+    assert found is not None
+    assert found[0].disabled, "not yet here"
+
+
+async def interrupted(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a move end before the switch: the old cell has `leaving`, the new one the whole copy."""
+
+    async def fails(*_: object) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TenantMove, "_switch", fails)
+        with pytest.raises(RuntimeError):
+            await pair.move().run(ACTOR)
+
+
+async def test_an_aborted_move_leaves_no_copy(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    await pair.a.add(pair.uid, "one.example")
+    await pair.a.hold(pair.uid)
+    keys = ApiKeys(KeyStore(pair.a.database), RING)
+    await keys.create(ALL, NewKey("north", frozenset({KeyScope.READ}), frozenset({pair.uid})), ACTOR)
+    await interrupted(pair, monkeypatch)
+    assert await pair.b.held(pair.uid)
+    await pair.move().abort()
+    await pair.move().abort()
+    assert await pair.b.held(pair.uid) == set()
+    assert await pair.b.entries(pair.uid) == set()
+    assert await KeyStore(pair.b.database).list(ALL) == []
+    async with pair.b.database.connection() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM tenant_domains WHERE tenant = $1", pair.uid) == 0
+
+
+async def test_finishing_an_old_move_removes_nothing_of_a_tenant_that_is_back(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pair.a.add(pair.uid, "one.example")
+    await pair.move().run(ACTOR)
+    original = TenantMove._confirm
+
+    async def slow(*values: object) -> None:
+        """The old row is known; meanwhile the tenant moves back, as if this command had no lock."""
+        await original(*values)  # type: ignore[arg-type]
+        async with pair.a.database.connection() as connection:
+            await connection.execute("UPDATE tenant_places SET state = 'here', version = 2 WHERE tenant = $1", pair.uid)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TenantMove, "_confirm", slow)
+        for command in (pair.move().finish, lambda: pair.move().run(ACTOR)):
+            with pytest.raises(CommandError, match="Nothing was removed"):
+                await command()
+            async with pair.a.database.connection() as connection:
+                back = "UPDATE tenant_places SET state = 'moved', version = 1 WHERE tenant = $1"
+                await connection.execute(back, pair.uid)
+            assert await pair.a.entries(pair.uid) == {"one.example"}
+
+
+async def test_two_commands_never_move_a_tenant_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = []
+    original = TenantMove._announce
+
+    async def watched(*values: object) -> object:
+        for command in (pair.move().finish, pair.move().abort, pair.move(back=True).finish):
+            with pytest.raises(CommandError, match="Another move"):
+                await command()
+            refused.append(command)
+        return await original(*values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TenantMove, "_announce", watched)
+    await pair.move().run(ACTOR)
+    assert len(refused) == 3
+
+
+async def test_a_row_that_arrives_while_a_day_is_moved_stays(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    await pair.move().run(ACTOR)
+    history = open_history(pair.a.database)
+    await history.save(ALL, [finished(pair.uid)])
+    late = finished(pair.uid)
+    original = remainder._copy_day
+
+    async def watched(*values: object) -> int:
+        number = await original(*values)  # type: ignore[arg-type]
+        await history.save(ALL, [late])
+        return number
+
+    with monkeypatch.context() as patched:
+        patched.setattr(remainder, "_copy_day", watched)
+        assert await pair.move().finish() == 1
+    assert await pair.move().finish() == 1
+    assert list(await open_history(pair.b.database).tenants_of(ALL, late.ggrid)) == [pair.uid]

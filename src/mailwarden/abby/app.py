@@ -253,9 +253,7 @@ async def _open_cells(context: AbbyContext, settings: CellsConfig, stack: AsyncE
     config, metrics = context.config, context.metrics
     shared = Database(settings.directory.url, DIRECTORY_CONNECTIONS, pooled=config.database.pooled)
     stack.push_async_callback(shared.close)
-    peers = await stack.enter_async_context(
-        open_peers(settings, context.folder, metrics, body_timeout_ms=config.body_timeout)
-    )
+    peers = await stack.enter_async_context(open_peers(settings, context.folder, metrics, config))
     fleet = FleetDirectory(
         settings.name,
         DirectoryStore(shared),

@@ -8,6 +8,7 @@ and name the address of its caller, and nothing else: a forwarded call has the c
 """
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -19,11 +20,12 @@ import aiohttp
 import msgspec
 from aiohttp import hdrs, web
 
-from mailwarden.abby.config import CellsConfig
+from mailwarden.abby.config import AbbyConfig, CellsConfig
 from mailwarden.abby.guard_transport import Submission
 from mailwarden.crypto.mac import equal
 from mailwarden.errors import (
     AnalysisTimeout,
+    BadRequest,
     CellUnreachable,
     ConfigurationError,
     EngineUnavailable,
@@ -139,10 +141,19 @@ class RelayedBody:
 
 
 class CellPeers:
-    def __init__(self, name: str, peers: Mapping[str, Peer], metrics: Metrics, *, body_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        peers: Mapping[str, Peer],
+        metrics: Metrics,
+        *,
+        body_timeout_ms: int,
+        long_request_timeout_ms: int,
+    ) -> None:
         self._name = name
         self._peers = peers
         self._body_timeout_ms = body_timeout_ms
+        self._patience = long_request_timeout_ms / 1000
         self._requests = metrics.counter("cell_requests", "Requests to other cells.", "cell", "kind", "outcome")
         metrics.read_gauge("cell_up", "Whether another cell answered: 1, or 0 while ejected.", self._samples, "cell")
 
@@ -189,7 +200,7 @@ class CellPeers:
                 ) as response:
                     raw = await _read_answer(response)
             except (aiohttp.ClientError, OSError) as error:  # also a timeout
-                raise peer.failed(type(error).__name__) from None
+                raise _failure(peer, error, broken=True) from None
             peer.answered()
             return _result(peer, response, raw, ggrid)
 
@@ -197,17 +208,20 @@ class CellPeers:
         """Forward a call with its own credential, and stream the answer."""
         peer = self._peer(cell)
         request = call.request
+        url = _url(peer, request.raw_path)
         headers = self._headers(peer, call)
         headers.update({name: request.headers[name] for name in _TO_CELL if name in request.headers})
         if request.content_length is not None:
             headers[hdrs.CONTENT_LENGTH] = str(request.content_length)
-        timeout = aiohttp.ClientTimeout(total=CALL_SECONDS, connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
+        scan = request.path == SUBMIT  # the answer comes when the message is scanned
+        total, silence = (self._patience + SILENCE_SECONDS, None) if scan else (CALL_SECONDS, SILENCE_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=total, connect=CONNECT_SECONDS, sock_read=silence)
         body = RelayedBody(call, self._body_timeout_ms)
         with self._counted(peer, "call"), peer.place():
             try:
                 async with peer.session.request(
                     request.method,
-                    peer.url + request.raw_path,
+                    url,
                     data=body.chunks() if request.can_read_body else None,
                     headers=headers,
                     expect100=request.can_read_body,
@@ -219,7 +233,7 @@ class CellPeers:
             except (aiohttp.ClientError, TimeoutError) as error:
                 if body.error is not None:  # the caller's fault, not the cell's
                     raise body.error from None
-                raise peer.failed(type(error).__name__) from None
+                raise _failure(peer, error, broken=not request.can_read_body) from None
 
     def _peer(self, cell: str) -> Peer:
         peer = self._peers.get(cell)
@@ -239,6 +253,36 @@ class CellPeers:
             self._requests.labels(peer.name, kind, error.code).inc()
             raise
         self._requests.labels(peer.name, kind, "answered").inc()
+
+
+def _url(peer: Peer, path: str) -> str:
+    """Return the address of a call in another cell: the caller chooses the path alone, and never the host."""
+    if not path.startswith("/") or not path.isascii():
+        raise BadRequest("The request line must have a path in ASCII that begins with `/`, and no host.")
+    return peer.url + path
+
+
+def _failure(peer: Peer, error: Exception, *, broken: bool) -> CellUnreachable:
+    """Return the error for the caller. Only a cell that accepts or keeps no connection has failed.
+
+    A slow answer may be the fault of one message. So may a broken connection be of a caller's body: then not `broken`.
+    """
+    name = type(error).__name__
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return peer.failed(name)
+    lost = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
+    return peer.failed(name) if lost and broken else peer.unreachable(f"gave no answer ({name})")
+
+
+def open_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Return a socket that notices within seconds that the other host is gone, however long an answer takes."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 15_000)):
+        if hasattr(socket, option):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made
 
 
 def _result(peer: Peer, response: aiohttp.ClientResponse, raw: bytes, ggrid: str) -> MessageAnalysisResult:
@@ -296,16 +340,19 @@ async def _pass_on(call: Call, response: aiohttp.ClientResponse) -> web.StreamRe
 
 
 @asynccontextmanager
-async def open_peers(
-    config: CellsConfig, folder: Path, metrics: Metrics, *, body_timeout_ms: int
-) -> AsyncIterator[CellPeers]:
+async def open_peers(config: CellsConfig, folder: Path, metrics: Metrics, abby: AbbyConfig) -> AsyncIterator[CellPeers]:
     """Return the peers with their connections; each cell has its own, so that none waits for another."""
     async with AsyncExitStack() as stack:
         peers = {}
         for name, peer in config.peers.items():
             trust = ssl.create_default_context(cafile=str(folder / peer.ca) if peer.ca else None)
             session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=trust, limit=config.max_requests, keepalive_timeout=_KEEP_ALIVE),
+                connector=aiohttp.TCPConnector(
+                    ssl=trust,
+                    limit=config.max_requests,
+                    keepalive_timeout=_KEEP_ALIVE,
+                    socket_factory=open_socket,
+                ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 skip_auto_headers=(hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.USER_AGENT),
@@ -313,7 +360,13 @@ async def open_peers(
             await stack.enter_async_context(session)
             secret = read_secret(folder / peer.secret, f"cells.peers.{name}.secret")
             peers[name] = Peer(name, peer.url, secret, session, config.max_requests)
-        yield CellPeers(config.name, peers, metrics, body_timeout_ms=body_timeout_ms)
+        yield CellPeers(
+            config.name,
+            peers,
+            metrics,
+            body_timeout_ms=abby.body_timeout,
+            long_request_timeout_ms=abby.service_providers.core.long_request_timeout,
+        )
 
 
 def read_secret(path: Path, setting: str) -> str:

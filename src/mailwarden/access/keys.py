@@ -21,6 +21,7 @@ from typing import cast
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mailwarden.access.audit import record_event
 from mailwarden.crypto.keyring import ID, KeyRing
@@ -106,6 +107,11 @@ _MISSING = (
     "SELECT uid FROM unnest($1::uuid[]) AS uid WHERE NOT EXISTS (SELECT FROM tenants WHERE tenants.uid = uid.uid)"
 )
 _FIND = f"SELECT {_COLUMNS}, secret FROM api_keys WHERE key_id = $1"  # noqa: S608 -- constants of this file
+# A tenant that is in another cell, or on its way from there, has no access here.
+_USABLE = f"""
+SELECT {_COLUMNS}, secret, ARRAY(SELECT each FROM unnest(tenants) AS each WHERE is_here(each)) AS here
+FROM api_keys WHERE key_id = $1
+"""  # noqa: S608 -- constants of this file
 # A tenant administrator sees keys whose tenants are all in the scope.
 _SEEN = "($1::uuid[] IS NULL OR (NOT is_global AND tenants <@ $1))"
 _LIST = f"SELECT {_COLUMNS} FROM api_keys WHERE {_SEEN} ORDER BY created, key_id LIMIT 10000"  # noqa: S608
@@ -247,6 +253,17 @@ class KeyStore:
         if not _sees(scope, key):
             return None
         return key, cast("bytes", row["secret"])
+
+    async def find_usable(self, scope: Scope, key_id: str) -> tuple[ApiKey, bytes] | None:
+        """Return the key and its digest, with those of its tenants that are in this cell; None if none is."""
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_USABLE, key_id)
+        if row is None:
+            return None
+        key, here = _key(row), frozenset(cast("Sequence[UUID]", row["here"]))
+        if not _sees(scope, key) or not (key.is_global or here):
+            return None
+        return replace(key, tenants=here), cast("bytes", row["secret"])
 
     async def list(self, scope: Scope) -> Sequence[ApiKey]:
         """Return the keys of the scope, oldest first."""
@@ -423,7 +440,7 @@ class ApiKeys:
         remembered = self._remembered.get(key_id)
         if remembered is not None and now < remembered[0]:
             return remembered[1]
-        found = await self._store.find(_ALL, key_id)
+        found = await self._store.find_usable(_ALL, key_id)
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.clear()
         # The cache time starts before the query, so that it is never exceeded.

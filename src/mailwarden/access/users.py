@@ -121,11 +121,15 @@ def checked_language(text: str) -> str:
 
 MAX_USERS = 1_000
 
+# A user whose tenants are all in other cells, or on their way from there, cannot log in here.
 USER_COLUMNS = """
-people.uid, people.name, people.email, people.role, people.tenants, people.created AS person_created, people.disabled,
+people.uid, people.name, people.email, people.role, people.tenants, people.created AS person_created,
 people.last_login, people.issuer, people.time_zone, people.language, people.password IS NOT NULL AS has_password,
 people.totp IS NOT NULL AS has_totp,
-(SELECT count(*) FROM passkeys WHERE passkeys.person = people.uid) AS passkeys
+(SELECT count(*) FROM passkeys WHERE passkeys.person = people.uid) AS passkeys,
+CASE WHEN cardinality(people.tenants) > 0 AND NOT EXISTS (
+    SELECT FROM unnest(people.tenants) AS each WHERE is_here(each)
+) THEN coalesce(people.disabled, now()) ELSE people.disabled END AS disabled
 """
 # A tenant administrator sees users whose tenants are all in the scope.
 _SEEN = "($1::uuid[] IS NULL OR (cardinality(tenants) > 0 AND tenants <@ $1))"

@@ -118,6 +118,7 @@ _CLAIM = """
 WITH next AS (
     SELECT uid FROM case_reports
     WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND answer = 'due' AND next_attempt <= $2
+      AND accepts_changes(tenant)
     ORDER BY next_attempt, uid LIMIT 1 FOR UPDATE SKIP LOCKED
 )
 UPDATE case_reports AS those SET answer = 'sending', attempts = attempts + 1 FROM next, cases
@@ -128,9 +129,12 @@ _SETTLE = """
 UPDATE case_reports SET answer = $3, next_attempt = $4
 WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND uid = $2 AND answer = 'sending'
 """
-_DELETE_OLD = "DELETE FROM cases WHERE changed_at < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2))"
+_DELETE_OLD = """
+DELETE FROM cases WHERE changed_at < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2)) AND accepts_changes(tenant)
+"""
 _DELETE_UNVERIFIED = """
 DELETE FROM case_reports WHERE case_uid IS NULL AND reported_at < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2))
+  AND accepts_changes(tenant)
 """
 _DELETE_DAYS = "DELETE FROM case_report_days WHERE day < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2))"
 

@@ -24,10 +24,12 @@ from mailwarden.cells.places import (
     count_releases,
     exclude_moves,
     exclude_writers,
+    lock_place,
     read_place,
     set_place,
 )
-from mailwarden.cells.remainder import copy_history, different, wipe, wipe_history
+from mailwarden.cells.remainder import copy_history, different, move_history, wipe, wipe_active
+from mailwarden.cells.shared_access import check_shared, keep_common_codes
 from mailwarden.cells.snapshot import Place
 from mailwarden.cells.store import DirectoryStore
 from mailwarden.crypto.keyring import BrokenSeal
@@ -41,7 +43,7 @@ OLDER_SECONDS = 120.0  # for transactions that began before the move
 DRAIN_SECONDS = 60.0  # for releases that a guard has begun
 FREEZE_TRIES = 5
 FREEZE_WAIT = "4s"  # for writes in flight
-IDLE = "60s"  # a move that hangs lets writers continue
+IDLE = "60s"  # a move that hangs lets writers continue: the last copy must end within this time
 POLL = 0.1
 _TENANT = "SELECT name, is_default FROM tenants WHERE uid = $1"
 _MIGRATIONS = "SELECT array_agg(name ORDER BY name) FROM applied_migrations"
@@ -73,6 +75,8 @@ _TENANT_ROWS = tables.Rows(
     quarantine_digest = EXCLUDED.quarantine_digest""",
 )
 _DOMAIN_ROWS = tables.Rows("tenant_domains")
+
+LOST = (asyncpg.PostgresConnectionError, asyncpg.IdleInTransactionSessionTimeoutError, asyncpg.InterfaceError, OSError)
 
 Report = Callable[[str], None]
 
@@ -118,18 +122,11 @@ class TenantMove:
         self._tenant = tenant
         self._report = report
         self._bodies: set[bytes] = set()
+        self._locks: Sequence[asyncpg.Connection] = ()
 
     async def run(self, actor: Actor) -> Moved:
         """Move the tenant, or continue a move that was interrupted at any step."""
-        async with AsyncExitStack() as stack:
-            a, b, lock = [
-                await stack.enter_async_context(connect(each))
-                for each in (self._source.url, self._target.url, self._source.url)
-            ]
-            await stack.enter_async_context(lock.transaction())
-            await lock.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-            if not await exclude_moves(lock, self._tenant):
-                raise CommandError("Another move of this tenant is running.")
+        async with self._alone() as (a, b):
             place, pause = await read_place(a, self._tenant), None
             if place.state in (TenantState.HERE, TenantState.DRAINING):
                 await self._check(a, b, place)
@@ -141,26 +138,27 @@ class TenantMove:
                 await self._confirm(a, b, place)
             else:
                 raise CommandError(f"The tenant is arriving here. Run the move in the cell `{place.cell}`.")
-            await self._clean(a, actor, pause)
+            await self._clean(a, await read_place(a, self._tenant), actor, pause)
             return Moved(pause, len(self._bodies), await copy_history(a, b, self._tenant, self._report))
 
     async def finish(self) -> int:
         """Let late rows of history follow, and remove the rest of the tenant from the old cell; return their number."""
-        async with connect(self._source.url) as a, connect(self._target.url) as b:
+        async with self._alone() as (a, b):
             place = await read_place(a, self._tenant)
             if place.state is not TenantState.MOVED:
                 raise CommandError("The tenant has not moved away from this cell. Run the move first.")
             await self._confirm(a, b, place)
-            number = await copy_history(a, b, self._tenant, self._report)
-            await wipe_history(a, self._tenant)
-            return number
+            return await move_history(a, b, self._tenant, place, self._report)
 
     async def abort(self) -> None:
         """Keep the tenant in the old cell, if the directory was not switched yet."""
-        async with connect(self._source.url) as a:
+        async with self._alone() as (a, b):
             place = await read_place(a, self._tenant)
             if place.state in (TenantState.HERE, TenantState.DRAINING):
+                if await self._directory.place(self._tenant) not in (None, Place(self._source.name, place.version)):
+                    raise CommandError("The directory has another place of the tenant: see `mailwarden cells show`.")
                 await self._set(a, place, TenantState.HERE, place.version)
+                await self._remove_copy(b, place.version)
                 return
             if place.state is not TenantState.LEAVING:
                 raise CommandError("The tenant has moved. Move it back with a move in the other cell.")
@@ -170,6 +168,40 @@ class TenantMove:
             if not await self._directory.switch(self._tenant, before, after, domains=domains, keys=keys):
                 raise CommandError("The directory has the tenant in the other cell. Run the move again to finish it.")
             await self._set(a, place, TenantState.HERE, after.version)
+            await self._remove_copy(b, after.version)
+
+    async def _remove_copy(self, b: asyncpg.Connection, version: int) -> None:
+        """Remove the copy in the other cell, which never got the tenant; it forwards to this one."""
+        there = await read_place(b, self._tenant)
+        if there.state is not TenantState.ARRIVING or there.cell != self._source.name or there.version > version + 1:
+            return
+        async with b.transaction():
+            await b.execute(tables.PREPARE, str(self._tenant))
+            await lock_place(b, self._tenant, there)
+            await wipe(b, self._tenant)
+            await b.execute(_DROP_DOMAINS, self._tenant)
+            await set_place(b, self._tenant, there, LocalPlace(TenantState.MOVED, version, there.cell, stored=True))
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[tuple[asyncpg.Connection, asyncpg.Connection]]:
+        """Connect to both cells; no other command moves the tenant to or from one of them meanwhile."""
+        async with AsyncExitStack() as stack:
+            a, b, *locks = [
+                await stack.enter_async_context(connect(each))
+                for each in (self._source.url, self._target.url, self._source.url, self._target.url)
+            ]
+            for lock in locks:
+                await stack.enter_async_context(lock.transaction())
+                await lock.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+                if not await exclude_moves(lock, self._tenant):
+                    raise CommandError("Another move of this tenant is running.")
+            self._locks = locks
+            yield a, b
+
+    async def _check_alone(self) -> None:
+        """Raise if a connection that keeps other moves away was cut."""
+        for lock in self._locks:
+            await lock.execute("SELECT 1")
 
     async def _check(self, a: asyncpg.Connection, b: asyncpg.Connection, place: LocalPlace) -> None:
         """Raise if the tenant cannot be moved; nothing has changed then."""
@@ -200,6 +232,7 @@ class TenantMove:
             raise CommandError(f"The cell `{self._target.name}` has another user named `{taken}`. Rename one.")
         if others := await a.fetchval(_OTHER_VAULTS, self._tenant, await self._source.vault.uid()):
             raise CommandError(f"{others} held messages are in other vaults of this cell. Use one vault first.")
+        await check_shared(a, b, self._tenant, self._target.name)
 
     async def _check_target(self, b: asyncpg.Connection, place: LocalPlace) -> None:
         there = await read_place(b, self._tenant)
@@ -220,20 +253,39 @@ class TenantMove:
         since = await self._copy_in_advance(a, b, place)
         place = await self._drain(a, place)
         for attempt in range(1, FREEZE_TRIES + 1):
+            began = time.monotonic()
             try:
-                async with connect(self._source.url) as frozen, frozen.transaction():
-                    await frozen.execute(f"SET LOCAL lock_timeout = '{FREEZE_WAIT}'")
-                    await frozen.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE}'")
-                    began = time.monotonic()
-                    await exclude_writers(frozen, self._tenant)
-                    await self._copy_rest(a, b, since)
-                    leaving = await self._set(a, place, TenantState.LEAVING, place.version + 1)
-                    await self._switch(a, b, leaving)
-                    return time.monotonic() - began
+                leaving = await self._freeze(a, b, place, since)
             except asyncpg.LockNotAvailableError:
                 self._report(f"writes in flight, attempt {attempt} of {FREEZE_TRIES}")
-                await asyncio.sleep(1.0)
-        raise CommandError("Writes of this tenant took too long. Nothing was switched; run the move again.")
+            except LOST as error:
+                self._report(f"the lock was lost ({error}), attempt {attempt} of {FREEZE_TRIES}")
+                # Only the answer to the commit may have been lost.
+                leaving = await read_place(a, self._tenant)
+                if leaving.state is TenantState.LEAVING:
+                    await self._switch(a, b, leaving)
+                    return time.monotonic() - began
+            else:
+                await self._switch(a, b, leaving)
+                return time.monotonic() - began
+            await asyncio.sleep(1.0)
+        raise CommandError(
+            f"Writes of this tenant took too long, or its last copy took more than {IDLE}. Nothing was switched; run "
+            "the move again, at a quieter time."
+        )
+
+    async def _freeze(self, a: asyncpg.Connection, b: asyncpg.Connection, place: LocalPlace, since: str) -> LocalPlace:
+        """Copy the rest without writers, and accept no more; the transaction that locks them out also stores that.
+
+        If the lock is lost, the place cannot be stored, and what writers have changed since is copied again.
+        """
+        async with connect(self._source.url) as frozen, frozen.transaction():
+            await frozen.execute(f"SET LOCAL lock_timeout = '{FREEZE_WAIT}'")
+            await frozen.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE}'")
+            await exclude_writers(frozen, self._tenant)
+            await self._copy_rest(a, b, place, since)
+            await self._check_alone()
+            return await self._set(frozen, place, TenantState.LEAVING, place.version + 1)
 
     async def _announce(self, a: asyncpg.Connection, place: LocalPlace) -> LocalPlace:
         """Store the place, and wait for writers that have not seen it: from then on all share the lock."""
@@ -256,19 +308,25 @@ class TenantMove:
             for connection in (a, b):
                 await connection.execute(tables.PREPARE, str(self._tenant))
             since = str(await a.fetchval(_XMIN))
-            await wipe(b, self._tenant, endpoints=True)
+            await lock_place(b, self._tenant, arriving)
+            await wipe(b, self._tenant)
             await self._copy_settings(a, b)
             entries = await tables.copy_lists(a, b, self._tenant)
             self._report(f"lists: {entries:,} entries")
-            if await a.fetchval(_SALT) == await b.fetchval(_SALT):
-                senders = await tables.copy_rows(a, b, tables.SENDERS, [self._tenant])
-                await tables.copy_rows(a, b, tables.THREADS, [self._tenant])
-                self._report(f"sender history: {senders:,} pairs")
-            else:
-                self._report("sender history: not copied, the salts of the cells differ (`mailwarden cells join`)")
+        await self._copy_senders(a, b)
         await self._copy_bodies(a)
         self._report(f"held messages: {len(self._bodies):,} bodies")
         return since
+
+    async def _copy_senders(self, a: asyncpg.Connection, b: asyncpg.Connection) -> None:
+        if await a.fetchval(_SALT) != await b.fetchval(_SALT):
+            self._report("sender history: not copied, the salts of the cells differ (`mailwarden cells join`)")
+            return
+        async with b.transaction():
+            await b.execute(tables.PREPARE, str(self._tenant))
+            senders = await tables.copy_rows(a, b, tables.SENDERS, [self._tenant])
+            await tables.copy_rows(a, b, tables.THREADS, [self._tenant])
+        self._report(f"sender history: {senders:,} pairs")
 
     async def _copy_settings(self, a: asyncpg.Connection, b: asyncpg.Connection) -> None:
         await tables.copy_rows(a, b, _TENANT_ROWS, [self._tenant])
@@ -304,8 +362,9 @@ class TenantMove:
             await asyncio.sleep(POLL)
         return draining
 
-    async def _copy_rest(self, a: asyncpg.Connection, b: asyncpg.Connection, since: str) -> None:
+    async def _copy_rest(self, a: asyncpg.Connection, b: asyncpg.Connection, place: LocalPlace, since: str) -> None:
         """Copy all that changed and all that background jobs act on; no writer is active."""
+        arriving = LocalPlace(TenantState.ARRIVING, place.version + 1, self._source.name, stored=True)
         if await count_releases(a, self._tenant):
             raise CommandError("A guard has just begun a release. Nothing was switched; run the move again.")
         await self._copy_bodies(a)
@@ -313,11 +372,15 @@ class TenantMove:
         async with a.transaction(isolation="repeatable_read", readonly=True), b.transaction():
             for connection in (a, b):
                 await connection.execute(tables.PREPARE, str(self._tenant))
+            await lock_place(b, self._tenant, arriving)
+            await wipe_active(b, self._tenant)  # of an attempt before
+            await check_shared(a, b, self._tenant, self._target.name)
             await self._copy_settings(a, b)
             await tables.copy_list_changes(a, b, self._tenant, since)
             given = {"vault": vault, "cursor": cursor_of(cast("int", await b.fetchval(_CURSOR)))}
             for rows in tables.ACTIVE:
                 await tables.copy_rows(a, b, rows, [self._tenant, *([given[rows.given]] if rows.given else [])])
+            await keep_common_codes(a, b, self._tenant)
             if await tables.list_sizes(a, self._tenant) != await tables.list_sizes(b, self._tenant):
                 raise CommandError("The lists of the two cells differ after the copy. Nothing was switched.")
 
@@ -360,11 +423,12 @@ class TenantMove:
             self._report("the directory was older than this cell: it has the tenant's place again")
         await self._arrive(b, place.version)
 
-    async def _clean(self, a: asyncpg.Connection, actor: Actor, pause: float | None) -> None:
+    async def _clean(self, a: asyncpg.Connection, place: LocalPlace, actor: Actor, pause: float | None) -> None:
         """Remove the rows of the old cell that jobs act on; the bytes of held messages stay for some days."""
         async with a.transaction():
             await a.execute(tables.PREPARE, str(self._tenant))
-            await wipe(a, self._tenant, endpoints=False)
+            await lock_place(a, self._tenant, LocalPlace(TenantState.MOVED, place.version, self._target.name))
+            await wipe_active(a, self._tenant, endpoints=False)
             if pause is not None:
                 details = f'{{"to": "{self._target.name}"}}'
                 await a.execute(_AUDIT, actor.name, self._tenant, "tenants.move", str(self._tenant), details)

@@ -6,6 +6,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
+from mailwarden.errors import CommandError
 from mailwarden.model.tenant import TenantState
 
 LOCKS = 1_836_540_773  # the class of the locks that writers of a tenant share: see `require_tenant_here`
@@ -28,6 +29,9 @@ WHERE tenant = $1 AND state = 'releasing' AND claimed_until > now()
 """
 
 
+_LOCK = "SELECT state, version, cell FROM tenant_places WHERE tenant = $1 FOR UPDATE"
+
+
 class LocalPlace(Struct, frozen=True):
     """The place of a tenant in the database of one cell; `stored` is False if that cell has no row of it."""
 
@@ -39,8 +43,21 @@ class LocalPlace(Struct, frozen=True):
 
 async def read_place(connection: asyncpg.Connection, tenant: UUID) -> LocalPlace:
     row = await connection.fetchrow(_PLACE, tenant)
-    if row is None:
-        return LocalPlace()
+    return LocalPlace() if row is None else _place(row)
+
+
+async def lock_place(connection: asyncpg.Connection, tenant: UUID, wanted: LocalPlace) -> None:
+    """Keep a place as it is until the transaction ends; raise if it is another one: rows are deleted only under it."""
+    row = await connection.fetchrow(_LOCK, tenant)
+    found = LocalPlace() if row is None else _place(row)
+    if (found.state, found.version, found.cell) != (wanted.state, wanted.version, wanted.cell):
+        raise CommandError(
+            f"A cell has version {found.version} of the tenant ({found.state}), and not version {wanted.version} "
+            f"({wanted.state}) any more. Nothing was removed."
+        )
+
+
+def _place(row: asyncpg.Record) -> LocalPlace:
     return LocalPlace(TenantState(str(row["state"])), cast("int", row["version"]), str(row["cell"]), stored=True)
 
 

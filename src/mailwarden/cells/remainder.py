@@ -7,12 +7,12 @@ from uuid import UUID
 
 import asyncpg
 
+from mailwarden.cells.places import LocalPlace, lock_place
 from mailwarden.cells.tables import PREPARE, Rows, copy_rows
 from mailwarden.history.postgresql.partitions import create_moved_days
 
-# The lists take their entries with them, held messages their recipients, users their sessions.
-_WIPE = (
-    "DELETE FROM lists WHERE tenant = $1",
+# Held messages take their recipients with them, users their sessions.
+_WIPE_ACTIVE = (
     "DELETE FROM feeds WHERE tenant = $1",
     "DELETE FROM quarantine WHERE tenant = $1",
     "DELETE FROM quarantine_digests WHERE tenant = $1",
@@ -28,13 +28,14 @@ _WIPE = (
     "DELETE FROM api_keys WHERE tenants = ARRAY[$1]::uuid[]",
     "UPDATE api_keys SET tenants = array_remove(tenants, $1) WHERE $1 = ANY (tenants)",
 )
+_WIPE_LISTS = "DELETE FROM lists WHERE tenant = $1"  # with their entries
 _WIPE_ENDPOINTS = "DELETE FROM event_endpoints WHERE tenants = ARRAY[$1]::uuid[]"
 _DAYS = "SELECT DISTINCT day FROM history WHERE tenant = $1 ORDER BY day"
 _MARK_LATE = "UPDATE history_rolled SET late_from = least(late_from, $1::date::timestamptz) WHERE rolled_to > $1::date"
 _HISTORY_OF_DAY = "history.tenant = $1::uuid AND history.day = $2::date"
 _OLD_COUNTS = Rows("history_days", conflict="DO NOTHING")
-_WIPE_HISTORY = (
-    "DELETE FROM history WHERE tenant = $1",
+_WIPE_DAY = "DELETE FROM history WHERE tenant = $1 AND day = $2"
+_WIPE_REST = (
     "DELETE FROM history_days WHERE tenant = $1",
     "DELETE FROM history_rollups WHERE tenant = $1",
     "DELETE FROM relationships WHERE tenant = $1",
@@ -42,25 +43,25 @@ _WIPE_HISTORY = (
 )
 
 
-async def wipe(connection: asyncpg.Connection, tenant: UUID, *, endpoints: bool) -> None:
+async def wipe_active(connection: asyncpg.Connection, tenant: UUID, *, endpoints: bool = True) -> None:
     """Delete the rows that background jobs act on; without `endpoints` those of events stay, and deliver the rest."""
-    for statement in (*_WIPE, *((_WIPE_ENDPOINTS,) if endpoints else ())):
+    for statement in (*_WIPE_ACTIVE, *((_WIPE_ENDPOINTS,) if endpoints else ())):
         await connection.execute(statement, tenant)
+
+
+async def wipe(connection: asyncpg.Connection, tenant: UUID) -> None:
+    """Delete the rows that background jobs act on, and the lists."""
+    await wipe_active(connection, tenant)
+    await connection.execute(_WIPE_LISTS, tenant)
 
 
 async def copy_history(
     source: asyncpg.Connection, target: asyncpg.Connection, tenant: UUID, report: Callable[[str], None]
 ) -> int:
     """Copy the history of a tenant day by day, each row once however often this runs; return the rows read."""
-    days = [cast("date", row["day"]) for row in await source.fetch(_DAYS, tenant)]
-    await create_moved_days(target, days)
     total = 0
-    for day in reversed(days):  # the newest is wanted first
-        async with target.transaction():
-            await target.execute(PREPARE, str(tenant))
-            rows = Rows("history", _HISTORY_OF_DAY, conflict="DO NOTHING")
-            number = await copy_rows(source, target, rows, [tenant, day])
-            await target.execute(_MARK_LATE, day)
+    for day in await _days(source, target, tenant):
+        number = await _copy_day(source, target, tenant, day)
         total += number
         report(f"history of {day}: {number:,} messages")
     async with target.transaction():
@@ -69,12 +70,50 @@ async def copy_history(
     return total
 
 
-async def wipe_history(connection: asyncpg.Connection, tenant: UUID) -> None:
-    """Delete the history of a tenant that moved, and its endpoints of events."""
-    async with connection.transaction():
-        await connection.execute(PREPARE, str(tenant))
-        for statement in (*_WIPE_HISTORY, _WIPE_ENDPOINTS):
-            await connection.execute(statement, tenant)
+async def move_history(
+    source: asyncpg.Connection,
+    target: asyncpg.Connection,
+    tenant: UUID,
+    moved: LocalPlace,
+    report: Callable[[str], None],
+) -> int:
+    """Let late rows of history follow, and remove the rest of a tenant from its old cell; return the rows read.
+
+    Each day is copied and deleted in one snapshot, so that a row that arrives meanwhile stays for the next run.
+    """
+    total = 0
+    for day in await _days(source, target, tenant):
+        async with source.transaction(isolation="repeatable_read"):
+            await source.execute(PREPARE, str(tenant))
+            await lock_place(source, tenant, moved)
+            total += await _copy_day(source, target, tenant, day)
+            await source.execute(_WIPE_DAY, tenant, day)
+        report(f"history of {day}: moved")
+    async with source.transaction():
+        await source.execute(PREPARE, str(tenant))
+        await lock_place(source, tenant, moved)
+        async with target.transaction():
+            await target.execute(PREPARE, str(tenant))
+            await copy_rows(source, target, _OLD_COUNTS, [tenant])
+        for statement in (*_WIPE_REST, _WIPE_ENDPOINTS, _WIPE_LISTS):
+            await source.execute(statement, tenant)
+    return total
+
+
+async def _days(source: asyncpg.Connection, target: asyncpg.Connection, tenant: UUID) -> Sequence[date]:
+    """Return the days with history, the newest first: it is wanted first; the other cell can store them all."""
+    days = [cast("date", row["day"]) for row in await source.fetch(_DAYS, tenant)]
+    await create_moved_days(target, days)
+    return days[::-1]
+
+
+async def _copy_day(source: asyncpg.Connection, target: asyncpg.Connection, tenant: UUID, day: date) -> int:
+    async with target.transaction():
+        await target.execute(PREPARE, str(tenant))
+        rows = Rows("history", _HISTORY_OF_DAY, conflict="DO NOTHING")
+        number = await copy_rows(source, target, rows, [tenant, day])
+        await target.execute(_MARK_LATE, day)
+    return number
 
 
 def different(before: Sequence[str], after: Sequence[str]) -> str:

@@ -27,10 +27,28 @@ _KNOWN_SENDER = """
 UPDATE SET messages = greatest(known.messages, EXCLUDED.messages), days = greatest(known.days, EXCLUDED.days),
     first_seen = least(known.first_seen, EXCLUDED.first_seen), last_seen = greatest(known.last_seen, EXCLUDED.last_seen)
 """
-_MORE_TENANTS = """
-UPDATE SET tenants = ARRAY(SELECT DISTINCT unnest(known.tenants || EXCLUDED.tenants))
-WHERE known.{proof} = EXCLUDED.{proof}
+# A key or user of several tenants may be in the other cell already: the stricter of both applies (`shared_access`).
+_ALL_TENANTS = "tenants = ARRAY(SELECT DISTINCT unnest(known.tenants || EXCLUDED.tenants) ORDER BY 1)"
+_SAME_USER = f"""
+UPDATE SET {_ALL_TENANTS}, disabled = least(known.disabled, EXCLUDED.disabled),
+    totp_step = greatest(known.totp_step, EXCLUDED.totp_step)
+WHERE known.name = EXCLUDED.name AND known.role = EXCLUDED.role AND cardinality(known.tenants) > 0
+  AND known.password IS NOT DISTINCT FROM EXCLUDED.password AND known.totp IS NOT DISTINCT FROM EXCLUDED.totp
 """
+_SAME_KEY = f"""
+UPDATE SET {_ALL_TENANTS}, revoked = least(known.revoked, EXCLUDED.revoked),
+    expires = least(known.expires, EXCLUDED.expires),
+    scopes = ARRAY(SELECT unnest(known.scopes) INTERSECT SELECT unnest(EXCLUDED.scopes) ORDER BY 1),
+    networks = CASE
+        WHEN known.networks = '{{}}' THEN EXCLUDED.networks WHEN EXCLUDED.networks = '{{}}' THEN known.networks
+        ELSE ARRAY(
+            SELECT DISTINCT CASE WHEN one <<= other THEN one ELSE other END
+            FROM unnest(known.networks) AS one, unnest(EXCLUDED.networks) AS other WHERE one && other
+        ) END
+WHERE known.secret = EXCLUDED.secret AND (known.networks = '{{}}' OR EXCLUDED.networks = '{{}}' OR EXISTS (
+    SELECT FROM unnest(known.networks) AS one, unnest(EXCLUDED.networks) AS other WHERE one && other))
+"""  # noqa: S608 -- constants of this file
+_NOT_SHARED = "EXISTS (SELECT FROM people WHERE people.uid = moved.person AND people.tenants = ARRAY[$1::uuid])"
 
 
 class Rows(Struct, frozen=True):
@@ -41,6 +59,7 @@ class Rows(Struct, frozen=True):
     values: Mapping[str, str] = {}
     conflict: str = ""  # "": there is none
     given: str = ""  # the name of the value $2; $1 is the tenant
+    only: str = ""  # a condition of the row `moved` in the other cell
 
     @property
     def condition(self) -> str:
@@ -55,16 +74,16 @@ ACTIVE = (
         "people",
         "$1::uuid = ANY (people.tenants)",
         {"tenants": "ARRAY[$1::uuid]"},
-        f"(uid) DO {_MORE_TENANTS.format(proof='name')}",
+        f"(uid) DO {_SAME_USER}",
     ),
-    Rows("passkeys", _PERSON.format(table="passkeys"), conflict="DO NOTHING"),
-    Rows("recovery_codes", _PERSON.format(table="recovery_codes"), conflict="DO NOTHING"),
+    Rows("passkeys", _PERSON.format(table="passkeys"), only=_NOT_SHARED),
+    Rows("recovery_codes", _PERSON.format(table="recovery_codes"), only=_NOT_SHARED),
     Rows("saved_searches", _PERSON.format(table="saved_searches"), conflict="DO NOTHING"),
     Rows(
         "api_keys",
         "$1::uuid = ANY (api_keys.tenants)",
         {"tenants": "ARRAY[$1::uuid]"},
-        f"(key_id) DO {_MORE_TENANTS.format(proof='secret')}",
+        f"(key_id) DO {_SAME_KEY}",
     ),
     Rows("quarantine", values={"vault": "$2::uuid"}, given="vault"),
     Rows("quarantine_recipients", _HELD, {"claimed_until": "NULL::timestamptz"}),
@@ -172,9 +191,11 @@ async def copy_rows(
         f"CREATE TEMP TABLE {stage} ON COMMIT DROP AS SELECT {names} FROM {rows.table} WITH NO DATA"  # noqa: S608
     )
     number = await copy(source, target, query, values, stage)
+    only = f"WHERE {rows.only}" if rows.only else ""
     conflict = f"ON CONFLICT {rows.conflict}" if rows.conflict else ""
     await target.execute(
-        f"INSERT INTO {rows.table} AS known ({names}) SELECT {names} FROM {stage} {conflict}"  # noqa: S608
+        f"INSERT INTO {rows.table} AS known ({names}) SELECT {names} FROM {stage} AS moved {only} {conflict}",  # noqa: S608
+        *values[: 1 if rows.only else 0],
     )
     await target.execute(f"DROP TABLE {stage}")
     return number

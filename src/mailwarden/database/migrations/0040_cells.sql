@@ -43,6 +43,16 @@ CREATE TABLE tenant_places (
 CREATE TRIGGER tenant_places_changed AFTER INSERT OR UPDATE OR DELETE ON tenant_places
     FOR EACH STATEMENT EXECUTE FUNCTION count_tenants_change();
 
+-- For statements over all tenants: a job skips those that it may not change, and access ends where a tenant is not.
+CREATE FUNCTION accepts_changes(asked uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT NOT EXISTS (
+        SELECT FROM tenant_places AS place WHERE place.tenant = asked AND place.state NOT IN ('here', 'draining'))
+$$;
+CREATE FUNCTION is_here(asked uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT NOT EXISTS (
+        SELECT FROM tenant_places AS place WHERE place.tenant = asked AND place.state IN ('moved', 'arriving'))
+$$;
+
 -- Writers of a tenant share a lock that a move takes alone, so that no write is in flight once it has the lock. The
 -- check is part of the writer's transaction: a process with old knowledge cannot change a tenant that has moved.
 CREATE FUNCTION require_tenant_here(asked uuid) RETURNS void LANGUAGE plpgsql AS $$
