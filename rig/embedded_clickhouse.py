@@ -70,6 +70,7 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-ClickHouse-Server-Display-Name", "embedded")
         self.end_headers()
         self.wfile.write(body)
 

@@ -1,20 +1,24 @@
 """The ClickHouse store keeps rows once, announces and counts them once, and reports every outage as one."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+import asyncpg
 import pytest
 from msgspec.structs import replace
 
 from mailwarden.database.pool import Database
-from mailwarden.errors import StorageUnavailable
+from mailwarden.errors import ConfigurationError, SearchTooBroad, StorageUnavailable
 from mailwarden.events.judged import JudgedEvents
+from mailwarden.history.clickhouse import ledger as ledger_module
+from mailwarden.history.clickhouse import schema
 from mailwarden.history.clickhouse.binary import Reader, encode_varint, read_rows, text_literal
-from mailwarden.history.clickhouse.client import Clickhouse, Target
+from mailwarden.history.clickhouse.client import Clickhouse, Target, TooSlow
 from mailwarden.history.clickhouse.ledger import Ledger
 from mailwarden.history.clickhouse.rows import encode_row
-from mailwarden.history.clickhouse.schema import NAMES, table_statement
+from mailwarden.history.clickhouse.schema import NAMES, engine_mistake, prepare, table_statement
 from mailwarden.history.clickhouse.store import ClickhouseHistoryStore
 from mailwarden.history.query import parse_query
 from mailwarden.history.store import Range, SenderCounts
@@ -197,7 +201,7 @@ def test_a_length_is_read_as_it_was_written(number: int) -> None:
 
 
 def test_a_truncated_answer_is_an_error() -> None:
-    with pytest.raises(ValueError, match="ends within a value"):
+    with pytest.raises(StorageUnavailable, match="ends within a value"):
         read_rows(b"\x05abc", Reader.raw)
 
 
@@ -207,3 +211,81 @@ def test_the_table_depends_on_the_version_of_the_server() -> None:
     assert "LowCardinality" not in old
     assert "bloom_filter" in new
     assert all("ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/mw/history'" in each for each in (old, new))
+
+
+class OtherServer:
+    """Answers every call with 200 and the same page, as a proxy during maintenance does."""
+
+    def __init__(self, page: bytes) -> None:
+        self._page = page
+
+    async def __aenter__(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/"
+
+    async def __aexit__(self, *error: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(self._page)}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode() + self._page)
+        await writer.drain()
+        writer.close()
+
+
+@pytest.mark.parametrize("page", [b"", b"<html>We will be back soon.</html>"])
+async def test_a_page_of_another_server_is_an_outage(page: bytes, database: Database) -> None:
+    async with OtherServer(page) as url:
+        client = Clickhouse(Target((url,)))
+        try:
+            with pytest.raises(StorageUnavailable, match="not answered by ClickHouse"):
+                await insert(client, finished_request())
+            with pytest.raises(StorageUnavailable, match="not answered by ClickHouse"):
+                await ClickhouseHistoryStore(client, database).save(ALL, [finished_request()])
+        finally:
+            await client.close()
+
+
+async def test_a_statement_over_its_limit_is_an_outage_or_a_broad_search(
+    clickhouse: Clickhouse, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def slow(statement: str, seconds: float) -> bytes:
+        raise TooSlow("Code: 159")
+
+    store = ClickhouseHistoryStore(clickhouse, database)
+    await store.save(ALL, [finished_request()])
+    monkeypatch.setattr(clickhouse, "read_limited", slow)
+    for call in (
+        store.search(ALL, parse_query("invoice")),
+        store.candidates(ALL, [], datetime.now(UTC), 10),
+        store.count(ALL, [], datetime.now(UTC)),
+        store.save(ALL, [finished_request()]),
+        store.find(ALL, finished_request().ggrid),
+        store.delete_days(ALL, TODAY),
+        store.delete_for_tenants(ALL, {uuid4(): TODAY}),
+    ):
+        with pytest.raises((StorageUnavailable, SearchTooBroad)):
+            await call
+
+
+async def test_a_period_that_cannot_be_marked_is_an_outage(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(connection: object, oldest: datetime) -> None:
+        raise asyncpg.DataError("out of range")
+
+    monkeypatch.setattr(ledger_module, "mark_late", refuse)
+    row = encode_row(finished_request())
+    assert row is not None
+    with pytest.raises(StorageUnavailable, match="does not accept history"):
+        await Ledger(database).mark_late([row])
+
+
+async def test_a_table_that_is_not_replicated_is_refused(
+    clickhouse: Clickhouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (url,) = clickhouse.target.urls
+    assert "is not replicated" in await engine_mistake(clickhouse, url, replicated=True)
+    assert not await engine_mistake(clickhouse, url, replicated=False)
+    monkeypatch.setattr(schema, "table_statement", lambda *given, **options: "SELECT 1")
+    with pytest.raises(ConfigurationError, match="is not replicated"):
+        await prepare(clickhouse, replicated=True)

@@ -7,7 +7,9 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
+from mailwarden.database.pool import Database
 from mailwarden.errors import InvalidQuery
+from mailwarden.history import pages
 from mailwarden.history.query import parse_query
 from mailwarden.history.store import Cursor, HistoryStore, Order, Row
 from mailwarden.history.terms import domain_term, hash_term, network_term
@@ -374,3 +376,27 @@ async def test_a_vocabulary_has_the_values_of_its_own_scope_alone(store: History
     assert (await store.vocabulary(Scope.of(uuid4()))).messages == 0
     assert (await store.vocabulary(Scope.of(mine.tenant))) == own
     assert (await store.vocabulary(Scope.of(mine.tenant, other.tenant))).messages == 3
+
+
+_REPORT = """
+INSERT INTO lessons (uid, tenant, kind, digest, size, ggrid, subject, reported_by)
+VALUES (gen_random_uuid(), $1, 'spam', sha256($2::uuid::text::bytea), 1, $2, '', 'user:a')
+"""
+
+
+@pytest.mark.parametrize(("text", "number"), [("is:reported", 3), ("-is:reported", 4)])
+async def test_facets_of_a_state_never_count_the_messages_without_it(
+    store: HistoryStore, database: Database, monkeypatch: pytest.MonkeyPatch, text: str, number: int
+) -> None:
+    tenant = uuid4()
+    messages = [message(each, tenant=tenant) for each in range(7)]
+    await store.save(ALL, messages)
+    async with database.connection() as connection:
+        await connection.execute("INSERT INTO tenants (uid, name) VALUES ($1, 'a')", tenant)
+        for each in messages[:3]:
+            await connection.execute(_REPORT, tenant, each.ggrid)
+    facets = await store.facets(ALL, parse_query(text))
+    assert (facets.total, facets.exact) == (number, True)
+    monkeypatch.setattr(pages, "MAX_COUNTED", 2)
+    facets = await store.facets(ALL, parse_query(text))
+    assert (facets.total, facets.exact) in ((number, True), (2, False))

@@ -29,9 +29,9 @@ from mailwarden.event_delivery.model import State
 from mailwarden.event_delivery.store import EndpointStore
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
-from mailwarden.history.clickhouse.client import Clickhouse, TooSlow
+from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.opening import open_clickhouse
-from mailwarden.history.clickhouse.schema import check_table
+from mailwarden.history.clickhouse.schema import check_table, engine_mistake
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.scope import Scope
@@ -73,23 +73,25 @@ async def check_history_store(host: Host) -> AsyncIterator[Line]:
             yield Line(False, f"{name} of {file}", error.message)
             continue
         if clickhouse is not None:
-            yield await _clickhouse(f"{name} of {file}", clickhouse)
+            yield await _clickhouse(f"{name} of {file}", clickhouse, replicated=config.history.clickhouse.replicated)
 
 
-async def _clickhouse(name: str, clickhouse: Clickhouse) -> Line:
-    down = []
+async def _clickhouse(name: str, clickhouse: Clickhouse, *, replicated: bool) -> Line:
+    down, mistakes = [], []
     try:
         for url in clickhouse.target.urls:
             try:
                 await clickhouse.ping(url)
+                mistakes.append(await engine_mistake(clickhouse, url, replicated=replicated))
             except StorageUnavailable as error:
                 down.append(f"{url} {with_driver_error(error)}")
         await check_table(clickhouse)
-    except (StorageUnavailable, TooSlow) as error:
-        seen = with_driver_error(error) if isinstance(error, StorageUnavailable) else str(error)
-        return Line(False, name, seen, "start ClickHouse, or run `mailwarden history prepare`")
+    except StorageUnavailable as error:
+        return Line(False, name, with_driver_error(error), "start ClickHouse, or run `mailwarden history prepare`")
     finally:
         await clickhouse.close()
+    if any(mistakes):
+        return Line(False, name, " ".join(filter(None, mistakes)), "see history in ClickHouse in docs/operating.md")
     if down:
         return Line(True, name, f"a replica is down: {'; '.join(down)}", "start it", warning=True)
     return Line(True, name, f"{len(clickhouse.target.urls)} addresses of ClickHouse answer, the table is up to date")

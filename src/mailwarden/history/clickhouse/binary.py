@@ -10,6 +10,7 @@ from datetime import date
 from typing import TypeVar
 from uuid import UUID
 
+from mailwarden.errors import StorageUnavailable
 from mailwarden.model.storable import replace_unstorable
 
 _EPOCH = date(1970, 1, 1)
@@ -118,12 +119,12 @@ class Reader:
                 return number
             shift += 7
             if shift > 63:
-                raise ValueError("a length in the answer of ClickHouse is too large")
+                raise malformed("a length is too large")
 
     def _take(self, length: int) -> bytes:
         end = self._place + length
         if end > len(self._data):
-            raise ValueError("the answer of ClickHouse ends within a value")
+            raise malformed("it ends within a value")
         taken = self._data[self._place : end]
         self._place = end
         return taken
@@ -136,3 +137,16 @@ def read_rows(data: bytes, read: Callable[[Reader], Row]) -> list[Row]:
     while not reader.is_at_end:
         rows.append(read(reader))
     return rows
+
+
+def read_one(data: bytes, read: Callable[[Reader], Row]) -> Row:
+    """Return the only row of an answer."""
+    rows = read_rows(data, read)
+    if len(rows) != 1:
+        raise malformed(f"it has {len(rows)} rows instead of one")
+    return rows[0]
+
+
+def malformed(reason: str) -> StorageUnavailable:
+    """Return the error for an answer that ClickHouse does not give: no row is the cause of it."""
+    return StorageUnavailable(f"The history store's answer cannot be read: {reason}.", retry_after=2)

@@ -31,6 +31,7 @@ RETRY_AFTER = 2
 LOG_EVERY = 10.0
 ATTEMPTS_OF_ONE = 2  # with a single address
 _CODE = re.compile(rb"Code: (\d+)")
+_OWN_HEADER = "x-clickhouse-"  # every version puts one into a good answer; the page of a proxy has none
 
 # Errors about the data of a row, by the numbers of ClickHouse's ErrorCodes; all others are about the server, the tables
 # or the statement.
@@ -99,6 +100,13 @@ class Clickhouse:
         self._closed = False
 
     async def read(self, statement: str, seconds: float = CALL_SECONDS) -> bytes:
+        """Return the answer of a SELECT; one that takes longer than `seconds` counts as an outage."""
+        try:
+            return await self.read_limited(statement, seconds)
+        except TooSlow as error:
+            raise StorageUnavailable("The history store does not answer in time.", retry_after=RETRY_AFTER) from error
+
+    async def read_limited(self, statement: str, seconds: float) -> bytes:
         """Return the answer of a SELECT that takes at most `seconds`; raise TooSlow if it takes longer."""
         settings = {"max_execution_time": str(max(1, round(seconds)))}
         return await self._call(Kind.READ, statement, b"", settings, seconds + MARGIN_SECONDS)
@@ -120,7 +128,7 @@ class Clickhouse:
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 return await self._post(url, parameters, statement.encode())
-        except (aiohttp.ClientError, OSError, _Refused) as error:
+        except (aiohttp.ClientError, OSError, _Refused, _NotClickhouse) as error:
             raise _unavailable(error) from error
 
     async def ping(self, url: str) -> None:
@@ -131,7 +139,7 @@ class Clickhouse:
         """Run a trivial query, and remember whether it succeeded."""
         try:
             await self.read("SELECT 1 FORMAT RowBinary", MARGIN_SECONDS)
-        except (StorageUnavailable, TooSlow):
+        except StorageUnavailable:
             self.up = False
         return self.up
 
@@ -160,7 +168,7 @@ class Clickhouse:
                 if error.code in _TOO_SLOW and kind is Kind.READ:
                     raise TooSlow(str(error)) from None
                 failure: Exception = error
-            except (aiohttp.ClientError, OSError) as error:  # a timeout is an OSError
+            except (aiohttp.ClientError, OSError, _NotClickhouse) as error:  # a timeout is an OSError
                 failure = error
             else:
                 self._succeeded(place, kind, time.monotonic() - began)
@@ -179,7 +187,12 @@ class Clickhouse:
         ) as response:
             if response.status != 200:
                 raise _Refused(response.status, await response.content.read(MAX_ERROR))
-            return await _bounded(response)
+            if not any(name.lower().startswith(_OWN_HEADER) for name in response.headers):
+                raise _NotClickhouse(f"no {_OWN_HEADER}… header in an answer of {response.content_type}")
+            answer = await _bounded(response)
+        if answer and "query" in parameters:
+            raise _NotClickhouse("an INSERT was answered with text")
+        return answer
 
     def _parameters(self, settings: dict[str, str]) -> dict[str, str]:
         # With `wait_end_of_query` an error that comes late changes the status instead of cutting the answer.
@@ -228,6 +241,10 @@ class _Refused(Exception):
         super().__init__(f"HTTP {status}: {text[:300]}")
 
 
+class _NotClickhouse(Exception):
+    """The answer comes from something else, such as the maintenance page of a proxy."""
+
+
 def _unavailable(error: Exception) -> StorageUnavailable:
     """Return the error for callers; the reason is its cause, for the log and the commands."""
     code = error.code if isinstance(error, _Refused) else 0
@@ -237,6 +254,8 @@ def _unavailable(error: Exception) -> StorageUnavailable:
         sentence = "The history store refuses this user or lacks a permission."
     elif isinstance(error, _Refused):
         sentence = "The history store does not accept the statement."
+    elif isinstance(error, _NotClickhouse):
+        sentence = "An address of the history store is not answered by ClickHouse: check history.clickhouse.urls."
     elif isinstance(error, TimeoutError):
         sentence = "The history store does not answer in time."
     else:

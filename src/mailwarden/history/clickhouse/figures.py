@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from mailwarden.database.pool import Connection
 from mailwarden.errors import SearchTooBroad
-from mailwarden.history.clickhouse.binary import Reader, list_literal, read_rows, text_literal
+from mailwarden.history.clickhouse.binary import Reader, list_literal, read_one, read_rows, text_literal
 from mailwarden.history.clickhouse.clauses import scope_clause, span_clause, tenants_clause
 from mailwarden.history.clickhouse.client import Clickhouse, TooSlow
 from mailwarden.history.clickhouse.schema import NO_CAMPAIGN, existing_days
@@ -104,7 +104,7 @@ class ClickhouseRows:
         self, connection: Connection, tenants: Sequence[UUID] | None, begin: datetime, end: datetime
     ) -> int:
         sql = _MESSAGES.format(span=_period(begin, end), tenants=_tenants(tenants))
-        return read_rows(await _read(self._clickhouse, sql, COUNT_SECONDS), Reader.uint64)[0]
+        return read_one(await _read(self._clickhouse, sql, COUNT_SECONDS), Reader.uint64)
 
     async def _measured(
         self, tenants: Sequence[UUID] | None, begin: datetime, end: datetime, seconds: float
@@ -132,7 +132,7 @@ class ClickhouseAttacked:
             limit=MOST_ATTACKS,
         )
         try:
-            answer = await self._clickhouse.read(sql, ATTACKED_SECONDS)
+            answer = await self._clickhouse.read_limited(sql, ATTACKED_SECONDS)
         except TooSlow:
             return Attacked(complete=False)
         return await asyncio.to_thread(_attacked, answer)
@@ -160,7 +160,7 @@ class ClickhouseVocabulary:
                 sql = _NEWEST.format(
                     span=span_clause(window), tenants=scope_clause(scope), limit=MAX_MESSAGES - len(answers)
                 )
-                answers += read_rows(await self._clickhouse.read(sql, VOCABULARY_SECONDS), _read_values)
+                answers += read_rows(await self._clickhouse.read_limited(sql, VOCABULARY_SECONDS), _read_values)
                 if len(answers) >= MAX_MESSAGES:
                     break
         except TooSlow:
@@ -238,6 +238,6 @@ def _tenants(tenants: Sequence[UUID] | None) -> str:
 
 async def _read(clickhouse: Clickhouse, sql: str, seconds: float) -> bytes:
     try:
-        return await clickhouse.read(sql, seconds)
+        return await clickhouse.read_limited(sql, seconds)
     except TooSlow:
         raise SearchTooBroad("Counting these messages takes too long.") from None

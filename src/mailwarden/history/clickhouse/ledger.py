@@ -84,14 +84,16 @@ class Ledger:
             async with self._database.connection() as connection:
                 return await self._note(connection, scope, rows, counting)
         except asyncpg.PostgresError as error:
-            reason = f"The database does not accept history ({type(error).__name__}: {error})."
-            raise StorageUnavailable(reason, retry_after=1) from error
+            raise _not_accepted(error) from error
 
     async def mark_late(self, rows: Sequence[EncodedRow]) -> None:
         """Have the period of stored rows counted again if it was counted before."""
         oldest = min(moment for row in rows if (moment := moment_of(row.request.ggrid)) is not None)
-        async with self._database.connection() as connection:
-            await mark_late(connection, oldest)
+        try:
+            async with self._database.connection() as connection:
+                await mark_late(connection, oldest)
+        except asyncpg.PostgresError as error:
+            raise _not_accepted(error) from error
 
     async def delete_old(self) -> int:
         """Delete the keys of batches that are no longer in doubt, in small transactions; return their number."""
@@ -154,6 +156,11 @@ async def _count(
         _log.warning("sender_history_not_updated", reason=str(error), messages=len(new))
         return ()
     return (counts,)
+
+
+def _not_accepted(error: asyncpg.PostgresError) -> StorageUnavailable:
+    reason = f"The database does not accept history ({type(error).__name__}: {error})."
+    return StorageUnavailable(reason, retry_after=1)
 
 
 def _today() -> date:

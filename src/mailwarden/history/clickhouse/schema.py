@@ -9,8 +9,8 @@ import re
 from datetime import date
 from uuid import UUID
 
-from mailwarden.errors import StorageUnavailable
-from mailwarden.history.clickhouse.binary import Reader, read_rows
+from mailwarden.errors import ConfigurationError, StorageUnavailable
+from mailwarden.history.clickhouse.binary import Reader, read_one, read_rows
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.settings import checked_name
 
@@ -48,6 +48,8 @@ _INDEXES = (
     "INDEX ggrid_index ggrid TYPE bloom_filter(0.01) GRANULARITY 1",
 )
 _GRANULARITY = 2_048
+_REPLICATED = ("Replicated", "Shared")  # how the names of engines begin that several servers share
+_ENGINE = "SELECT engine FROM system.tables WHERE database = '{database}' AND name = 'history' FORMAT RowBinary"
 _HAS_TABLE = """
 SELECT count() FROM system.columns WHERE database = currentDatabase() AND table = 'history' FORMAT RowBinary
 """
@@ -92,13 +94,33 @@ async def prepare(clickhouse: Clickhouse, *, replicated: bool) -> list[str]:
         await clickhouse.execute_on(url, f"CREATE DATABASE IF NOT EXISTS {database}", database="system")
         statement = table_statement(database, parse_version(version), replicated=replicated)
         await clickhouse.execute_on(url, statement, database="system")
+        if mistake := await engine_mistake(clickhouse, url, replicated=replicated):
+            raise ConfigurationError(mistake)
         lines.append(f"{url}: ClickHouse {version}, table {database}.{TABLE} exists")
     return lines
 
 
+async def engine_mistake(clickhouse: Clickhouse, url: str, *, replicated: bool) -> str:
+    """Return why the table of this server is not the configured one, or an empty text.
+
+    `CREATE TABLE IF NOT EXISTS` keeps a table that is not replicated: every server would have a part of history.
+    """
+    if not replicated:
+        return ""
+    database = checked_name(clickhouse.target.database)
+    answer = await clickhouse.execute_on(url, _ENGINE.format(database=database), database="system")
+    found = read_rows(answer, Reader.text)
+    if not found or found[0].startswith(_REPLICATED):
+        return ""
+    return (
+        f"{url}: the table {database}.{TABLE} is not replicated (its engine is {found[0]}). Rename it, run "
+        "`mailwarden history prepare`, and insert its rows into the new table."
+    )
+
+
 async def check_table(clickhouse: Clickhouse) -> None:
     """Raise StorageUnavailable unless the table has the columns of this version."""
-    (columns,) = read_rows(await clickhouse.read(_HAS_TABLE), Reader.uint64)
+    columns = read_one(await clickhouse.read(_HAS_TABLE), Reader.uint64)
     if columns < len(COLUMNS):
         raise StorageUnavailable(
             "The history store lacks a table of this version: run `mailwarden history prepare`.", retry_after=2

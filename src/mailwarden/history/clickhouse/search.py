@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import timedelta
 
 from mailwarden.errors import SearchTooBroad
-from mailwarden.history.clickhouse.binary import Reader, day_literal, list_literal, read_rows, uuid_literal
+from mailwarden.history.clickhouse.binary import Reader, day_literal, list_literal, read_one, read_rows, uuid_literal
 from mailwarden.history.clickhouse.clauses import conditions_clause, hours_literal, scope_clause, span_clause
 from mailwarden.history.clickhouse.client import Clickhouse, TooSlow
 from mailwarden.history.clickhouse.schema import existing_days
@@ -87,6 +87,8 @@ class ClickhouseSearcher:
 
     async def count(self, scope: Scope, query: Query, seconds: float) -> Count:
         """Count from the newest row on; if time runs out, estimate the rest from the part counted."""
+        if any(condition.state for condition in query.conditions):
+            return Count(0, exact=False, estimate=0)  # states are in PostgreSQL: the count would be of all messages
         began, counted = time.monotonic(), 0
         conditions = conditions_clause(scope, query.conditions)
         span = query_span(query, None, await existing_days(self._clickhouse, STATEMENT_SECONDS))
@@ -96,7 +98,7 @@ class ClickhouseSearcher:
                 if time.monotonic() - began > seconds / 2:
                     break
                 sql = _COUNT.format(span=span_clause(window), conditions=conditions)
-                counted += read_rows(await self._clickhouse.read(sql, seconds), Reader.uint64)[0]
+                counted += read_one(await self._clickhouse.read_limited(sql, seconds), Reader.uint64)
                 reached = window.low
         except TooSlow:
             pass
@@ -170,7 +172,7 @@ class _Search:
                 order=_BY_TIME[self.progress.order],
                 limit=size,
             )
-            found = read_rows(await self._clickhouse.read(sql, STATEMENT_SECONDS), read_cursor)
+            found = read_rows(await self._clickhouse.read_limited(sql, STATEMENT_SECONDS), read_cursor)
         return found, found[-1] if len(found) >= size else None
 
     async def _take(self, cursors: Sequence[Cursor]) -> None:
@@ -218,7 +220,7 @@ async def fetch_records(
         ggrids=list_literal(map(uuid_literal, ggrids)),
         scope=scope_clause(scope),
     )
-    return dict(_read_record(await clickhouse.read(sql, seconds)))
+    return dict(_read_record(await clickhouse.read_limited(sql, seconds)))
 
 
 def _read_record(data: bytes) -> Iterator[tuple[Cursor, bytes]]:

@@ -46,6 +46,8 @@ class ClickhouseSettings(Struct, frozen=True, rename="camel", forbid_unknown_fie
             checked_name(self.database)
         except ValueError as error:
             yield "database", str(error)
+        if len(self.urls) > 1 and not self.replicated:
+            yield "urls", "several servers need `replicated: true`: without it each would have a part of history"
         if self.quorum > len(self.urls):
             yield "quorum", f"is {self.quorum}, above the number of urls ({len(self.urls)})"
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from mailwarden.database.pool import Database
 from mailwarden.errors import GlobalScopeForbidden, StorageUnavailable
 from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents
-from mailwarden.history.clickhouse.binary import Reader, day_literal, list_literal, read_rows, uuid_literal
+from mailwarden.history.clickhouse.binary import Reader, day_literal, list_literal, read_one, read_rows, uuid_literal
 from mailwarden.history.clickhouse.clauses import hours_literal
 from mailwarden.history.clickhouse.client import BadData, Clickhouse, TooSlow
 from mailwarden.history.clickhouse.figures import ClickhouseAttacked, ClickhouseRows, ClickhouseVocabulary
@@ -128,10 +128,7 @@ class ClickhouseHistoryStore:
             hours=hours_literal(ggrids),
             ggrids=list_literal(map(uuid_literal, ggrids)),
         )
-        try:
-            found = await self._clickhouse.read(sql)
-        except TooSlow as error:
-            raise StorageUnavailable("The history store does not answer in time.", retry_after=1) from error
+        found = await self._clickhouse.read(sql)
         return set(read_rows(found, lambda reader: (reader.uuid(), reader.uuid())))
 
     async def _insert(self, rows: Sequence[EncodedRow]) -> tuple[RejectedRequest, ...]:
@@ -248,7 +245,7 @@ class ClickhouseHistoryStore:
     async def _wait_for_deletion(self) -> None:
         """Wait until the rows are deleted, for a bounded time: the server goes on by itself."""
         end = time.monotonic() + MUTATION_SECONDS
-        while read_rows(await self._clickhouse.read(_RUNNING), Reader.uint64)[0]:
+        while read_one(await self._clickhouse.read(_RUNNING), Reader.uint64):
             if time.monotonic() > end:
                 _log.warning("history_deletion_goes_on")
                 return
