@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from mailwarden.database.pool import Database
 from mailwarden.errors import ConfigurationError, SearchTooBroad, StorageUnavailable
 from mailwarden.events.judged import JudgedEvents
+from mailwarden.history import open_history
 from mailwarden.history.clickhouse import ledger as ledger_module
 from mailwarden.history.clickhouse import schema
 from mailwarden.history.clickhouse.binary import Reader, encode_varint, read_rows, text_literal
@@ -289,3 +290,24 @@ async def test_a_table_that_is_not_replicated_is_refused(
     monkeypatch.setattr(schema, "table_statement", lambda *given, **options: "SELECT 1")
     with pytest.raises(ConfigurationError, match="is not replicated"):
         await prepare(clickhouse, replicated=True)
+
+
+async def test_retention_deletes_the_rows_from_before_the_switch(clickhouse: Clickhouse, database: Database) -> None:
+    from tests.contracts.test_history_search import ggrid_at
+
+    earlier, store = open_history(database), ClickhouseHistoryStore(clickhouse, database)
+    now = datetime.now(UTC)
+    old, older = (finished_request(ggrid=ggrid_at(now - timedelta(days=days))) for days in (4, 6))
+    await earlier.save(ALL, [old, older])
+    await store.delete_days(ALL, TODAY - timedelta(days=5))
+    assert await earlier.find(ALL, older.ggrid) is None
+    assert await earlier.find(ALL, old.ggrid) == old
+    assert await store.delete_for_tenants(ALL, {old.tenant: TODAY}) == 1
+    assert await earlier.find(ALL, old.ggrid) is None
+
+
+async def test_a_setting_that_the_server_does_not_know_is_left_out(clickhouse: Clickhouse) -> None:
+    with pytest.raises(StorageUnavailable):
+        await clickhouse.execute("SELECT no_such_column", optional={"no_such_setting": "0"})
+    assert await clickhouse.execute("SELECT 1", optional={"no_such_setting": "0"}) == b"1\n"
+    assert await clickhouse.execute("SELECT 1", optional={"max_partition_size_to_drop": "0"}) == b"1\n"

@@ -29,6 +29,18 @@ class Retention:
         self._store = store
         self._days = days
         self._periodic_task = PeriodicTask("history retention", self._run, interval)
+        # One that fails must not keep the others from deleting.
+        self._steps = tuple(
+            PeriodicTask(f"history retention, {name}", step, interval)
+            for name, step in (
+                ("days", self._delete_days),
+                ("tenants", self._delete_for_tenants),
+                ("senders", self._delete_senders),
+                ("domains", self._delete_domains),
+                ("threads", self._delete_threads),
+                ("campaigns", self._delete_campaigns),
+            )
+        )
 
     async def delete_days(self) -> int:
         """Delete the days after the deployment's retention; return how many."""
@@ -68,16 +80,30 @@ class Retention:
         await self._periodic_task.stop()
 
     async def _run(self) -> None:
+        for step in self._steps:
+            await step.attempt()
+
+    async def _delete_days(self) -> None:
         if days := await self.delete_days():
             _log.info("history_days_deleted", days=days)
+
+    async def _delete_for_tenants(self) -> None:
         if messages := await self.delete_for_tenants():
             _log.info("history_of_tenants_deleted", messages=messages)
+
+    async def _delete_senders(self) -> None:
         if contacts := await self.delete_senders():
             _log.info("sender_history_deleted", contacts=contacts)
+
+    async def _delete_domains(self) -> None:
         if domains := await self.delete_domains():
             _log.info("domain_memory_deleted", domains=domains)
+
+    async def _delete_threads(self) -> None:
         if messages := await self.delete_threads():
             _log.info("thread_messages_deleted", messages=messages)
+
+    async def _delete_campaigns(self) -> None:
         if references := await self.delete_campaigns():
             _log.info("campaigns_deleted", references=references)
 

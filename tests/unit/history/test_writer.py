@@ -1,5 +1,6 @@
 """The way from the journal to history, with a store that fails and recovers."""
 
+import asyncio
 import errno
 import json
 import time
@@ -255,6 +256,22 @@ async def test_rows_in_memory_wait_for_the_store_and_have_a_limit(
         assert journal._losses.counts == {Loss.DROPPED: 7}
         store.error = None
     assert store.saved == requests[:MAX_UNSAVED]
+
+
+async def test_a_stop_uses_all_its_time_for_rows_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_rows(monkeypatch)
+    store, requests = FlakyStore(StorageUnavailable("away")), [finished_request() for _ in range(3)]
+
+    async def return_later() -> None:
+        await asyncio.sleep(0.6)
+        store.error = None
+
+    async with writing(tmp_path, store, seconds=30.0, patience=0.1) as journal:
+        await journal.append(requests)
+        returning = asyncio.create_task(return_later())
+    await returning
+    assert store.saved == requests
+    assert journal._losses.counts == {}
 
 
 async def test_rows_in_memory_are_saved_at_the_end_or_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,4 +5,4 @@ CREATE TABLE history_ledger (
     added date NOT NULL,
     PRIMARY KEY (ggrid, tenant)
 );
-CREATE INDEX history_ledger_added ON history_ledger USING brin (added);
+CREATE INDEX history_ledger_added ON history_ledger (added);

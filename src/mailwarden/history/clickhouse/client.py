@@ -11,6 +11,7 @@ import io
 import re
 import ssl
 import time
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Protocol
 
@@ -38,6 +39,7 @@ _OWN_HEADER = "x-clickhouse-"  # every version puts one into a good answer; the 
 _BAD_DATA = frozenset({6, 26, 27, 33, 38, 41, 69, 70, 72, 117, 128, 131, 321, 349, 469})
 _TOO_SLOW = frozenset({158, 159, 160, 241, 307, 396})
 _LACKS_TABLES = frozenset({16, 47, 60, 81, 253})
+_REFUSES_SETTING = frozenset({115, 164, 452})
 _REFUSES_USER = frozenset({192, 193, 194, 195, 291, 497, 516})
 
 _log = get_logger("history.clickhouse")
@@ -118,8 +120,19 @@ class Clickhouse:
             settings["insert_deduplicate"] = "0"
         await self._call(Kind.WRITE, statement, rows, settings, CALL_SECONDS)
 
-    async def execute(self, statement: str, seconds: float = CALL_SECONDS) -> bytes:
-        """Run a statement that changes tables; on several replicas it must be safe to repeat."""
+    async def execute(
+        self, statement: str, seconds: float = CALL_SECONDS, *, optional: Mapping[str, str] | None = None
+    ) -> bytes:
+        """Run a statement that changes tables; on several replicas it must be safe to repeat.
+
+        The `optional` settings are left out on a server that does not know or allow them.
+        """
+        if optional:
+            try:
+                return await self._call(Kind.MAINTAIN, statement, b"", dict(optional), seconds)
+            except StorageUnavailable as error:
+                if not isinstance(error.__cause__, _Refused) or error.__cause__.code not in _REFUSES_SETTING:
+                    raise
         return await self._call(Kind.MAINTAIN, statement, b"", {}, seconds)
 
     async def execute_on(self, url: str, statement: str, *, database: str | None = None) -> bytes:

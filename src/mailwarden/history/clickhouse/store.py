@@ -29,7 +29,7 @@ from mailwarden.history.postgresql.partitions import MAX_AHEAD, MAX_BEHIND
 from mailwarden.history.postgresql.senders import PostgresqlSenderStore
 from mailwarden.history.postgresql.states import StateReader
 from mailwarden.history.postgresql.statistics import LATE, StatisticsReader, update_rollups
-from mailwarden.history.postgresql.store import TENANT_RETENTION
+from mailwarden.history.postgresql.store import TENANT_RETENTION, PostgresqlHistoryStore
 from mailwarden.history.query import Query
 from mailwarden.history.records import decode
 from mailwarden.history.store import (
@@ -70,6 +70,7 @@ _RUNNING = """
 SELECT count() FROM system.mutations WHERE database = currentDatabase() AND table = 'history' AND is_done = 0
 FORMAT RowBinary
 """
+_ANY_SIZE = {"max_partition_size_to_drop": "0"}  # servers before 24.1 refuse to drop more than 50 GB
 _log = get_logger("history.clickhouse")
 
 
@@ -83,6 +84,8 @@ class ClickhouseHistoryStore:
         self._database = database
         self._judged = judged
         self._ledger = Ledger(database)
+        # Rows from before the switch: not searched, and deleted when their time is over.
+        self._earlier = PostgresqlHistoryStore(database)
         self._rows = ClickhouseRows(clickhouse)
         self._pages = SearchPages(ClickhouseSearcher(clickhouse, StateReader(database)))
         self._statistics = StatisticsReader(database, self._rows)
@@ -215,10 +218,12 @@ class ClickhouseHistoryStore:
 
     async def delete_days(self, scope: Scope, before: date) -> int:
         _require_deployment(scope)
+        await self._earlier.delete_days(scope, before)
+        await self._ledger.delete_old()
         old = sorted(day for day in await existing_days(self._clickhouse, STATEMENT_SECONDS) if day < before)
         for day in old:
-            await self._clickhouse.execute(f"ALTER TABLE history DROP PARTITION '{day:%Y-%m-%d}'", MUTATION_SECONDS)
-        await self._ledger.delete_old()
+            statement = f"ALTER TABLE history DROP PARTITION '{day:%Y-%m-%d}'"
+            await self._clickhouse.execute(statement, MUTATION_SECONDS, optional=_ANY_SIZE)
         return len(old)
 
     async def tenant_retention(self, scope: Scope) -> Mapping[UUID, int]:
@@ -228,8 +233,9 @@ class ClickhouseHistoryStore:
         return {tenant: number for tenant, number in days.items() if scope.allows(tenant)}
 
     async def delete_for_tenants(self, scope: Scope, before: Mapping[UUID, date]) -> int:
+        deleted = await self._earlier.delete_for_tenants(scope, before)
         wanted = sorted(tenant for tenant in before if scope.allows(tenant))
-        deleted = 0
+        waits = False
         for start in range(0, len(wanted), MAX_TENANTS):
             some = {tenant: before[tenant] for tenant in wanted[start : start + MAX_TENANTS]}
             answer = await self._clickhouse.read(_TO_DELETE.format(rows=_old_rows(some)), MUTATION_SECONDS)
@@ -238,7 +244,8 @@ class ClickhouseHistoryStore:
                 rows = _old_rows({tenant: some[tenant] for tenant in sorted(found)})
                 await self._clickhouse.execute(f"ALTER TABLE history DELETE WHERE {rows}", MUTATION_SECONDS)
                 deleted += sum(found.values())
-        if deleted:
+                waits = True
+        if waits:
             await self._wait_for_deletion()
         return deleted
 

@@ -93,10 +93,7 @@ class ClickhouseTable:
         return (*await self.add(day, requests[:middle]), *await self.add(day, requests[middle:]))
 
     async def _read(self, sql: str) -> bytes:
-        try:
-            return await self._clickhouse.read(sql, SECONDS)
-        except TooSlow as error:
-            raise _too_slow() from error
+        return await self._clickhouse.read(sql, SECONDS)
 
 
 def _too_slow() -> StorageUnavailable:

@@ -171,14 +171,18 @@ class Journal:
         self._sent.set()
 
     async def wait_until_sent(self, patience: float) -> None:
-        """Wait until history has all requests, or got none of them for `patience` seconds."""
+        """Wait until history has all requests, or got none for `patience` seconds and all of them are on disk.
+
+        A request that the disk did not take is lost at the end: the caller's deadline ends the wait for it.
+        """
         while self.waiting:
             self._sent.clear()
             try:
                 async with asyncio.timeout(patience):
                     await self._sent.wait()
             except TimeoutError:
-                return
+                if not self._unsaved:
+                    return
 
     async def reject(self, record: Record, reason: str) -> None:
         """Put a record aside that history cannot store."""
