@@ -311,3 +311,36 @@ async def test_a_setting_that_the_server_does_not_know_is_left_out(clickhouse: C
         await clickhouse.execute("SELECT no_such_column", optional={"no_such_setting": "0"})
     assert await clickhouse.execute("SELECT 1", optional={"no_such_setting": "0"}) == b"1\n"
     assert await clickhouse.execute("SELECT 1", optional={"max_partition_size_to_drop": "0"}) == b"1\n"
+
+
+async def test_a_row_without_its_quorum_is_sent_again(
+    clickhouse: Clickhouse, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+
+    async def send(statement: str, rows: bytes) -> None:
+        sent.append(statement)
+
+    request = finished_request()
+    await insert(clickhouse, request)  # on one replica: the answer came before the quorum was reached
+    monkeypatch.setattr(clickhouse, "insert", send)
+    for quorum, times in ((0, 0), (2, 1)):
+        monkeypatch.setattr(clickhouse, "target", replace(clickhouse.target, quorum=quorum))
+        store = ClickhouseHistoryStore(clickhouse, database, JudgedEvents())
+        assert (await store.save(ALL, [request])).stored == 1
+        assert (len(sent), await announced(database)) == (times, 0)
+
+
+async def test_a_scope_of_many_tenants_is_searched(clickhouse: Clickhouse, database: Database) -> None:
+    store, request = ClickhouseHistoryStore(clickhouse, database), finished_request()
+    await store.save(ALL, [request])
+    scope = Scope.of(request.tenant, *(uuid4() for _ in range(20_000)))
+    assert len((await store.search(scope, parse_query(""))).rows) == 1
+    assert await store.find(scope, request.ggrid) == request
+    assert (await store.count(scope, [], request.created - timedelta(hours=1))).counted == 1
+
+
+def test_modern_tables_reach_the_disk_before_an_insert_is_answered() -> None:
+    old, new = (table_statement("mw", version, replicated=True) for version in ((18, 16), (26, 9)))
+    assert "fsync_after_insert = 1, fsync_part_directory = 1" in new
+    assert "fsync" not in old

@@ -48,6 +48,7 @@ _INDEXES = (
     "INDEX ggrid_index ggrid TYPE bloom_filter(0.01) GRANULARITY 1",
 )
 _GRANULARITY = 2_048
+_SYNCED = ", fsync_after_insert = 1, fsync_part_directory = 1"  # an answered insert survives a loss of power
 _REPLICATED = ("Replicated", "Shared")  # how the names of engines begin that several servers share
 _ENGINE = "SELECT engine FROM system.tables WHERE database = '{database}' AND name = 'history' FORMAT RowBinary"
 _HAS_TABLE = """
@@ -79,6 +80,7 @@ def table_statement(database: str, version: tuple[int, int], *, replicated: bool
         f"CREATE TABLE IF NOT EXISTS {checked_name(database)}.{TABLE} ({', '.join(columns)}) "
         f"ENGINE = {engine if replicated else 'ReplacingMergeTree(version)'} "
         f"PARTITION BY day ORDER BY (hour, tenant, ggrid) SETTINGS index_granularity = {_GRANULARITY}"
+        f"{_SYNCED if modern else ''}"
     )
 
 

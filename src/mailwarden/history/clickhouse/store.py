@@ -104,7 +104,9 @@ class ClickhouseHistoryStore:
         missing = [each for each in ordered if each.row.key not in stored]
         noted = await self._ledger.note(scope, missing, counting)
         bad = {(each.request.ggrid, each.request.tenant) for each in noted.rejected}
-        rejected = await self._insert([each.row for each in missing if each.row.key not in bad])
+        # A row that one replica has may lack its quorum: it is sent again, and readers see one row of a key.
+        sent = ordered if self._clickhouse.target.quorum > 1 else missing
+        rejected = await self._insert([each.row for each in sent if each.row.key not in bad])
         if (moment_of(ordered[0].row.request.ggrid) or datetime.now(UTC)) < datetime.now(UTC) - LATE:
             await self._ledger.mark_late([each.row for each in ordered])
         number = len(ordered) - len(noted.rejected) - len(rejected)
