@@ -15,11 +15,11 @@ from mailwarden.events.judged import JudgedEvents
 from mailwarden.history import open_history
 from mailwarden.history.clickhouse import ledger as ledger_module
 from mailwarden.history.clickhouse import schema
-from mailwarden.history.clickhouse.binary import Reader, encode_varint, read_rows, text_literal
+from mailwarden.history.clickhouse.binary import Reader, encode_uint64, encode_varint, read_rows, text_literal
 from mailwarden.history.clickhouse.client import Clickhouse, Target, TooSlow
 from mailwarden.history.clickhouse.ledger import Ledger
 from mailwarden.history.clickhouse.rows import encode_row
-from mailwarden.history.clickhouse.schema import NAMES, engine_mistake, prepare, table_statement
+from mailwarden.history.clickhouse.schema import NAMES, engine_mistake, prepare, replica_state, table_statement
 from mailwarden.history.clickhouse.store import ClickhouseHistoryStore
 from mailwarden.history.query import parse_query
 from mailwarden.history.store import Range, SenderCounts
@@ -344,3 +344,19 @@ def test_modern_tables_reach_the_disk_before_an_insert_is_answered() -> None:
     old, new = (table_statement("mw", version, replicated=True) for version in ((18, 16), (26, 9)))
     assert "fsync_after_insert = 1, fsync_part_directory = 1" in new
     assert "fsync" not in old
+
+
+async def test_a_replica_that_lags_or_is_read_only_is_reported(
+    clickhouse: Clickhouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (url,) = clickhouse.target.urls
+    assert not await replica_state(clickhouse, url), "a table that is not replicated is never behind"
+    for answer, words in ((b"\x01" + bytes(8), "read-only"), (b"\x00" + encode_uint64(90), "90 s"), (bytes(9), "")):
+
+        async def answered(url: str, statement: str, *, database: str, answer: bytes = answer) -> bytes:
+            return answer
+
+        monkeypatch.setattr(clickhouse, "execute_on", answered)
+        found = await replica_state(clickhouse, url)
+        assert words in found
+        assert bool(words) == bool(found)

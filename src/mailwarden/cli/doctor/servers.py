@@ -31,7 +31,7 @@ from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.opening import open_clickhouse
-from mailwarden.history.clickhouse.schema import check_table, engine_mistake
+from mailwarden.history.clickhouse.schema import check_table, engine_mistake, replica_state
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.scope import Scope
@@ -77,12 +77,13 @@ async def check_history_store(host: Host) -> AsyncIterator[Line]:
 
 
 async def _clickhouse(name: str, clickhouse: Clickhouse, *, replicated: bool) -> Line:
-    down, mistakes = [], []
+    down, mistakes, late = [], [], []
     try:
         for url in clickhouse.target.urls:
             try:
                 await clickhouse.ping(url)
                 mistakes.append(await engine_mistake(clickhouse, url, replicated=replicated))
+                late.append(await replica_state(clickhouse, url))
             except StorageUnavailable as error:
                 down.append(f"{url} {with_driver_error(error)}")
         await check_table(clickhouse)
@@ -92,6 +93,9 @@ async def _clickhouse(name: str, clickhouse: Clickhouse, *, replicated: bool) ->
         await clickhouse.close()
     if any(mistakes):
         return Line(False, name, " ".join(filter(None, mistakes)), "see history in ClickHouse in docs/operating.md")
+    if any(late):
+        seen = f"searches may miss the newest rows: {'; '.join(filter(None, late))}"
+        return Line(False, name, seen, "repair the replica, or take it out of history.clickhouse.urls until then")
     if down:
         return Line(True, name, f"a replica is down: {'; '.join(down)}", "start it", warning=True)
     return Line(True, name, f"{len(clickhouse.target.urls)} addresses of ClickHouse answer, the table is up to date")

@@ -15,6 +15,7 @@ from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.settings import checked_name
 
 TABLE = "history"
+MAX_DELAY = 60  # seconds that a replica may be behind
 MODERN = (23, 8)  # from here on with codecs, LowCardinality and indexes that skip granules
 ZOOKEEPER_PATH = "/clickhouse/tables/{{shard}}/{database}/history"
 _VERSION = re.compile(r"(\d+)\.(\d+)")
@@ -51,6 +52,10 @@ _GRANULARITY = 2_048
 _SYNCED = ", fsync_after_insert = 1, fsync_part_directory = 1"  # an answered insert survives a loss of power
 _REPLICATED = ("Replicated", "Shared")  # how the names of engines begin that several servers share
 _ENGINE = "SELECT engine FROM system.tables WHERE database = '{database}' AND name = 'history' FORMAT RowBinary"
+_REPLICA = """
+SELECT toUInt8(is_readonly), toUInt64(absolute_delay) FROM system.replicas
+WHERE database = '{database}' AND table = 'history' FORMAT RowBinary
+"""
 _HAS_TABLE = """
 SELECT count() FROM system.columns WHERE database = currentDatabase() AND table = 'history' FORMAT RowBinary
 """
@@ -118,6 +123,18 @@ async def engine_mistake(clickhouse: Clickhouse, url: str, *, replicated: bool) 
         f"{url}: the table {database}.{TABLE} is not replicated (its engine is {found[0]}). Rename it, run "
         "`mailwarden history prepare`, and insert its rows into the new table."
     )
+
+
+async def replica_state(clickhouse: Clickhouse, url: str) -> str:
+    """Return why this replica may lack the newest rows, or an empty text."""
+    statement = _REPLICA.format(database=checked_name(clickhouse.target.database))
+    answer = await clickhouse.execute_on(url, statement, database="system")
+    for readonly, delay in read_rows(answer, lambda reader: (reader.uint8(), reader.uint64())):
+        if readonly:
+            return f"{url} is read-only: it has lost Keeper"
+        if delay > MAX_DELAY:
+            return f"{url} is {delay} s behind"
+    return ""
 
 
 async def check_table(clickhouse: Clickhouse) -> None:
