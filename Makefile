@@ -248,6 +248,10 @@ test-failover: ## Kill a Redis master, and the primary of a Patroni cluster five
 	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(BIN)/pytest -q --timeout 1800 \
 		tests/integration/learning/test_sentinel.py tests/faults/test_failover.py
 
+test-clickhouse: ## History on two real replicas of ClickHouse 18.16 with ZooKeeper, each killed once, and the migration
+	@MAILWARDEN_FULL=1 $(BIN)/pytest -q --timeout 600 tests/integration/test_clickhouse_replicas.py \
+		tests/integration/test_history_migrate.py
+
 test-cells: ## Move a tenant between two cells under load, kill the command and then a cell (SECONDS=of load)
 	@SECONDS=$(or $(SECONDS),20) $(BIN)/pytest -q -s --timeout 900 tests/faults/test_cells_move.py \
 		tests/integration/test_tenant_move.py

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from mailwarden.database.pool import Database
-from mailwarden.errors import ConfigurationError, SearchTooBroad, StorageUnavailable
+from mailwarden.errors import CommandError, ConfigurationError, SearchTooBroad, StorageUnavailable
 from mailwarden.events.judged import JudgedEvents
 from mailwarden.history import open_history
 from mailwarden.history.clickhouse import ledger as ledger_module
@@ -156,6 +156,30 @@ async def test_a_missing_table_keeps_the_rows_waiting(
         await store.save(ALL, [finished_request()])
     with pytest.raises(StorageUnavailable, match="mailwarden history prepare"):
         await store.search(ALL, parse_query("verdict:spam", since=datetime.now(UTC) - timedelta(days=1)))
+
+
+@pytest.mark.parametrize(
+    ("version", "quorum", "text"),
+    [
+        ("1.1.54390", 0, r"history needs 18\.16 or newer"),
+        ("", 0, r"history needs 18\.16 or newer"),
+        ("18.16.1", 2, r"quorum needs 23\.8 or newer"),
+    ],
+)
+async def test_a_server_that_is_too_old_is_refused_before_any_change(
+    version: str, quorum: int, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Clickhouse(Target(("http://old.example",), quorum=quorum))
+    statements: list[str] = []
+
+    async def answer(url: str, statement: str, *, database: str | None = None) -> bytes:
+        statements.append(statement)
+        return version.encode()
+
+    monkeypatch.setattr(client, "execute_on", answer)
+    with pytest.raises(CommandError, match=text):
+        await prepare(client, replicated=True)
+    assert statements == ["SELECT version()"]
 
 
 async def test_the_next_replica_answers_while_one_is_down(

@@ -9,13 +9,15 @@ import re
 from datetime import date
 from uuid import UUID
 
-from mailwarden.errors import ConfigurationError, StorageUnavailable
+from mailwarden.errors import CommandError, ConfigurationError, StorageUnavailable
 from mailwarden.history.clickhouse.binary import Reader, read_one, read_rows
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.settings import checked_name
 
 TABLE = "history"
 MAX_DELAY = 60  # seconds that a replica may be behind
+MAX_VERSION = 40  # characters that are shown
+LOWEST = (18, 16)  # the oldest version that the store was tested with
 MODERN = (23, 8)  # from here on with codecs, LowCardinality and indexes that skip granules
 ZOOKEEPER_PATH = "/clickhouse/tables/{{shard}}/{database}/history"
 _VERSION = re.compile(r"(\d+)\.(\d+)")
@@ -94,17 +96,39 @@ def _plain(kind: str) -> str:
 
 
 async def prepare(clickhouse: Clickhouse, *, replicated: bool) -> list[str]:
-    """Create the database and the table on every replica where they are missing; return a line for each replica."""
-    database, lines = checked_name(clickhouse.target.database), []
+    """Create the database and the table on every replica where they are missing; return a line for each replica.
+
+    Raise CommandError before the first change if a server is too old.
+    """
+    database, versions = checked_name(clickhouse.target.database), dict[str, str]()
     for url in clickhouse.target.urls:
-        version = (await clickhouse.execute_on(url, "SELECT version()", database="system")).decode().strip()
+        answer = await clickhouse.execute_on(url, "SELECT version()", database="system")
+        versions[url] = answer.decode("utf-8", "replace").strip()[:MAX_VERSION]
+        _check_version(url, versions[url], clickhouse.target.quorum)
+    for url, version in versions.items():
         await clickhouse.execute_on(url, f"CREATE DATABASE IF NOT EXISTS {database}", database="system")
         statement = table_statement(database, parse_version(version), replicated=replicated)
         await clickhouse.execute_on(url, statement, database="system")
         if mistake := await engine_mistake(clickhouse, url, replicated=replicated):
             raise ConfigurationError(mistake)
-        lines.append(f"{url}: ClickHouse {version}, table {database}.{TABLE} exists")
-    return lines
+    return [f"{url}: ClickHouse {version}, table {database}.{TABLE} exists" for url, version in versions.items()]
+
+
+def _check_version(url: str, text: str, quorum: int) -> None:
+    version = parse_version(text)
+    if version < LOWEST:
+        raise CommandError(
+            f"{url} runs ClickHouse {text!r}, and history needs {_dotted(LOWEST)} or newer. Upgrade the server."
+        )
+    if quorum and version < MODERN:
+        raise CommandError(
+            f"{url} runs ClickHouse {text!r}, and history.clickhouse.quorum needs {_dotted(MODERN)} or newer: older "
+            "servers delete no rows of the newest insert. Upgrade the server, or set quorum to 0."
+        )
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
 
 
 async def engine_mistake(clickhouse: Clickhouse, url: str, *, replicated: bool) -> str:
