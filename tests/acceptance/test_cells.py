@@ -1,6 +1,8 @@
 """Two cells of one fleet: messages and calls reach the cell of their tenant, and a dead cell affects no other."""
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
@@ -206,9 +208,21 @@ def test_a_moved_tenant_is_served_by_its_new_cell_and_reached_through_the_old(
     assert wait_until(lambda: len(held(a)) == 1)
     sink.clear()
     words = ("tenants", "move", "alpha", "--to", "b", "--target", str(b.config))
-    assert "changes paused for" in a.run(*words)
+    statuses = set()
+    with ThreadPoolExecutor(1) as pool:
+        moving = pool.submit(a.run, *words)
+        while not moving.done():
+            statuses |= {lists(fleet, at, "a", "alpha").available().status for at in ("a", "b")}
+            time.sleep(0.05)
+    assert "changes paused for" in moving.result()
+    assert statuses <= {200, 503}, "a key is never unknown, at neither cell"
 
-    assert wait_until(lambda: own.add("url-allow", "later.example").status == 200)
+    def is_added() -> bool:
+        statuses.add(status := own.add("url-allow", "later.example").status)
+        return status == 200
+
+    assert wait_until(is_added)
+    assert statuses <= {200, 503}
     assert wait_until(lambda: send(a.smtp_port, plain, ANN, forward=True).startswith("451")), "not the default tenant's"
     found = submit(fleet, "a", plain, ANN).result
     assert wait_until(lambda: is_stored(fleet, "b", found["ggrid"])), "forwarded to the new cell"

@@ -102,7 +102,9 @@ def scan_at(cell: Cell, message: bytes, recipient: str) -> str | None:
 
 def change_at(fleet: Fleet, at: str, name: str) -> str | None:
     entry = f"{name}.example"
-    return entry if alpha_lists(fleet, at).add(LIST, entry).status == 200 else None
+    status = alpha_lists(fleet, at).add(LIST, entry).status
+    assert status not in (401, 404, 421), "the key is known at each time"
+    return entry if status == 200 else None
 
 
 def hold_at(fleet: Fleet, message: bytes, name: str) -> str | None:

@@ -14,7 +14,7 @@ import pytest
 from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, NewKey
 from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.access.users import NewUser, Position, Role, UserStore
-from mailwarden.cells import remainder
+from mailwarden.cells import move, remainder
 from mailwarden.cells.move import CellAccess, TenantMove
 from mailwarden.cells.places import LOCKS
 from mailwarden.cells.snapshot import Place
@@ -53,6 +53,12 @@ SELECT pg_terminate_backend(pid) FROM pg_locks
 WHERE locktype = 'advisory' AND classid = {LOCKS} AND mode = 'ExclusiveLock' AND granted
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
+
+
+@pytest.fixture(autouse=True)
+def _no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No abby runs here that has to learn of a switch."""
+    monkeypatch.setattr(move, "SETTLE_SECONDS", 0.0)
 
 
 @dataclass(frozen=True)
@@ -534,3 +540,17 @@ async def test_a_row_that_arrives_while_a_day_is_moved_stays(pair: Pair, monkeyp
         assert await pair.move().finish() == 1
     assert await pair.move().finish() == 1
     assert list(await open_history(pair.b.database).tenants_of(ALL, late.ggrid)) == [pair.uid]
+
+
+async def test_a_restored_cell_accepts_no_change_of_a_tenant_that_is_elsewhere(pair: Pair) -> None:
+    """Its backup is of before the move; abby finds the newer place in the directory and stores it."""
+    await pair.move().run(ACTOR)
+    async with pair.a.database.connection() as connection:
+        await connection.execute("DELETE FROM tenant_places")
+    directory = TenantDirectory(TenantStore(pair.a.database))
+    await directory.refresh()
+    await directory.mark_moved(pair.uid, 1, "b")
+    with pytest.raises(TenantMoving):
+        await pair.a.add(pair.uid, "late.example")
+    await directory.mark_moved(pair.uid, 1, "c")
+    assert [each.other_cell for each in directory.stored() if each.uid == pair.uid] == ["b"]

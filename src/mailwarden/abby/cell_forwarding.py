@@ -19,7 +19,7 @@ from mailwarden.abby.guard_client import form_of, submission_of
 from mailwarden.access.keys import ApiKeys
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.cells.fleet import FleetDirectory, Split
-from mailwarden.errors import MailwardenError, StorageUnavailable, TenantInOtherCell
+from mailwarden.errors import MailwardenError, StorageUnavailable, TenantInOtherCell, TenantMoving
 from mailwarden.model.outcome import Decision, Verdict, severity
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import RecipientGroup, Tenant
@@ -44,11 +44,23 @@ class CellForwarding:
 
         async def forwarded(call: Call) -> web.StreamResponse:
             if CELL_HEADER in call.request.headers:
-                return await handler(self._peers.from_peer(call))
+                known = self._peers.from_peer(call)
+                await self._check_key(call, forwarded=True)
+                return await self._handled(handler, known)
             cell = await self._home_of_key(call)
-            return await handler(call) if cell is None else await self._peers.relay(cell, call)
+            if cell is not None:
+                return await self._peers.relay(cell, call)
+            await self._check_key(call, forwarded=False)
+            return await self._handled(handler, call)
 
         return forwarded
+
+    async def _handled(self, handler: Handler, call: Call) -> web.StreamResponse:
+        try:
+            return await handler(call)
+        except TenantInOtherCell:
+            await self._check_key(call, forwarded=True, fresh=True)
+            raise
 
     async def _home_of_key(self, call: Call) -> str | None:
         """Return the other cell of a genuine API key that is not valid here."""
@@ -65,6 +77,20 @@ class CellForwarding:
         except MailwardenError:
             return None  # the handler rejects it
         return cell
+
+    async def _check_key(self, call: Call, *, forwarded: bool, fresh: bool = False) -> None:
+        """Raise TenantMoving for a genuine key that a cell expects here, and that is not: it moves just now."""
+        authorization = call.request.headers.getall("Authorization", ())
+        try:
+            key_id = self._keys.id_in(api_key(authorization)) if is_api_key(authorization) else None
+            if fresh and key_id is not None:
+                self._keys.forget(key_id)
+            expected = key_id is not None and (forwarded or self._fleet.lists_key_here(key_id))
+            if key_id is None or not expected or await self._keys.is_known_here(key_id):
+                return
+        except MailwardenError:
+            return  # the handler rejects it
+        raise TenantMoving("The tenant of this API key is being moved; try again.", retry_after=1)
 
     def split(self, call: Call, parameters: MessageAnalysisRequest) -> Split:
         """Return the recipients by cell; a message from another cell must have recipients of this one alone."""

@@ -435,6 +435,14 @@ class ApiKeys:
         found = await self._find(key_id)
         return found is not None and found[0].is_valid(datetime.now(UTC))
 
+    def forget(self, key_id: str) -> None:
+        """Read the key again for its next use."""
+        self._remembered.pop(key_id, None)
+
+    async def is_known_here(self, key_id: str) -> bool:
+        """Return whether this deployment has the key, also revoked or expired, and a tenant of it."""
+        return await self._find(key_id) is not None
+
     async def _find(self, key_id: str) -> tuple[ApiKey, bytes] | None:
         now = self._clock()
         remembered = self._remembered.get(key_id)

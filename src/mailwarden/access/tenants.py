@@ -117,6 +117,11 @@ ORDER BY lower(name)
 _INSERT = "INSERT INTO tenants (name, profile, retention_days, quarantine_digest) VALUES ($1, $2, $3, $4) RETURNING uid"
 _LOCK = "SELECT uid FROM tenants WHERE uid = $1 FOR UPDATE"
 _UPDATE = "UPDATE tenants SET name = $2, profile = $3, retention_days = $4, quarantine_digest = $5 WHERE uid = $1"
+_MARK_MOVED = """
+INSERT INTO tenant_places AS known (tenant, state, version, cell) VALUES ($1, 'moved', $2, $3)
+ON CONFLICT (tenant) DO UPDATE SET state = 'moved', version = EXCLUDED.version, cell = EXCLUDED.cell, changed = now()
+WHERE known.version < EXCLUDED.version AND known.state IN ('here', 'draining')
+"""
 _WEIGH = "UPDATE tenants SET weights = $2 WHERE uid = $1"
 _HOLD = "UPDATE tenants SET quarantine_days = $2 WHERE uid = $1"
 _DROP_DOMAINS = "DELETE FROM tenant_domains WHERE tenant = $1 AND domain <> ALL ($2::text[])"
@@ -262,6 +267,11 @@ class TenantStore:
                 await record_event(connection, actor, "tenants.weigh", before.name, details, tenant=uid)
                 await _record_changed(connection, uid, before.name, ["weights"], actor)
         return replace(before, weights=weights)
+
+    async def mark_moved(self, scope: Scope, tenant_uid: UUID, version: int, cell: str) -> None:
+        """Store the newer place of a tenant in another cell: its rows here accept no change any more."""
+        async with self._database.connection() as connection:
+            await connection.execute(_MARK_MOVED, tenant_uid, version, cell)
 
     async def hold(self, scope: Scope, uid: UUID, days: Mapping[str, int], actor: Actor) -> Tenant:
         """Replace a tenant's quarantine days, by verdict or `default`; the deployment's apply otherwise."""
@@ -483,6 +493,11 @@ class TenantDirectory:
             await self.refresh()
         found = None if self._snapshot is None else self._snapshot.tenants.get(tenant_uid)
         return found if found is not None and found.is_here else None
+
+    async def mark_moved(self, tenant_uid: UUID, version: int, cell: str) -> None:
+        """Store that a tenant is in another cell, which has a newer version of it: this cell was restored."""
+        await self._store.mark_moved(Scope.deployment(), tenant_uid, version, cell)
+        await self.refresh()
 
     def stored(self) -> Sequence[Tenant]:
         """Return all tenants of the snapshot, also those that moved to another cell or are arriving."""

@@ -41,6 +41,8 @@ class LocalTenants(Protocol):
 
     def owner_of(self, domain: str) -> Tenant | None: ...
 
+    async def mark_moved(self, tenant_uid: UUID, version: int, cell: str) -> None: ...
+
 
 class ListedKey(Protocol):
     """An API key of this cell."""
@@ -188,14 +190,22 @@ class FleetDirectory:
         cell = None if self._snapshot is None else self._snapshot.keys.get(key_id)
         return None if cell == self.name else cell
 
+    def lists_key_here(self, key_id: str) -> bool:
+        """Return whether the directory has an API key in this cell."""
+        return self._snapshot is not None and self._snapshot.keys.get(key_id) == self.name
+
     def _home_of_domain(self, domain: str) -> Home | None:
         owner = self._tenants.owner_of(domain)
         if owner is not None and owner.is_here:
             return self.home_of_tenant(owner.uid)
         if self._snapshot is None:
             raise _never_read()
-        # A tenant that moved may have lost the domain since.
-        tenant = self._snapshot.domains.get(domain) or (owner.uid if owner is not None else None)
+        tenant = self._snapshot.domains.get(domain)
+        if tenant is None and owner is not None:
+            place = self._snapshot.tenants.get(owner.uid)
+            # A directory that knows of the move knows its domains, too: the tenant may have given this one up since.
+            if place is None or place.version < owner.place_version:
+                tenant = owner.uid
         return None if tenant is None else self.home_of_tenant(tenant)
 
     async def _round(self) -> None:
@@ -216,22 +226,30 @@ class FleetDirectory:
         domains = {domain: each.uid for each in mine if each.uid in ours for domain in each.domains}
         listed = {domain for domain, tenant in known.domains.items() if tenant in ours}
         keys = await self._valid_keys()
+        dropped = {key for key, cell in known.keys.items() if cell == self.name and key not in keys}
+        if dropped:  # keys of a tenant that has just moved here are newer than what was read
+            keys = await self._valid_keys(fresh=True)
         given = Publication(
             tenants,
             {domain: tenant for domain, tenant in domains.items() if known.domains.get(domain) is None}
             | {domain: tenant for domain, tenant in domains.items() if self._moved_here(known, domain, tenant, ours)},
             sorted(listed - domains.keys()),
             sorted(keys - known.keys.keys()),
-            sorted(key for key, cell in known.keys.items() if cell == self.name and key not in keys),
+            sorted(dropped - keys),
         )
         if not given.empty:
             await self._store.publish(self.name, given)
             await self.refresh()
-        self._note_conflicts([each for each in mine if each.uid not in ours], domains)
+        elsewhere = [each for each in mine if each.uid not in ours]
+        for each in elsewhere:
+            place = known.tenants[each.uid]
+            if place.version > each.place_version:  # this cell was restored from a backup of before a move
+                await self._tenants.mark_moved(each.uid, place.version, place.cell)
+        self._note_conflicts(elsewhere, domains)
 
-    async def _valid_keys(self) -> frozenset[str]:
+    async def _valid_keys(self, *, fresh: bool = False) -> frozenset[str]:
         """Return the ids of the keys of tenants; a deployment key is valid in its own cell alone."""
-        if time.monotonic() - self._keys_at > KEYS_EVERY:
+        if fresh or time.monotonic() - self._keys_at > KEYS_EVERY:
             keys = await self._keys.valid(Scope.deployment())
             self._own_keys, self._keys_at = frozenset(key.key_id for key in keys if not key.is_global), time.monotonic()
         return self._own_keys

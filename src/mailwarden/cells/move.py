@@ -25,6 +25,7 @@ from mailwarden.cells.places import (
     exclude_moves,
     exclude_writers,
     lock_place,
+    next_transaction,
     read_place,
     set_place,
 )
@@ -44,6 +45,7 @@ DRAIN_SECONDS = 60.0  # for releases that a guard has begun
 FREEZE_TRIES = 5
 FREEZE_WAIT = "4s"  # for writes in flight
 IDLE = "60s"  # a move that hangs lets writers continue: the last copy must end within this time
+SETTLE_SECONDS = 5.0  # until each abby of the old cell knows of the switch, and has forgotten the tenant's keys
 POLL = 0.1
 _TENANT = "SELECT name, is_default FROM tenants WHERE uid = $1"
 _MIGRATIONS = "SELECT array_agg(name ORDER BY name) FROM applied_migrations"
@@ -62,6 +64,7 @@ _DOMAINS = "SELECT coalesce(array_agg(domain ORDER BY domain), '{}') FROM tenant
 _KEYS = "SELECT coalesce(array_agg(key_id), '{}') FROM api_keys WHERE tenants = ARRAY[$1]::uuid[]"
 _OTHER_VAULTS = "SELECT count(*) FROM quarantine WHERE tenant = $1 AND address IS NOT NULL AND vault <> $2"
 _BODIES = "SELECT DISTINCT address FROM quarantine WHERE tenant = $1 AND address IS NOT NULL"
+_KEEP_BODIES = "DELETE FROM quarantine_leavings WHERE tenant = $1"
 _XMIN = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text"
 _DROP_DOMAINS = "DELETE FROM tenant_domains WHERE tenant = $1"
 _CURSOR = "SELECT settled_events()"
@@ -138,6 +141,7 @@ class TenantMove:
                 await self._confirm(a, b, place)
             else:
                 raise CommandError(f"The tenant is arriving here. Run the move in the cell `{place.cell}`.")
+            await asyncio.sleep(SETTLE_SECONDS)  # the old cell still reads what it has
             await self._clean(a, await read_place(a, self._tenant), actor, pause)
             return Moved(pause, len(self._bodies), await copy_history(a, b, self._tenant, self._report))
 
@@ -290,10 +294,11 @@ class TenantMove:
     async def _announce(self, a: asyncpg.Connection, place: LocalPlace) -> LocalPlace:
         """Store the place, and wait for writers that have not seen it: from then on all share the lock."""
         new = LocalPlace(TenantState.HERE, place.version, self._target.name, stored=True)
-        transaction = await set_place(a, self._tenant, place, new)
-        end = time.monotonic() + OLDER_SECONDS
-        while transaction is None or not await are_older_finished(a, transaction):
-            if transaction is None or time.monotonic() > end:
+        if not await set_place(a, self._tenant, place, new):
+            raise CommandError("The place of the tenant has just been changed by another command. Run it again.")
+        transaction, end = await next_transaction(a), time.monotonic() + OLDER_SECONDS
+        while not await are_older_finished(a, transaction):
+            if time.monotonic() > end:
                 raise CommandError("A transaction of this database has been open for minutes. Nothing was changed.")
             await asyncio.sleep(POLL)
         return new
@@ -302,7 +307,7 @@ class TenantMove:
         """Copy settings, lists, sender history and held bytes; return the first transaction that may be missing."""
         there = await read_place(b, self._tenant)
         arriving = LocalPlace(TenantState.ARRIVING, place.version + 1, self._source.name, stored=True)
-        if await set_place(b, self._tenant, there, arriving) is None:
+        if not await set_place(b, self._tenant, there, arriving):
             raise CommandError(f"The place of the tenant in the cell `{self._target.name}` has just changed.")
         async with a.transaction(isolation="repeatable_read", readonly=True), b.transaction():
             for connection in (a, b):
@@ -310,6 +315,7 @@ class TenantMove:
             since = str(await a.fetchval(_XMIN))
             await lock_place(b, self._tenant, arriving)
             await wipe(b, self._tenant)
+            await b.execute(_KEEP_BODIES, self._tenant)
             await self._copy_settings(a, b)
             entries = await tables.copy_lists(a, b, self._tenant)
             self._report(f"lists: {entries:,} entries")
@@ -334,21 +340,23 @@ class TenantMove:
         await tables.copy_rows(a, b, _DOMAIN_ROWS, [self._tenant])
 
     async def _copy_bodies(self, a: asyncpg.Connection) -> None:
-        """Copy held messages that the other vault lacks; each is verified, and encrypted with that vault's key."""
+        """Copy held messages; each is verified, and encrypted with the other vault's key.
+
+        Bytes that are there of an earlier move are written again: they may be old enough to be removed as leavings.
+        """
         for row in await a.fetch(_BODIES, self._tenant):
             address = cast("bytes", row["address"])
             if address in self._bodies:
                 continue
-            if not await self._target.vault.has(self._tenant, address):
-                try:
-                    raw = await self._source.vault.get(self._tenant, address, self._source.spool)
-                except (FileNotFoundError, BrokenSeal) as error:
-                    self._report(f"a held message has no usable bytes here, and none there: {error}")
-                    continue
-                try:
-                    await self._target.vault.put_at(self._tenant, address, raw)
-                finally:
-                    raw.close()
+            try:
+                raw = await self._source.vault.get(self._tenant, address, self._source.spool)
+            except (FileNotFoundError, BrokenSeal) as error:
+                self._report(f"a held message has no usable bytes here: {error}")
+                continue
+            try:
+                await self._target.vault.put_at(self._tenant, address, raw)
+            finally:
+                raw.close()
             self._bodies.add(address)
 
     async def _drain(self, a: asyncpg.Connection, place: LocalPlace) -> LocalPlace:
@@ -444,7 +452,7 @@ class TenantMove:
     ) -> LocalPlace:
         """Change the place in the old cell, or raise if another command has changed it."""
         after = LocalPlace(state, version, before.cell, stored=True)
-        if await set_place(connection, self._tenant, before, after, seconds=seconds) is None:
+        if not await set_place(connection, self._tenant, before, after, seconds=seconds):
             raise CommandError("The place of the tenant has just been changed by another command. Run it again.")
         return after
 

@@ -18,8 +18,9 @@ VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5))
 ON CONFLICT (tenant) DO UPDATE SET state = EXCLUDED.state, version = EXCLUDED.version, cell = EXCLUDED.cell,
     until = EXCLUDED.until, changed = now()
 WHERE known.state = $6 AND known.version = $7
-RETURNING pg_current_xact_id()::text
+RETURNING true
 """
+_NEXT = "SELECT pg_current_xact_id()::text"
 _OLDEST = "SELECT pg_snapshot_xmin(pg_current_snapshot()) > $1::text::xid8"
 _EXCLUDE = "SELECT pg_advisory_xact_lock($1, hashtext($2))"
 _TRY_EXCLUDE = "SELECT pg_try_advisory_xact_lock($1, hashtext($2))"
@@ -63,10 +64,15 @@ def _place(row: asyncpg.Record) -> LocalPlace:
 
 async def set_place(
     connection: asyncpg.Connection, tenant: UUID, before: LocalPlace, after: LocalPlace, *, seconds: float = 0.0
-) -> str | None:
-    """Change a place that is as expected; return the number of the transaction, None if it is not as expected."""
+) -> bool:
+    """Change a place that is as expected; return whether it was."""
     given = (tenant, after.state, after.version, after.cell, seconds, before.state, before.version)
-    return cast("str | None", await connection.fetchval(_SET, *given))
+    return bool(await connection.fetchval(_SET, *given))
+
+
+async def next_transaction(connection: asyncpg.Connection) -> str:
+    """Return the number of a new transaction: all that wrote without having seen what is committed now are older."""
+    return str(await connection.fetchval(_NEXT))
 
 
 async def are_older_finished(connection: asyncpg.Connection, transaction: str) -> bool:

@@ -96,7 +96,8 @@ ACTIVE = (
     Rows("case_report_days"),
     Rows("weekly_reports"),
     Rows("weekly_report_mails"),
-    Rows("feeds", values={"leased_until": "NULL::timestamptz"}),
+    # Updates that wait for approval stay behind: without these marks the new cell fetches the feed again.
+    Rows("feeds", values={"leased_until": "NULL::timestamptz", "etag": "''::text", "modified": "''::text"}),
     Rows("feed_entries", _FED),
     # Events before the switch are delivered by the old cell, all later ones by the new.
     Rows(

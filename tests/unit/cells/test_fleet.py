@@ -26,6 +26,7 @@ NOBODY = "postgresql://nobody@127.0.0.1:1/none"
 class LocalTenants:
     def __init__(self, *tenants: Tenant) -> None:
         self.tenants = {tenant.uid: tenant for tenant in tenants}
+        self.moved: list[tuple[UUID, int, str]] = []
 
     def stored(self) -> Sequence[Tenant]:
         return tuple(self.tenants.values())
@@ -35,6 +36,9 @@ class LocalTenants:
 
     def owner_of(self, domain: str) -> Tenant | None:
         return next((each for each in self.tenants.values() if domain in each.domains), None)
+
+    async def mark_moved(self, tenant_uid: UUID, version: int, cell: str) -> None:
+        self.moved.append((tenant_uid, version, cell))
 
 
 class NoKeys:
@@ -164,3 +168,40 @@ def test_the_strictest_result_is_the_answer_and_loses_no_mail_of_others() -> Non
     assert "policy.mixed-recipients" in both.tags
     assert strictest([result("deliver"), result("drop", "spam")]).decision == "quarantine"
     assert strictest([result("drop", "spam"), result("drop", "malware")]).decision == "drop"
+
+
+async def test_a_restored_cell_stores_the_newer_place(tmp_path: Path) -> None:
+    tenants = LocalTenants(tenant(HERE, 0))
+    store = KnownDirectory(directory("b", 1))
+    made = FleetDirectory("a", store, tenants, NoKeys(), copy=tmp_path / "copy", metrics=Metrics())
+    await made.refresh()
+    await made.publish()
+    assert tenants.moved == [(NORTH, 1, "b")]
+
+
+async def test_keys_of_a_tenant_that_has_just_arrived_are_read_before_any_is_dropped(tmp_path: Path) -> None:
+    class ArrivingKeys:
+        reads = 0
+
+        async def valid(self, scope: Scope) -> Sequence[ApiKey]:
+            self.reads += 1
+            return [api_key("arrived")] if self.reads > 1 else []
+
+    known = DirectorySnapshot(1, {NORTH: Place("a", 1)}, {"north.example": NORTH}, {"arrived": "a", "gone": "a"})
+    store = KnownDirectory(known)
+    tenants = LocalTenants(tenant(HERE, 1))
+    made = FleetDirectory("a", store, tenants, ArrivingKeys(), copy=tmp_path / "copy", metrics=Metrics())
+    await made.refresh()
+    await made.publish()
+    assert [each.dropped_keys for each in store.published] == [["gone"]]
+
+
+async def test_a_domain_that_a_moved_tenant_gave_up_is_not_its_own(tmp_path: Path) -> None:
+    without = DirectorySnapshot(1, {NORTH: Place("b", 1)}, {})
+    made, _ = await fleet(tmp_path, tenant(MOVED, 1), without)
+    assert made.split(None, ["ann@north.example"]).elsewhere == {}
+
+
+def api_key(key_id: str) -> ApiKey:
+    now = datetime.now(UTC)
+    return ApiKey(key_id, "north", frozenset(), frozenset({NORTH}), False, (), now, "test")
