@@ -103,7 +103,7 @@ def scan_at(cell: Cell, message: bytes, recipient: str) -> str | None:
 def change_at(fleet: Fleet, at: str, name: str) -> str | None:
     entry = f"{name}.example"
     status = alpha_lists(fleet, at).add(LIST, entry).status
-    assert status not in (401, 404, 421), "the key is known at each time"
+    assert status != 401, "the key is known at each time"
     return entry if status == 200 else None
 
 
