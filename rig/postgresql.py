@@ -14,6 +14,7 @@ HOST = "127.0.0.1"
 SUPERUSER = "postgres"
 OWNER = "mailwarden"
 COMMAND_SECONDS = 60.0
+START_SECONDS = 120.0  # after a kill with fsync on it syncs every file of every database first
 STATEMENT_SECONDS = 50  # the server ends a statement itself: one whose psql was killed would keep waiting for its locks
 # fsync and synchronous_commit are on: tests that kill the server check the durability of commits.
 SETTINGS = {
@@ -43,6 +44,7 @@ class Postgresql(ServerProcess):
             [str(self._programs / "postgres"), "-D", str(self.data), "-p", str(self.port), *settings],
             folder / "postgresql.log",
             self._answers,
+            deadline=START_SECONDS,
             user=self._service_user,
             stop_signal=signal.SIGINT,  # Fast shutdown: does not wait for clients to disconnect.
         )

@@ -87,12 +87,10 @@ def mta(running_mta: PostfixDeployment) -> PostfixDeployment:
 @pytest.fixture
 def stoppable_engines(engines: Engines, client: Client, plain: bytes) -> Iterator[Engines]:
     """Return engines that a test may stop; start them afterwards and wait until the shared deployment has recovered."""
-    engines.postgresql.set_fsync(on=True)
     yield engines
     for server in engines.servers:
         if not server.running:
             server.start()
-    engines.postgresql.set_fsync(on=False)
 
     def recovered() -> bool:
         answer = client.submit(plain)

@@ -37,11 +37,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def running_again(engines: Engines) -> Iterator[None]:
-    engines.postgresql.set_fsync(on=True)
     yield
     if not engines.postgresql.running:
         engines.postgresql.start()
-    engines.postgresql.set_fsync(on=False)
 
 
 async def test_rows_of_an_outage_are_all_written_once(database: Database, engines: Engines, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import date
+from functools import partial
 from typing import TypeVar
 
 from msgspec import Struct
@@ -96,10 +97,10 @@ async def _copy_and_check(source: HistoryTable, target: HistoryTable, days: Sequ
     copied, checks = Copied(), list[DayCheck]()
     with Progress("copied", sum(counts.values())) as progress:
         for day in days:  # the newest is wanted first
-            copied += await _through_outages(lambda day=day: copy_day(source, target, day, progress.advance))
+            copied += await _through_outages(partial(copy_day, source, target, day, progress.advance))
     with Progress("verified", sum(counts.values())) as progress:
         for day in days:
-            checks += await _through_outages(lambda day=day: check_day(source, target, day, progress.advance))
+            checks += await _through_outages(partial(check_day, source, target, day, progress.advance))
     return Migrated(copied, tuple(checks))
 
 
