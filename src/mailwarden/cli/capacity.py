@@ -287,7 +287,7 @@ class CapacityModel:
         if self._columnar:
             yield "History in ClickHouse is a setting, and searches are slower there: see docs/operating.md."
         if self.cells > 1:
-            yield "Cells are separate deployments; routing tenants to cells is not implemented yet."
+            yield "Each cell is a deployment of its own, and a tenant belongs to one cell: see docs/cells.md."
         if self._demand.hosts_lost and not self._one_host():
             yield "PostgreSQL fails over with Patroni and etcd on its hosts: see docs/high-availability.md."
         if self._demand.average_kb > 2 * LARGE_KB:
