@@ -300,7 +300,7 @@ def test_a_backup_of_an_older_schema_is_migrated(installed: Installed, target: s
     tables = "cell_directory, cell_tenants, cell_domains, cell_keys, tenant_places"
     fences = "fence_tenant_row, fence_tenant, fence_tenants_row, fence_list_change, fence_held_recipient"
     engines.postgresql.execute(f"DROP TABLE {tables}", name)
-    engines.postgresql.execute(f"DROP FUNCTION {fences}, require_tenant_here CASCADE", name)
+    engines.postgresql.execute(f"DROP FUNCTION {fences}, require_tenant_here, is_here, accepts_changes CASCADE", name)
     engines.postgresql.execute("DELETE FROM applied_migrations WHERE name = '0040_cells'", name)
     back_up(installed, file)
     done = command("restore", str(file), "--config", str(tmp_path / "restored"), "--database-url", target)
