@@ -68,6 +68,13 @@ def is_stored(fleet: Fleet, cell: str, ggrid: str) -> bool:
     return client(fleet.cells[cell]).call("GET", f"/v1/messages/{ggrid}").status == 200
 
 
+def test_abby_has_the_metrics_of_cells(fleet: Fleet, plain: bytes) -> None:
+    assert submit(fleet, "a", plain, BEN).status == 200
+    page = client(fleet.cells["a"]).call("GET", "/metrics").body.decode()
+    for name in ("requests_total", "up", "directory_age_seconds", "conflicts"):
+        assert f"# TYPE mailwarden_cell_{name} " in page
+
+
 def test_a_message_is_scanned_in_the_cell_of_its_tenant(fleet: Fleet, plain: bytes) -> None:
     found = submit(fleet, "a", plain, BEN).result
     assert found["verdict"] == "clean"
