@@ -7,13 +7,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 from urllib.parse import quote
 from xml.sax.saxutils import escape
 
-from rig.engines import start_together
-from rig.folders import make_folder, remove_folder, temporary_folder
+from rig.engines import ServerGroup, start_together
+from rig.folders import make_folder, temporary_folder
 from rig.ports import free_port
 from rig.process import RigError, ServerProcess
 from rig.programs import find_program
@@ -124,7 +122,7 @@ class EmbeddedClickhouse(ServerProcess):
 
 
 @dataclass(frozen=True, slots=True)
-class ClickhousePair:
+class ClickhousePair(ServerGroup):
     """Two replicas and their ZooKeeper; leaving the context stops them."""
 
     folder: Path
@@ -134,16 +132,6 @@ class ClickhousePair:
     @property
     def servers(self) -> tuple[ServerProcess, ...]:
         return (*self.replicas, self.zookeeper)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for server in self.servers:
-            server.stop()
-        remove_folder(self.folder)
 
 
 def start_pair() -> ClickhousePair:

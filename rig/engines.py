@@ -103,3 +103,24 @@ def start_together(starts: Sequence[Callable[[], None]], servers: Sequence[Serve
             for server in servers:
                 server.kill()
             raise
+
+
+class ServerGroup:
+    """Servers with a folder of their own; leaving the context stops them and removes the folder."""
+
+    __slots__ = ()
+    folder: Path
+
+    @property
+    def servers(self) -> Sequence[ServerProcess]:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self.servers:
+            server.stop()
+        remove_folder(self.folder)

@@ -3,11 +3,9 @@
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from rig.engines import start_together
-from rig.folders import make_folder, remove_folder, temporary_folder
+from rig.engines import ServerGroup, start_together
+from rig.folders import make_folder, temporary_folder
 from rig.ports import free_port
 from rig.process import ServerProcess
 from rig.programs import find_program
@@ -39,7 +37,7 @@ class RedisNode(ServerProcess):
 
 
 @dataclass(frozen=True, slots=True)
-class SentinelTrio:
+class SentinelTrio(ServerGroup):
     """Leaving the context stops all six servers."""
 
     folder: Path
@@ -72,16 +70,6 @@ class SentinelTrio:
         if master is None or not master.running or b"connected_slaves:2" not in master.ask("INFO replication"):
             return False
         return all(b"slaves=2,sentinels=3" in each.ask("INFO sentinel") for each in self.sentinels)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for server in self.servers:
-            server.stop()
-        remove_folder(self.folder)
 
 
 def start_sentinels() -> SentinelTrio:

@@ -11,12 +11,12 @@ from mailwarden.abby.config import CellPeer
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cells.store import DirectoryStore
 from mailwarden.cli.doctor.report import Host, Line
+from mailwarden.cli.doctor.stored import PATIENCE, read_stored
 from mailwarden.database.pool import Database
 from mailwarden.errors import ConfigurationError, MailwardenError
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import TenantState
 
-PATIENCE = 5.0
 _MOVING = (TenantState.DRAINING, TenantState.LEAVING, TenantState.ARRIVING)
 
 
@@ -28,15 +28,8 @@ async def check_cells(host: Host) -> AsyncIterator[Line]:
     yield await _directory(settings.directory.url)
     for name, peer in settings.peers.items():
         yield await _peer(host, name, peer)
-    database = Database(host.abby.database.url, pool_size=1, pooled=True)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            tenants = await TenantStore(database).list(Scope.deployment())
-    except (MailwardenError, OSError, TimeoutError):
-        return  # the line of the database reports it
-    finally:
-        await database.close()
-    for tenant in tenants:
+    url = host.abby.database.url
+    for tenant in await read_stored(url, lambda database: TenantStore(database).list(Scope.deployment())) or ():
         if tenant.state in _MOVING:
             seen = f"{tenant.state}, the other cell is `{tenant.other_cell}`"
             remedy = "if no move runs, run `mailwarden tenants move` again: it continues"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -9,13 +10,13 @@ from msgspec.structs import replace
 from mailwarden.cases.mailbox_store import MailboxStore, PolledMailbox
 from mailwarden.cli.command import shown
 from mailwarden.cli.doctor.report import Host, Line
+from mailwarden.cli.doctor.stored import PATIENCE, read_stored
 from mailwarden.database.pool import Database
-from mailwarden.errors import ConfigurationError, MailwardenError
+from mailwarden.errors import ConfigurationError
 from mailwarden.guard.jobs.imap_client import ImapClient, MailboxFailed
 from mailwarden.guard.report_config import ReportImap
 from mailwarden.model.scope import Scope
 
-PATIENCE = 5.0
 REMEDY = "check host, tls, user and password of reports.mailboxes, and the mail server"
 
 
@@ -31,7 +32,7 @@ async def check_report_mailboxes(host: Host) -> AsyncIterator[Line]:
         except (MailboxFailed, ConfigurationError) as error:
             yield Line(False, name, shown(str(error)), REMEDY)
             continue
-        polled = await _polled(host.guard.database.url, settings)
+        polled = await read_stored(host.guard.database.url, partial(_polled, settings))
         if polled is not None and polled.failing_since is not None:
             seen = f"polls fail since {polled.failing_since:%Y-%m-%d %H:%M} UTC. {shown(polled.failure)}"
             yield Line(True, name, seen, "see guard's log for report_mailbox_failed", warning=True)
@@ -48,12 +49,5 @@ def _count(settings: ReportImap, folder: Path) -> int:
         client.close()
 
 
-async def _polled(url: str, settings: ReportImap) -> PolledMailbox | None:
-    database = Database(url, pool_size=1)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            return await MailboxStore(database).find(Scope.deployment(), settings.name)
-    except (MailwardenError, OSError, TimeoutError):
-        return None  # the line of the database reports it
-    finally:
-        await database.close()
+async def _polled(settings: ReportImap, database: Database) -> PolledMailbox | None:
+    return await MailboxStore(database).find(Scope.deployment(), settings.name)

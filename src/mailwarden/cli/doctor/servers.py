@@ -21,9 +21,9 @@ from mailwarden.cli.command import shown
 from mailwarden.cli.database import with_driver_error
 from mailwarden.cli.doctor.host import look_at_folder, public_context, rejected_certificate
 from mailwarden.cli.doctor.report import Host, Line, announce
+from mailwarden.cli.doctor.stored import PATIENCE, read_stored
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.migrations import pending, server_time
-from mailwarden.database.pool import Database
 from mailwarden.errors import MailwardenError, StorageUnavailable
 from mailwarden.event_delivery.model import State
 from mailwarden.event_delivery.store import EndpointStore
@@ -42,7 +42,6 @@ from mailwarden.wire import guard as wire
 from mailwarden.wire.guard import GUARD_STATUS_PATH, GuardStatus
 from mailwarden.wire.scanning import BorderMtaData, ErrorBody, MessageAnalysisRequest, MessageAnalysisResult
 
-PATIENCE = 5.0
 MAX_SKEW = 5.0  # seconds between this host's clock and the database's
 VAULT_PATIENCE = 30.0  # reading a message of 50 MiB may take this long
 SAMPLES = 3  # held messages; at least one of them must open
@@ -105,15 +104,8 @@ async def check_event_endpoints(host: Host) -> AsyncIterator[Line]:
     """Report the receivers of events that are disabled, fail, or have lost events."""
     if host.abby is None:
         return
-    database = Database(host.abby.database.url, pool_size=1, pooled=True)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            endpoints = await EndpointStore(database).list(Scope.deployment())
-    except (MailwardenError, OSError, TimeoutError):
-        return  # the line of the database reports it
-    finally:
-        await database.close()
-    for endpoint in endpoints:
+    url = host.abby.database.url
+    for endpoint in await read_stored(url, lambda database: EndpointStore(database).list(Scope.deployment())) or ():
         name, remedy = f"event endpoint {shown(endpoint.name)}", "see `mailwarden events endpoint list`, then `test`"
         if endpoint.is_paused:
             yield Line(True, name, "disabled by an administrator")

@@ -15,11 +15,10 @@ from msgspec import Struct
 from mailwarden.database.pool import Connection, Database
 from mailwarden.errors import StorageUnavailable
 from mailwarden.history.clickhouse.rows import EncodedRow
-from mailwarden.history.postgresql.senders import add_counts
+from mailwarden.history.postgresql.senders import BAD_DATA, add_new_counts
 from mailwarden.history.postgresql.statistics import mark_late
 from mailwarden.history.store import Counting, RejectedRequest, SenderCounts
 from mailwarden.model.ggrid import moment_of
-from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.logs import get_logger
 
@@ -48,11 +47,6 @@ DELETE FROM history_ledger WHERE ctid = ANY (ARRAY(SELECT ctid FROM history_ledg
 """
 
 _log = get_logger("history.clickhouse")
-_BAD_DATA = (
-    asyncpg.DataError,
-    asyncpg.IntegrityConstraintViolationError,
-    asyncpg.ProgramLimitExceededError,
-)
 
 
 class Noted(Struct, frozen=True):
@@ -117,8 +111,8 @@ class Ledger:
                 new = await _add(connection, rows)
                 await _announce(connection, [each for each in rows if each.row.key in new])
                 requests = [each.row.request for each in rows if each.row.key in new]
-                counts = await _count(connection, scope, requests, counting) if counting and requests else ()
-        except _BAD_DATA as error:
+                counts = await add_new_counts(connection, scope, requests, counting) if counting and requests else ()
+        except BAD_DATA as error:
             if len(rows) == 1:
                 return Noted(rejected=(RejectedRequest(rows[0].row.request, f"{type(error).__name__}: {error}"),))
         else:
@@ -142,20 +136,6 @@ async def _announce(connection: Connection, rows: Sequence[AnnouncedRow]) -> Non
     events = [(*each.row.key, *each.event) for each in rows if each.event is not None]
     if events:
         await connection.execute(_ANNOUNCE, *(list(column) for column in zip(*events, strict=True)))
-
-
-async def _count(
-    connection: Connection, scope: Scope, new: Sequence[FinishedRequest], counting: Counting
-) -> tuple[SenderCounts, ...]:
-    """Add the counts of new rows; counts that cannot be stored cost no row."""
-    try:
-        counts = counting(new)
-        async with connection.transaction():
-            await add_counts(connection, scope, counts)
-    except _BAD_DATA as error:
-        _log.warning("sender_history_not_updated", reason=str(error), messages=len(new))
-        return ()
-    return (counts,)
 
 
 def _not_accepted(error: asyncpg.PostgresError) -> StorageUnavailable:

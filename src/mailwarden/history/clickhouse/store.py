@@ -8,11 +8,10 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import cast
 from uuid import UUID
 
 from mailwarden.database.pool import Database
-from mailwarden.errors import GlobalScopeForbidden, StorageUnavailable
+from mailwarden.errors import StorageUnavailable
 from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents
 from mailwarden.history.clickhouse.binary import Reader, day_literal, list_literal, read_one, read_rows, uuid_literal
 from mailwarden.history.clickhouse.clauses import hours_literal
@@ -22,33 +21,18 @@ from mailwarden.history.clickhouse.ledger import AnnouncedRow, Ledger
 from mailwarden.history.clickhouse.rows import EncodedRow, encode_row
 from mailwarden.history.clickhouse.schema import NAMES, existing_days
 from mailwarden.history.clickhouse.search import STATEMENT_SECONDS, ClickhouseSearcher, fetch_records
-from mailwarden.history.pages import SearchPages
-from mailwarden.history.postgresql.campaigns import PostgresqlCampaignStore
-from mailwarden.history.postgresql.days import read_days
 from mailwarden.history.postgresql.partitions import MAX_AHEAD, MAX_BEHIND
-from mailwarden.history.postgresql.senders import PostgresqlSenderStore
 from mailwarden.history.postgresql.states import StateReader
-from mailwarden.history.postgresql.statistics import LATE, StatisticsReader, update_rollups
-from mailwarden.history.postgresql.store import TENANT_RETENTION, PostgresqlHistoryStore
-from mailwarden.history.query import Query
+from mailwarden.history.postgresql.statistics import LATE
+from mailwarden.history.postgresql.store import PostgresqlHistoryStore
+from mailwarden.history.postgresql.store_base import HistoryStoreBase, require_deployment
 from mailwarden.history.records import decode
 from mailwarden.history.store import (
-    Attacked,
-    CampaignStore,
-    Count,
     Counting,
     Cursor,
-    DayFigures,
-    Facets,
-    Order,
-    Page,
-    Range,
     RejectedRequest,
     Saved,
-    SenderStore,
-    Statistics,
 )
-from mailwarden.history.suggestions import Vocabulary
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.outcome import SEVERITY, Verdict
 from mailwarden.model.record import FinishedRequest
@@ -74,23 +58,22 @@ _ANY_SIZE = {"max_partition_size_to_drop": "0"}  # servers before 24.1 refuse to
 _log = get_logger("history.clickhouse")
 
 
-class ClickhouseHistoryStore:
+class ClickhouseHistoryStore(HistoryStoreBase):
     """The rows are in ClickHouse, the rest is in PostgreSQL."""
 
     def __init__(self, clickhouse: Clickhouse, database: Database, judged: JudgedEvents = NO_JUDGED_EVENTS) -> None:
-        self.senders: SenderStore = PostgresqlSenderStore(database)
-        self.campaigns: CampaignStore = PostgresqlCampaignStore(database)
+        super().__init__(
+            database,
+            searcher=ClickhouseSearcher(clickhouse, StateReader(database)),
+            rows=ClickhouseRows(clickhouse),
+            attacked=ClickhouseAttacked(clickhouse),
+            vocabulary=ClickhouseVocabulary(clickhouse),
+        )
         self._clickhouse = clickhouse
-        self._database = database
         self._judged = judged
         self._ledger = Ledger(database)
         # Rows from before the switch: not searched, and deleted when their time is over.
         self._earlier = PostgresqlHistoryStore(database)
-        self._rows = ClickhouseRows(clickhouse)
-        self._pages = SearchPages(ClickhouseSearcher(clickhouse, StateReader(database)))
-        self._statistics = StatisticsReader(database, self._rows)
-        self._attacked = ClickhouseAttacked(clickhouse)
-        self._vocabulary = ClickhouseVocabulary(clickhouse)
 
     async def save(self, scope: Scope, requests: Sequence[FinishedRequest], counting: Counting | None = None) -> Saved:
         prepared = [self._prepare(request) for request in requests if scope.allows(request.tenant)]
@@ -168,58 +151,13 @@ class ClickhouseHistoryStore:
         requests = [decode(record) for cursor, record in records.items() if scope.allows(cursor.tenant)]
         return sorted(requests, key=_severity)
 
-    async def search(
-        self,
-        scope: Scope,
-        query: Query,
-        place: Cursor | None = None,
-        limit: int = 50,
-        order: Order = Order.NEWEST,
-    ) -> Page:
-        return await self._pages.search(scope, query, place, limit, order)
-
-    async def facets(self, scope: Scope, query: Query) -> Facets:
-        return await self._pages.facets(scope, query)
-
-    async def vocabulary(self, scope: Scope) -> Vocabulary:
-        return await self._vocabulary.read(scope)
-
-    async def candidates(
-        self, scope: Scope, terms: Sequence[str], since: datetime, limit: int
-    ) -> Sequence[FinishedRequest]:
-        return await self._pages.candidates(scope, terms, since, limit)
-
-    async def count(self, scope: Scope, terms: Sequence[str], since: datetime, timeout: float = 1.0) -> Count:  # noqa: ASYNC109
-        return await self._pages.count(scope, terms, since, timeout)
-
-    async def statistics(self, scope: Scope, range_: Range) -> Statistics:
-        return await self._statistics.read(scope, range_)
-
-    async def attacked(self, scope: Scope, range_: Range) -> Attacked:
-        return await self._attacked.read(scope, range_)
-
-    async def attacked_between(self, scope: Scope, since: datetime, until: datetime) -> Attacked:
-        return await self._attacked.read_between(scope, since, until)
-
-    async def days(self, scope: Scope, since: date, until: date) -> DayFigures:
-        async with self._database.connection() as connection:
-            return await read_days(connection, scope, since, until)
-
-    async def today(self, scope: Scope) -> Mapping[str, int]:
-        return await self._statistics.read_today(scope)
-
-    async def update_rollups(self, scope: Scope) -> datetime | None:
-        _require_deployment(scope)
-        async with self._database.connection() as connection:
-            return await update_rollups(connection, self._rows)
-
     async def add_words(self, scope: Scope) -> int | None:
         """Return None: every row in ClickHouse has its words."""
-        _require_deployment(scope)
+        require_deployment(scope)
         return None
 
     async def delete_days(self, scope: Scope, before: date) -> int:
-        _require_deployment(scope)
+        require_deployment(scope)
         await self._earlier.delete_days(scope, before)
         await self._ledger.delete_old()
         old = sorted(day for day in await existing_days(self._clickhouse, STATEMENT_SECONDS) if day < before)
@@ -227,12 +165,6 @@ class ClickhouseHistoryStore:
             statement = f"ALTER TABLE history DROP PARTITION '{day:%Y-%m-%d}'"
             await self._clickhouse.execute(statement, MUTATION_SECONDS, optional=_ANY_SIZE)
         return len(old)
-
-    async def tenant_retention(self, scope: Scope) -> Mapping[UUID, int]:
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(TENANT_RETENTION)
-        days = {cast("UUID", row["uid"]): cast("int", row["retention_days"]) for row in rows}
-        return {tenant: number for tenant, number in days.items() if scope.allows(tenant)}
 
     async def delete_for_tenants(self, scope: Scope, before: Mapping[UUID, date]) -> int:
         deleted = await self._earlier.delete_for_tenants(scope, before)
@@ -271,10 +203,3 @@ def _old_rows(before: Mapping[UUID, date]) -> str:
     return " OR ".join(
         f"(tenant = {uuid_literal(tenant)} AND day < {day_literal(day)})" for tenant, day in before.items()
     )
-
-
-def _require_deployment(scope: Scope) -> None:
-    if scope.tenants is not None:
-        raise GlobalScopeForbidden(
-            "Only the scope of the whole deployment may delete days, count rollups or add words."
-        )

@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime
 from typing import cast
 from uuid import UUID
 
+import asyncpg
 import msgspec
 
 from mailwarden.database.pool import Connection, Database, Row
@@ -12,12 +13,15 @@ from mailwarden.history.store import (
     ContactCount,
     ContactRecord,
     ContactStats,
+    Counting,
     DomainCount,
     DomainStats,
     SenderAnswer,
     SenderCounts,
 )
+from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.telemetry.logs import get_logger
 
 MAX_MESSAGES = 1_000_000  # where a count stops
 DELETE_BATCH = 5_000
@@ -95,6 +99,30 @@ DELETE FROM relationships WHERE (tenant, pair) IN (
     SELECT tenant, pair FROM relationships WHERE last_seen < $1 AND ($2::uuid[] IS NULL OR tenant = ANY($2)) LIMIT $3
 )
 """
+
+
+# Errors about the data of a row; all others are about the server or the schema.
+BAD_DATA = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,  # such as a row that is too large for an index
+)
+
+_log = get_logger("history.postgresql")
+
+
+async def add_new_counts(
+    connection: Connection, scope: Scope, new: Sequence[FinishedRequest], counting: Counting
+) -> tuple[SenderCounts, ...]:
+    """Add the counts of new rows; counts that cannot be stored cost no row."""
+    try:
+        counts = counting(new)
+        async with connection.transaction():
+            await add_counts(connection, scope, counts)
+    except BAD_DATA as error:
+        _log.warning("sender_history_not_updated", reason=str(error), messages=len(new))
+        return ()
+    return (counts,)
 
 
 async def add_counts(connection: Connection, scope: Scope, counts: SenderCounts) -> None:

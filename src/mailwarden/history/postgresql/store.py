@@ -4,7 +4,7 @@ Security: the strings come from hostile messages. NUL and lone surrogates are re
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from datetime import date
 from typing import cast
 from uuid import UUID
 
@@ -12,38 +12,22 @@ import asyncpg
 from msgspec import Struct
 
 from mailwarden.database.pool import Connection, Database
-from mailwarden.errors import GlobalScopeForbidden, StorageUnavailable
+from mailwarden.errors import StorageUnavailable
 from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents
-from mailwarden.history.pages import SearchPages
 from mailwarden.history.postgresql.attacked import AttackedReader
-from mailwarden.history.postgresql.campaigns import PostgresqlCampaignStore
-from mailwarden.history.postgresql.days import read_days
 from mailwarden.history.postgresql.partitions import create_days, drop_days, existing_days
 from mailwarden.history.postgresql.search import PostgresqlSearcher
-from mailwarden.history.postgresql.senders import PostgresqlSenderStore, add_counts
-from mailwarden.history.postgresql.statistics import PostgresqlRows, StatisticsReader, mark_late, update_rollups
+from mailwarden.history.postgresql.senders import BAD_DATA, add_new_counts
+from mailwarden.history.postgresql.statistics import PostgresqlRows, mark_late
+from mailwarden.history.postgresql.store_base import HistoryStoreBase, require_deployment
 from mailwarden.history.postgresql.vocabulary import VocabularyReader
 from mailwarden.history.postgresql.word_backfill import add_words, check_recent_days
-from mailwarden.history.query import Query
 from mailwarden.history.records import decode, encode
 from mailwarden.history.store import (
-    Attacked,
-    CampaignStore,
-    Count,
     Counting,
-    Cursor,
-    DayFigures,
-    Facets,
-    Order,
-    Page,
-    Range,
     RejectedRequest,
     Saved,
-    SenderCounts,
-    SenderStore,
-    Statistics,
 )
-from mailwarden.history.suggestions import Vocabulary
 from mailwarden.history.terms import plain_address, term_hash, term_hashes
 from mailwarden.history.words import stored_words
 from mailwarden.model.ggrid import day_of, moment_of
@@ -93,7 +77,6 @@ ORDER BY array_position($4::text[], decision) DESC, array_position($5::text[], v
 _FIND = f"SELECT record {_OF_GGRID} LIMIT 1"
 _TENANTS_OF = f"SELECT tenant {_OF_GGRID}"
 
-TENANT_RETENTION = "SELECT uid, retention_days FROM tenants WHERE retention_days IS NOT NULL"
 DELETE_BATCH = 1_000
 _DELETE_FOR_TENANT = """
 DELETE FROM history WHERE day = $1 AND tenant = $2 AND ggrid IN (
@@ -105,12 +88,6 @@ MAX_TEXT = 2_000  # of a search column; the record holds the whole text
 _SEPARATOR = "\x1f"  # of texts that `string_to_array` splits in the database
 
 Columns = tuple[object, ...]
-# Errors about the data of a row; all others are about the server or the schema.
-_BAD_DATA = (
-    asyncpg.DataError,
-    asyncpg.IntegrityConstraintViolationError,
-    asyncpg.ProgramLimitExceededError,  # such as a row that is too large for an index
-)
 
 
 class _Row(Struct, frozen=True):
@@ -122,18 +99,18 @@ class _Row(Struct, frozen=True):
         return cast("date", self.columns[0])
 
 
-class PostgresqlHistoryStore:
+class PostgresqlHistoryStore(HistoryStoreBase):
     """The HistoryStore of PostgreSQL."""
 
     def __init__(self, database: Database, judged: JudgedEvents = NO_JUDGED_EVENTS) -> None:
+        super().__init__(
+            database,
+            searcher=PostgresqlSearcher(database),
+            rows=PostgresqlRows(),
+            attacked=AttackedReader(database),
+            vocabulary=VocabularyReader(database),
+        )
         self._judged = judged
-        self.senders: SenderStore = PostgresqlSenderStore(database)
-        self.campaigns: CampaignStore = PostgresqlCampaignStore(database)
-        self._database = database
-        self._pages = SearchPages(PostgresqlSearcher(database))
-        self._statistics = StatisticsReader(database, PostgresqlRows())
-        self._attacked = AttackedReader(database)
-        self._vocabulary = VocabularyReader(database)
         self._days: set[date] = set()
         self._checked_for_words = False
 
@@ -181,53 +158,8 @@ class PostgresqlHistoryStore:
         async with self._database.connection() as connection:
             return [cast("UUID", row["tenant"]) for row in await connection.fetch(_TENANTS_OF, *values)]
 
-    async def search(
-        self,
-        scope: Scope,
-        query: Query,
-        place: Cursor | None = None,
-        limit: int = 50,
-        order: Order = Order.NEWEST,
-    ) -> Page:
-        return await self._pages.search(scope, query, place, limit, order)
-
-    async def facets(self, scope: Scope, query: Query) -> Facets:
-        return await self._pages.facets(scope, query)
-
-    async def vocabulary(self, scope: Scope) -> Vocabulary:
-        return await self._vocabulary.read(scope)
-
-    async def candidates(
-        self, scope: Scope, terms: Sequence[str], since: datetime, limit: int
-    ) -> Sequence[FinishedRequest]:
-        return await self._pages.candidates(scope, terms, since, limit)
-
-    async def count(self, scope: Scope, terms: Sequence[str], since: datetime, timeout: float = 1.0) -> Count:  # noqa: ASYNC109
-        return await self._pages.count(scope, terms, since, timeout)
-
-    async def statistics(self, scope: Scope, range_: Range) -> Statistics:
-        return await self._statistics.read(scope, range_)
-
-    async def attacked(self, scope: Scope, range_: Range) -> Attacked:
-        return await self._attacked.read(scope, range_)
-
-    async def attacked_between(self, scope: Scope, since: datetime, until: datetime) -> Attacked:
-        return await self._attacked.read_between(scope, since, until)
-
-    async def days(self, scope: Scope, since: date, until: date) -> DayFigures:
-        async with self._database.connection() as connection:
-            return await read_days(connection, scope, since, until)
-
-    async def today(self, scope: Scope) -> Mapping[str, int]:
-        return await self._statistics.read_today(scope)
-
-    async def update_rollups(self, scope: Scope) -> datetime | None:
-        _require_deployment(scope)
-        async with self._database.connection() as connection:
-            return await update_rollups(connection, PostgresqlRows())
-
     async def add_words(self, scope: Scope) -> int | None:
-        _require_deployment(scope)
+        require_deployment(scope)
         async with self._database.connection() as connection:
             if not self._checked_for_words:
                 await check_recent_days(connection)
@@ -235,16 +167,10 @@ class PostgresqlHistoryStore:
             return await add_words(connection)
 
     async def delete_days(self, scope: Scope, before: date) -> int:
-        _require_deployment(scope)
+        require_deployment(scope)
         async with self._database.connection() as connection:
             self._days.clear()
             return await drop_days(connection, before)
-
-    async def tenant_retention(self, scope: Scope) -> Mapping[UUID, int]:
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(TENANT_RETENTION)
-        days = {cast("UUID", row["uid"]): cast("int", row["retention_days"]) for row in rows}
-        return {tenant: number for tenant, number in days.items() if scope.allows(tenant)}
 
     async def delete_for_tenants(self, scope: Scope, before: Mapping[UUID, date]) -> int:
         async with self._database.connection() as connection:
@@ -288,7 +214,7 @@ class PostgresqlHistoryStore:
         try:
             async with connection.transaction():
                 new = await self._insert(connection, rows)
-                counts = await _add_counts(connection, scope, new, counting) if counting and new else ()
+                counts = await add_new_counts(connection, scope, new, counting) if counting and new else ()
                 oldest = moment_of(rows[0].request.ggrid)
                 if oldest is not None:
                     await mark_late(connection, oldest)
@@ -296,7 +222,7 @@ class PostgresqlHistoryStore:
             # Another process dropped a partition that is in our set: the next attempt reads the set again.
             self._days.clear()
             raise StorageUnavailable("A partition of history was dropped during the write.", retry_after=1) from None
-        except _BAD_DATA as error:
+        except BAD_DATA as error:
             if len(rows) == 1:
                 return Saved(0, (RejectedRequest(rows[0].request, f"{type(error).__name__}: {error}"),))
         else:
@@ -315,27 +241,6 @@ class PostgresqlHistoryStore:
         new = {(row["ggrid"], row["tenant"]) for row in found}
         by_key = {(row.request.ggrid, row.request.tenant): row.request for row in rows}
         return [request for key, request in by_key.items() if key in new]
-
-
-async def _add_counts(
-    connection: Connection, scope: Scope, new: Sequence[FinishedRequest], counting: Counting
-) -> tuple[SenderCounts, ...]:
-    """Add the counts of new rows; counts that cannot be stored cost no row."""
-    try:
-        counts = counting(new)
-        async with connection.transaction():
-            await add_counts(connection, scope, counts)
-    except _BAD_DATA as error:
-        _log.warning("sender_history_not_updated", reason=str(error), messages=len(new))
-        return ()
-    return (counts,)
-
-
-def _require_deployment(scope: Scope) -> None:
-    if scope.tenants is not None:
-        raise GlobalScopeForbidden(
-            "Only the scope of the whole deployment may delete days, count rollups or add words."
-        )
 
 
 def _ggrid_values(scope: Scope, ggrid: UUID) -> Columns | None:

@@ -1,0 +1,128 @@
+"""The part of a history store that is the same wherever its rows are: PostgreSQL has all but the rows."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from typing import Protocol, cast
+from uuid import UUID
+
+from mailwarden.database.pool import Database
+from mailwarden.errors import GlobalScopeForbidden
+from mailwarden.history.pages import SearchPages
+from mailwarden.history.postgresql.campaigns import PostgresqlCampaignStore
+from mailwarden.history.postgresql.days import read_days
+from mailwarden.history.postgresql.senders import PostgresqlSenderStore
+from mailwarden.history.postgresql.statistics import RowCounter, StatisticsReader, update_rollups
+from mailwarden.history.query import Query
+from mailwarden.history.spans import Searcher
+from mailwarden.history.store import (
+    Attacked,
+    CampaignStore,
+    Count,
+    Cursor,
+    DayFigures,
+    Facets,
+    Order,
+    Page,
+    Range,
+    SenderStore,
+    Statistics,
+)
+from mailwarden.history.suggestions import Vocabulary
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+
+_TENANT_RETENTION = "SELECT uid, retention_days FROM tenants WHERE retention_days IS NOT NULL"
+
+
+class AttackedRows(Protocol):
+    """Counts the attacks in the rows by recipient, sender and campaign."""
+
+    async def read(self, scope: Scope, range_: Range) -> Attacked: ...
+
+    async def read_between(self, scope: Scope, since: datetime, until: datetime) -> Attacked: ...
+
+
+class VocabularyRows(Protocol):
+    """Collects the values of the rows that a search may name."""
+
+    async def read(self, scope: Scope) -> Vocabulary: ...
+
+
+class HistoryStoreBase:
+    """Senders, campaigns, searches and figures, over the rows of a store."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        searcher: Searcher,
+        rows: RowCounter,
+        attacked: AttackedRows,
+        vocabulary: VocabularyRows,
+    ) -> None:
+        self.senders: SenderStore = PostgresqlSenderStore(database)
+        self.campaigns: CampaignStore = PostgresqlCampaignStore(database)
+        self._database = database
+        self._pages = SearchPages(searcher)
+        self._rows = rows
+        self._statistics = StatisticsReader(database, rows)
+        self._attacked = attacked
+        self._vocabulary = vocabulary
+
+    async def search(
+        self,
+        scope: Scope,
+        query: Query,
+        place: Cursor | None = None,
+        limit: int = 50,
+        order: Order = Order.NEWEST,
+    ) -> Page:
+        return await self._pages.search(scope, query, place, limit, order)
+
+    async def facets(self, scope: Scope, query: Query) -> Facets:
+        return await self._pages.facets(scope, query)
+
+    async def vocabulary(self, scope: Scope) -> Vocabulary:
+        return await self._vocabulary.read(scope)
+
+    async def candidates(
+        self, scope: Scope, terms: Sequence[str], since: datetime, limit: int
+    ) -> Sequence[FinishedRequest]:
+        return await self._pages.candidates(scope, terms, since, limit)
+
+    async def count(self, scope: Scope, terms: Sequence[str], since: datetime, timeout: float = 1.0) -> Count:  # noqa: ASYNC109
+        return await self._pages.count(scope, terms, since, timeout)
+
+    async def statistics(self, scope: Scope, range_: Range) -> Statistics:
+        return await self._statistics.read(scope, range_)
+
+    async def attacked(self, scope: Scope, range_: Range) -> Attacked:
+        return await self._attacked.read(scope, range_)
+
+    async def attacked_between(self, scope: Scope, since: datetime, until: datetime) -> Attacked:
+        return await self._attacked.read_between(scope, since, until)
+
+    async def days(self, scope: Scope, since: date, until: date) -> DayFigures:
+        async with self._database.connection() as connection:
+            return await read_days(connection, scope, since, until)
+
+    async def today(self, scope: Scope) -> Mapping[str, int]:
+        return await self._statistics.read_today(scope)
+
+    async def update_rollups(self, scope: Scope) -> datetime | None:
+        require_deployment(scope)
+        async with self._database.connection() as connection:
+            return await update_rollups(connection, self._rows)
+
+    async def tenant_retention(self, scope: Scope) -> Mapping[UUID, int]:
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_TENANT_RETENTION)
+        days = {cast("UUID", row["uid"]): cast("int", row["retention_days"]) for row in rows}
+        return {tenant: number for tenant, number in days.items() if scope.allows(tenant)}
+
+
+def require_deployment(scope: Scope) -> None:
+    if scope.tenants is not None:
+        raise GlobalScopeForbidden(
+            "Only the scope of the whole deployment may delete days, count rollups or add words."
+        )
