@@ -36,38 +36,58 @@ class Ports:
 
 
 class Zookeeper(ServerProcess):
-    """One ZooKeeper; `prefix` runs it elsewhere, such as `["ip", "netns", "exec", "name"]`."""
+    """One ZooKeeper, alone or of the ensemble of the hosts `members`.
 
-    def __init__(self, folder: Path, host: str = HOST, port: int | None = None, prefix: Sequence[str] = ()) -> None:
+    `prefix` runs it elsewhere, such as `["ip", "netns", "exec", "name"]`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        host: str = HOST,
+        port: int | None = None,
+        prefix: Sequence[str] = (),
+        members: Sequence[str] = (),
+    ) -> None:
         if not JAR.exists():
             raise RigError("zookeeper is not installed: `make setup` installs it")
-        make_folder(folder)
+        data = make_folder(folder / "data")
         self.host, self.port = host, port or free_port()
         self.address = f"{host}:{self.port}"
         configuration = folder / "zoo.cfg"
         configuration.write_text(
-            f"tickTime=500\ndataDir={folder / 'data'}\nclientPort={self.port}\nclientPortAddress={host}\n"
-            "admin.enableServer=false\n4lw.commands.whitelist=srvr\n",
+            f"tickTime=500\ndataDir={data}\nclientPort={self.port}\nclientPortAddress={host}\n"
+            f"admin.enableServer=false\n4lw.commands.whitelist=srvr\npreAllocSize=1024\n{_ensemble(members)}",
             "utf-8",
         )
+        if members:
+            (data / "myid").write_text(f"{members.index(host) + 1}\n", "ascii")
         options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", str(JAR)]
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         super().__init__(
             "zookeeper",
             [*prefix, find_program("java"), *options, main, str(configuration)],
             folder / "zookeeper.log",
-            self._answers,
+            self.answers,
             deadline=READY_SECONDS,
         )
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
+        """Return whether it serves clients; a member of an ensemble does so with a majority alone."""
         with socket.create_connection((self.host, self.port), timeout=1.0) as connection:
             connection.sendall(b"srvr")
             return b"Mode:" in connection.makefile("rb").read()
 
 
+def _ensemble(members: Sequence[str]) -> str:
+    """Return the lines about the members of an ensemble: first of all, how many ticks they wait for each other."""
+    lines = ["initLimit=20", "syncLimit=10"] if members else []
+    lines += [f"server.{number}={host}:2888:3888" for number, host in enumerate(members, 1)]
+    return "".join(f"{line}\n" for line in lines)
+
+
 class Clickhouse(ServerProcess):
-    """One server of Debian's ClickHouse 18.16; with a ZooKeeper, a replica of one shard."""
+    """One server of Debian's ClickHouse 18.16; with the addresses of ZooKeeper, a replica of one shard."""
 
     def __init__(
         self,
@@ -76,7 +96,7 @@ class Clickhouse(ServerProcess):
         *,
         host: str = HOST,
         ports: Ports | None = None,
-        zookeeper: str = "",
+        zookeepers: Sequence[str] = (),
         prefix: Sequence[str] = (),
     ) -> None:
         make_folder(folder)  # the server runs as the owner of its folder
@@ -84,7 +104,7 @@ class Clickhouse(ServerProcess):
         self.data = folder / "data"
         self.address = f"http://{host}:{self.ports.http}"
         configuration = folder / "config.xml"
-        configuration.write_text(_configuration(name, folder, host, self.ports, zookeeper), "utf-8")
+        configuration.write_text(_configuration(name, folder, host, self.ports, zookeepers), "utf-8")
         (folder / "users.xml").write_text(_USERS, "utf-8")
         super().__init__(
             name,
@@ -94,9 +114,9 @@ class Clickhouse(ServerProcess):
             deadline=READY_SECONDS,
         )
 
-    def execute(self, statement: str, database: str = "default") -> str:
+    def execute(self, statement: str, database: str = "default", seconds: float = QUERY_SECONDS) -> str:
         """Run a statement and return its rows as text, tabs between values."""
-        return _post(self.host, self.ports.http, statement, database)
+        return _post(self.host, self.ports.http, statement, database, seconds)
 
 
 class EmbeddedClickhouse(ServerProcess):
@@ -139,7 +159,7 @@ def start_pair() -> ClickhousePair:
     folder = temporary_folder()
     zookeeper = Zookeeper(folder / "zookeeper")
     first, second = (
-        Clickhouse(folder / name, name, zookeeper=zookeeper.address) for name in ("clickhouse1", "clickhouse2")
+        Clickhouse(folder / name, name, zookeepers=[zookeeper.address]) for name in ("clickhouse1", "clickhouse2")
     )
     start_together([zookeeper.start], (zookeeper,))
     start_together([first.start, second.start], (first, second))
@@ -171,12 +191,13 @@ _CONFIGURATION = """<yandex>
 {zookeeper}
 </yandex>
 """
-_ZOOKEEPER = """<zookeeper><node><host>{host}</host><port>{port}</port></node>
-<session_timeout_ms>6000</session_timeout_ms></zookeeper>"""
+_ZOOKEEPER = "<zookeeper>{nodes}<session_timeout_ms>6000</session_timeout_ms></zookeeper>"
+_NODE = "<node><host>{host}</host><port>{port}</port></node>"
 
 
-def _configuration(name: str, folder: Path, host: str, ports: Ports, zookeeper: str) -> str:
-    there, _, port = zookeeper.rpartition(":")
+def _configuration(name: str, folder: Path, host: str, ports: Ports, zookeepers: Sequence[str]) -> str:
+    places = [address.rpartition(":") for address in zookeepers]
+    nodes = "".join(_NODE.format(host=there, port=port) for there, _, port in places)
     return _CONFIGURATION.format(
         name=escape(name),
         folder=escape(str(folder)),
@@ -184,7 +205,7 @@ def _configuration(name: str, folder: Path, host: str, ports: Ports, zookeeper: 
         http=ports.http,
         native=ports.native,
         interserver=ports.interserver,
-        zookeeper=_ZOOKEEPER.format(host=there, port=port) if zookeeper else "",
+        zookeeper=_ZOOKEEPER.format(nodes=nodes) if zookeepers else "",
     )
 
 
@@ -197,8 +218,8 @@ def _pings(host: str, port: int) -> bool:
         connection.close()
 
 
-def _post(host: str, port: int, statement: str, database: str) -> str:
-    connection = http.client.HTTPConnection(host, port, timeout=QUERY_SECONDS)
+def _post(host: str, port: int, statement: str, database: str, seconds: float = QUERY_SECONDS) -> str:
+    connection = http.client.HTTPConnection(host, port, timeout=seconds)
     try:
         connection.request("POST", f"/?database={quote(database)}&wait_end_of_query=1", statement.encode())
         response = connection.getresponse()

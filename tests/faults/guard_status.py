@@ -19,7 +19,7 @@ async def ask_guard(guard: Service, path: str) -> Answer:
 async def figure(guard: Service, name: str) -> float:
     """Read one figure from guard's metrics."""
     page = (await ask_guard(guard, "/metrics")).body.decode("utf-8")
-    found = re.search(rf"^{name} ([\d.e+]+)$", page, re.MULTILINE)
+    found = re.search(rf"^{name} ([\d.e+-]+)$", page, re.MULTILINE)
     assert found, page
     return float(found.group(1))
 

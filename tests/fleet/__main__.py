@@ -5,7 +5,10 @@ import os
 import signal
 import sys
 import time
+import traceback
+from collections import deque
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 
 from rig.process import RigError
 from tests.faults.delivery_check import CopySink
@@ -16,11 +19,12 @@ from tests.fleet.namespaces import contain, run
 from tests.fleet.schedule import Planned, plan, short_plan
 from tests.fleet.start import running_fleet, say
 from tests.fleet.topology import Fleet, Size
+from tests.fleet.totals import Totals, describe
 
 INSIDE = "MAILWARDEN_FLEET_INSIDE"
 DELAY = 20.0  # milliseconds of every frame between two hosts
 WARM_SECONDS = 2.0
-SHORT_SIZE, SHORT_RATE = Size(guards=2, redis=0), Rate(patience=5.0)
+SHORT_SIZE, SHORT_RATE = Size(guards=2, redis=0, clickhouse=0), Rate(patience=5.0)
 DROPPED = "mailwarden_history_dropped_total"
 
 
@@ -34,65 +38,52 @@ def main() -> int:
             return 1
     signal.signal(signal.SIGINT, signal.default_int_handler)
     run("ip", "link", "set", "lo", "up")
-    size, rate = (SHORT_SIZE, SHORT_RATE) if arguments.short else (Size(), Rate())
-    results: list[Result] = []
-    times: list[Injected] = []
-    with CopySink("0.0.0.0") as sink, running_fleet(size, DELAY, sink.port) as fleet:
-        key, names = make_writer(fleet), tuple(fleet.components)
-        for seed in (1,) if arguments.short else _seeds(arguments.seeds):
-            planned = short_plan(names) if arguments.short else plan(seed, names)
-            result, injected = run_seed(fleet, FleetLoad(fleet, key, sink, seed, rate), seed, planned)
-            results.append(result)
-            times += injected
-    late = [each for each in times if not each.in_time]
-    for each in late:
-        say(f"too long without scans or list changes: {each}")
-    say(_total(results, times))
-    return 1 if late or any(result.failures for result in results) else 0
+    seeds = deque((1,) if arguments.short else _seeds(arguments.seeds))
+    totals = Totals()
+    while seeds:
+        run_fleet(seeds, totals, short=arguments.short)
+    say(str(totals))
+    return 1 if totals.failed else 0
+
+
+def run_fleet(seeds: deque[int], totals: Totals, *, short: bool) -> None:
+    """Start a fleet and run schedules on it, to the last one or to one that leaves the fleet in an unknown state."""
+    size, rate = (SHORT_SIZE, SHORT_RATE) if short else (Size(), Rate())
+    seed = seeds[0]
+    try:
+        with CopySink("0.0.0.0") as sink, running_fleet(size, DELAY, sink.port) as fleet:
+            key, names = make_writer(fleet), tuple(fleet.components)
+            while seeds:
+                seed = seeds[0]
+                planned = short_plan(names) if short else plan(seed, names)
+                totals.add(seed, *run_seed(fleet, FleetLoad(fleet, key, sink, seed, rate), seed, planned))
+                seeds.popleft()
+    except Exception:
+        say(f"seed {seed} FAILED, and was not compared: {traceback.format_exc()}")
+        totals.stopped.append(seed)
+        seeds.popleft()
 
 
 def run_seed(fleet: Fleet, load: FleetLoad, seed: int, planned: Sequence[Planned]) -> tuple[Result, list[Injected]]:
     """Run one schedule under load, check everything, and print a line."""
-    began = time.monotonic()
+    began, since = time.monotonic(), datetime.now(UTC).replace(microsecond=0)
     before = sum(figures(fleet, DROPPED))
     with load.running():
         time.sleep(WARM_SECONDS)
         injected = [inject(fleet, each, load) for each in planned]
         time.sleep(WARM_SECONDS)
-    drain(fleet)
+    drained = drain(fleet)
     dropped = int(sum(figures(fleet, DROPPED)) - before)
-    result = check(fleet, load, max(0, dropped))
+    result = check(fleet, load, since, max(0, dropped))
     faulty = ", ".join(map(str, injected)) or "no fault"
-    say(f"seed {seed}: {faulty}; {describe(result)}; {time.monotonic() - began:.0f} s")
+    took = f"queues and journals empty after {drained:.1f} s; {time.monotonic() - began:.0f} s"
+    say(f"seed {seed}: {faulty}; {describe(result)}; {took}")
     for name, value in result.failures.items():
         say(f"seed {seed} FAILED: {name}: {value}")
+    for each in injected:
+        if not each.in_time:
+            say(f"seed {seed} FAILED: too long without scans, list changes or rows of history: {each}")
     return result, injected
-
-
-def describe(result: Result) -> str:
-    return (
-        f"{result.scans} scans, {result.lists} list changes, {result.mails} mails ({result.mail_repeated} repeated), "
-        f"{result.rows} rows ({result.rows_dropped} dropped and counted); {result.lost} lost, "
-        f"{result.rows_doubled} duplicated, {len(result.unfinished_clean)} clean without analysis"
-    )
-
-
-def _total(results: list[Result], times: list[Injected]) -> str:
-    longest = (
-        f"longest without scans {max(each.without_scans for each in times):.1f} s, "
-        f"without list changes {max(each.without_lists for each in times):.1f} s, "
-        f"until all is well {max(each.repaired for each in times):.1f} s; "
-        if times
-        else ""
-    )
-    return (
-        f"{len(results)} schedules, {len(times)} faults, {sum(each.scans for each in results)} scans, "
-        f"{sum(each.lists for each in results)} list changes, {sum(each.mails for each in results)} mails, "
-        f"{sum(each.rows for each in results)} rows: {longest}"
-        f"{sum(each.rows_doubled for each in results)} duplicated, "
-        f"{sum(len(each.unfinished_clean) for each in results)} clean without analysis, "
-        f"{sum(each.lost for each in results)} lost"
-    )
 
 
 def _arguments() -> argparse.Namespace:

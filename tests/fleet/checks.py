@@ -1,18 +1,21 @@
 """What must hold after every schedule: nothing acknowledged is lost or stored twice, nothing unfinished is clean."""
 
 import asyncio
-import base64
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
-from mailwarden.history.records import decode
 from mailwarden.model.evidence import Status
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.record import FinishedRequest
 from rig.process import RigError
 from tests.faults.delivery_check import Copy, read_quarantine
 from tests.faults.guard_status import figure
 from tests.faults.invariants import ALLOWED
 from tests.faults.list_ledger import CHANGES, ENTRIES, counts
 from tests.faults.load import Outcome
+from tests.fleet.history import read_history
 from tests.fleet.loads import BATCH, FleetLoad
 from tests.fleet.namespaces import run
 from tests.fleet.topology import Fleet
@@ -20,10 +23,6 @@ from tests.waiting import wait_until
 
 DRAIN_SECONDS = 120.0
 REFUSALS = {"overloaded", "engine_unavailable", "shutting_down", "storage_unavailable"}
-_CLEAN = (
-    "SELECT ggrid, replace(encode(record, 'base64'), E'\\n', '') FROM history "
-    "WHERE verdict = 'clean' AND created > now() - interval '20 minutes'"  # of this schedule
-)
 _TWICE = "SELECT count(*) - count(DISTINCT (subject, tenant)) FROM events WHERE type = 'message.judged'"
 
 
@@ -42,6 +41,8 @@ class Result:
     rows_lost: list[str] = field(default_factory=list)
     rows_dropped: int = 0  # counted by guard, for lack of disk
     rows_doubled: int = 0
+    rows_merged: int = 0  # written again by a repeated batch; ClickHouse merged them
+    rows_differing: list[str] = field(default_factory=list)
     unfinished_clean: list[str] = field(default_factory=list)
     wrong_answers: list[str] = field(default_factory=list)
     mail_repeated: int = 0
@@ -59,14 +60,16 @@ class Result:
             "messages changed": self.mail_changed,
             "history rows lost": self.rows_lost if len(self.rows_lost) > self.rows_dropped else [],
             "history rows or events twice": self.rows_doubled,
+            "history rows that not every replica has": self.rows_differing,
             "clean without a finished analysis": self.unfinished_clean,
             "answers that may not be": self.wrong_answers,
         }
         return {name: value for name, value in found.items() if value}
 
 
-def drain(fleet: Fleet) -> None:
-    """Wait until Postfix has delivered everything and every journal is written."""
+def drain(fleet: Fleet) -> float:
+    """Wait until Postfix has delivered everything and every journal is empty; return the seconds."""
+    began = time.monotonic()
     postfix = fleet.postfix
     assert postfix is not None
     (mx,) = fleet.of_kind("mx")
@@ -75,6 +78,7 @@ def drain(fleet: Fleet) -> None:
         waiting = mx.host.run(lambda: run("postqueue", "-c", str(postfix.configuration), "-j"))
         raise RigError(f"mail waits in Postfix's queue: {waiting[:4_000]}\n{postfix.log_tail()}")
     assert wait_until(lambda: not any(figures(fleet, "mailwarden_history_waiting")), DRAIN_SECONDS, 0.5), "rows wait"
+    return time.monotonic() - began
 
 
 def figures(fleet: Fleet, name: str) -> list[float]:
@@ -86,18 +90,22 @@ def figures(fleet: Fleet, name: str) -> list[float]:
     ]
 
 
-def check(fleet: Fleet, load: FleetLoad, dropped: int) -> Result:
-    """Read the quarantine, and compare everything that was acknowledged with what is stored."""
+def oldest_waiting(fleet: Fleet) -> float:
+    """Return the age in seconds of the oldest row that waits in a journal."""
+    return max(figures(fleet, "mailwarden_history_oldest_seconds"))
+
+
+def check(fleet: Fleet, load: FleetLoad, since: datetime, dropped: int) -> Result:
+    """Compare everything that was acknowledged since a moment with what is stored."""
     held = read_quarantine(fleet.primary_url, fleet.guards[0].folder, fleet.vault, fleet.root)
-    return compare(fleet, load, held, dropped)
-
-
-def compare(fleet: Fleet, load: FleetLoad, held: Mapping[int, Sequence[Copy]], dropped: int) -> Result:
     result = Result(rows_dropped=dropped)
     _check_lists(fleet, load, result)
     _check_mail(load, held, result)
     _check_answers(load.scans.outcomes, result)
-    _check_history(fleet, load, held, result)
+    stored = read_history(fleet, since)
+    result.rows_merged, result.rows_differing = stored.copies, list(stored.differing)
+    result.rows_doubled = stored.repeated + int(fleet.execute(_TWICE))
+    _check_rows(stored.requests, load, held, result)
     return result
 
 
@@ -134,8 +142,9 @@ def _check_answers(outcomes: Sequence[Outcome], result: Result) -> None:
             result.wrong_answers.append(str(outcome))
 
 
-def _check_history(fleet: Fleet, load: FleetLoad, held: Mapping[int, Sequence[Copy]], result: Result) -> None:
-    stored = counts(fleet.execute("SELECT ggrid, count(*) FROM history GROUP BY ggrid"))
+def _check_rows(
+    stored: Sequence[FinishedRequest], load: FleetLoad, held: Mapping[int, Sequence[Copy]], result: Result
+) -> None:
     answered = {outcome.ggrid for outcome in load.scans.outcomes if outcome.ggrid}
     mailed = {
         str(copy.ggrid)
@@ -143,12 +152,14 @@ def _check_history(fleet: Fleet, load: FleetLoad, held: Mapping[int, Sequence[Co
         for copy in (*load.sink.copies.get(number, ()), *held.get(number, ()))
     }
     result.rows = len(answered | mailed)
-    result.rows_lost = sorted((answered | mailed) - set(stored))
-    result.rows_doubled = sum(count - 1 for count in stored.values()) + int(fleet.execute(_TWICE))
-    for line in fleet.execute(_CLEAN).splitlines():
-        ggrid, _, record = line.partition("|")
-        reports = decode(base64.b64decode(record)).evidence.reports
-        finished = {report.analyzer for report in reports if report.status is Status.FINISHED}
-        required = {report.analyzer for report in reports if report.required}
-        if required - finished or not {"structure", "message", "rspamd", "clamav"} <= finished:
-            result.unfinished_clean.append(ggrid)
+    result.rows_lost = sorted((answered | mailed) - {str(request.ggrid) for request in stored})
+    for request in stored:
+        if request.judgement.verdict is Verdict.CLEAN and not _is_finished(request):
+            result.unfinished_clean.append(str(request.ggrid))
+
+
+def _is_finished(request: FinishedRequest) -> bool:
+    reports = request.evidence.reports
+    finished = {report.analyzer for report in reports if report.status is Status.FINISHED}
+    required = {report.analyzer for report in reports if report.required}
+    return not required - finished and finished >= {"structure", "message", "rspamd", "clamav"}

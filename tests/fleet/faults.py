@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rig.patroni import primary_of
 from rig.process import RigError, ServerProcess
+from tests.fleet.checks import oldest_waiting
 from tests.fleet.component import Component, wait_until_well
 from tests.fleet.loads import FleetLoad, longest_gap
 from tests.fleet.schedule import Planned, kind_of
@@ -14,9 +15,11 @@ from tests.waiting import wait_until
 
 SERVE_SECONDS = 60.0  # until scans and list changes succeed again while the fault lasts
 WELL_SECONDS = 120.0  # until every component is well again after the repair
-# The longest times without a success that a fault may cause.
+WRITTEN_SECONDS = 120.0  # until history has every row from before the repair
+# The longest times without a success that a fault may cause, and that history may take to catch up.
 MAX_WITHOUT_SCANS = 30.0
 MAX_WITHOUT_LISTS = 75.0
+MAX_UNWRITTEN = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +30,16 @@ class Injected:
     without_scans: float
     without_lists: float
     repaired: float
+    written: float  # from the repair until the journals had no row from before it
 
     @property
     def in_time(self) -> bool:
-        return self.without_scans <= MAX_WITHOUT_SCANS and self.without_lists <= MAX_WITHOUT_LISTS
+        served = self.without_scans <= MAX_WITHOUT_SCANS and self.without_lists <= MAX_WITHOUT_LISTS
+        return served and self.written <= MAX_UNWRITTEN
 
     def __str__(self) -> str:
-        return (
-            f"{self.name} (scans {self.without_scans:.1f}, lists {self.without_lists:.1f}, well {self.repaired:.1f} s)"
-        )
+        without = f"scans {self.without_scans:.1f}, lists {self.without_lists:.1f}"
+        return f"{self.name} ({without}, well {self.repaired:.1f}, history {self.written:.1f} s)"
 
 
 def inject(fleet: Fleet, planned: Planned, load: FleetLoad) -> Injected:
@@ -54,9 +58,12 @@ def inject(fleet: Fleet, planned: Planned, load: FleetLoad) -> Injected:
         repair()
     wait_until_well(list(fleet.components.values()), WELL_SECONDS)
     took = time.monotonic() - over
+    if not wait_until(lambda: oldest_waiting(fleet) < time.monotonic() - over, WRITTEN_SECONDS, 0.2):
+        raise RigError(f"{name}: rows from before the repair still wait in a journal")
+    written = time.monotonic() - over
     if not serving and not wait_until(lambda: _serves(load, began), SERVE_SECONDS, 0.1):
         raise RigError(f"{name}: scans or list changes did not come back")
-    return Injected(name, longest_gap(load.scanned(), began), longest_gap(load.written(), began), took)
+    return Injected(name, longest_gap(load.scanned(), began), longest_gap(load.written(), began), took, written)
 
 
 def _serves(load: FleetLoad, since: float) -> bool:

@@ -11,6 +11,7 @@ from rig.disk import SmallDisk
 from rig.folders import make_folder
 from rig.patroni import wait_until_protected
 from tests.fleet.component import Component, wait_until_well
+from tests.fleet.history import add_clickhouse, prepare_history
 from tests.fleet.namespaces import run
 from tests.fleet.topology import (
     VAULT_MEBIBYTES,
@@ -38,7 +39,7 @@ def say(line: str) -> None:
 
 @contextlib.contextmanager
 def running_fleet(size: Size, milliseconds: float, sink_port: int) -> Iterator[Fleet]:
-    """Start all hosts and servers; kill them on the way out."""
+    """Start all hosts and servers; kill them on the way out, and remove everything so that another fleet can follow."""
     began = time.monotonic()
     run("mount", "-t", "tmpfs", "-o", "mode=755,size=8g", "tmpfs", "/mnt")
     fleet, switch = create_hosts(make_folder(ROOT), size, milliseconds)
@@ -46,11 +47,15 @@ def running_fleet(size: Size, milliseconds: float, sink_port: int) -> Iterator[F
         add_databases(fleet)
         if size.redis:
             add_redis(fleet)
+        if size.clickhouse:
+            add_clickhouse(fleet)
         add_engines(fleet)
         start_all([part for part in fleet.components.values() if part.stages])
         wait_until_protected(fleet.databases)
         say(f"databases and engines answer after {time.monotonic() - began:.0f} s")
         initialise(fleet)
+        if size.clickhouse:
+            prepare_history(fleet)
         SmallDisk(fleet.vault, VAULT_MEBIBYTES).mount()
         add_postfix(fleet, sink_port)
         add_abbys(fleet)
@@ -64,6 +69,8 @@ def running_fleet(size: Size, milliseconds: float, sink_port: int) -> Iterator[F
     finally:
         fleet.kill()
         switch.kill()
+        for folder in ("/mnt", "/run"):
+            run("umount", "--lazy", "--recursive", folder)
 
 
 def start_all(parts: Sequence[Component]) -> None:

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-from tests.fleet.namespaces import enter
+from tests.fleet.namespaces import HERE, enter
 
 DEVICE = "eth0"
 BURST = 64  # frames of one host before the others are looked at
@@ -85,7 +85,9 @@ def _write(tap: int, frame: bytes) -> None:
 def main() -> None:
     milliseconds, *namespaces = sys.argv[1:]
     os.nice(-15)  # a busy machine must not stretch the delay
-    Switch([open_tap(namespace) for namespace in namespaces], float(milliseconds) / 1000).run()
+    taps = [open_tap(namespace) for namespace in namespaces]
+    enter(HERE)  # a fault of a host hits every process in its namespace
+    Switch(taps, float(milliseconds) / 1000).run()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rig.clamd import Clamd
+from rig.clickhouse import Clickhouse, Zookeeper
 from rig.dns import DkimKey, Dns
 from rig.folders import make_folder
 from rig.patroni import DatabaseHost, Etcd, Haproxy, is_protected, primary_of
@@ -32,9 +33,9 @@ from tests.fleet.schedule import kind_of
 
 NETWORK, BITS, MTU = "198.18.0.0/24", 24, 9_000
 CLIENT, SHARED = "198.18.0.1", "198.18.0.10"
-GUARD, REDIS, SENTINEL = 9785, 6379, 26379
+GUARD, REDIS, SENTINEL, ZOOKEEPER = 9785, 6379, 26379, 2181
 DATABASE = "mailwarden"
-DISKS = {"lb": 32, "abby": 64, "guard": 192, "db": 768, "redis": 64, "mx": 256}  # mebibytes
+DISKS = {"lb": 32, "abby": 64, "guard": 192, "db": 768, "redis": 64, "mx": 256, "ch": 512}  # mebibytes
 VAULT_MEBIBYTES = 512
 INIT_SECONDS = 120.0
 ENGINE_MILLISECONDS = 10_000
@@ -48,9 +49,11 @@ class Size:
 
     guards: int = 4
     redis: int = 3
+    clickhouse: int = 2
 
     def hosts(self) -> list[Host]:
         counts = {"lb": 2, "abby": 2, "guard": self.guards, "db": 3, "redis": self.redis, "mx": 1}
+        counts["ch"] = self.clickhouse
         return [
             Host(f"{kind}{number}", f"198.18.0.{10 * (place + 2) + number}")
             for place, (kind, count) in enumerate(counts.items())
@@ -82,6 +85,7 @@ class Fleet:
     key: DkimKey = field(default_factory=DkimKey)
     engines: dict[str, HostEngines] = field(default_factory=dict)
     postfix: FleetPostfix | None = None
+    clickhouses: list[Clickhouse] = field(default_factory=list)
 
     def of_kind(self, kind: str) -> list[Component]:
         return [each for name, each in self.components.items() if kind_of(name) == kind]
@@ -145,17 +149,22 @@ def _has_device() -> bool:
 
 
 def add_databases(fleet: Fleet) -> None:
-    """Add three hosts with etcd, Patroni and PostgreSQL."""
+    """Add three hosts with etcd, Patroni and PostgreSQL, and the ZooKeepers of ClickHouse if there is one."""
     parts = fleet.of_kind("db")
     members = {part.name: part.host.address for part in parts}
     addresses = [f"{address}:2379" for address in members.values()]
+    zookeepers: list[Zookeeper] = []
     for part in parts:
         etcd = Etcd(part.disk.folder / "etcd", part.name, members)
         folder = part.disk.folder / "patroni"
         database = DatabaseHost(part.name, folder, addresses, host=part.host.address, network=NETWORK)
         part.stages = [[etcd], [database]]
-        part.well = lambda: is_protected(fleet.databases)
+        part.well = lambda: is_protected(fleet.databases) and all(each.answers() for each in zookeepers)
         fleet.databases.append(database)
+        if fleet.of_kind("ch"):
+            hosts = tuple(members.values())
+            zookeepers.append(Zookeeper(part.disk.folder / "zookeeper", part.host.address, ZOOKEEPER, members=hosts))
+            part.stages[0].append(zookeepers[-1])
 
 
 def add_redis(fleet: Fleet) -> None:
@@ -195,12 +204,17 @@ def initialise(fleet: Fleet) -> None:
     options = ["--database-url", fleet.primary_url, "--host", "0.0.0.0"]
     options += ["--abby-port", str(ABBY), "--guard-port", str(GUARD)]
     options += [word for address in addresses for word in ("--name", address)]
-    command = [sys.executable, "-m", "mailwarden", "init", str(fleet.root / "config"), *options]
+    run_mailwarden("init", str(fleet.root / "config"), *options)
+
+
+def run_mailwarden(*words: str) -> None:
+    """Run a command of the product on the host of the test."""
+    command = [sys.executable, "-m", "mailwarden", *words]
     done = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=INIT_SECONDS, stdin=subprocess.DEVNULL
     )
     if done.returncode != 0:
-        raise RigError(f"`mailwarden init` failed\n{done.stdout}{done.stderr}")
+        raise RigError(f"`mailwarden {words[0]}` failed\n{done.stdout}{done.stderr}")
 
 
 def _service(fleet: Fleet, part: Component, kind: str, port: int) -> Service:

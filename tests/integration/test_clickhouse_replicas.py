@@ -41,7 +41,7 @@ def pair() -> Iterator[ClickhousePair]:
 
 
 def client_of(name: str, *addresses: str, quorum: int = 0) -> Clickhouse:
-    return Clickhouse(Target(addresses, name, user="default", quorum=quorum))
+    return Clickhouse(Target(addresses, name, user="default", replicated=True, quorum=quorum))
 
 
 def made(number: int) -> list[FinishedRequest]:
@@ -49,9 +49,10 @@ def made(number: int) -> list[FinishedRequest]:
 
 
 async def wait_for(pair: ClickhousePair, name: str, number: int) -> None:
-    """Wait until both replicas have exactly these rows, each once."""
+    """Wait until both replicas have exactly these rows, and each once when repeated batches are merged."""
     end = time.monotonic() + WAIT_SECONDS
     while True:
+        pair.replicas[0].execute("OPTIMIZE TABLE history FINAL", name)
         found = [replica.execute(NUMBERS, name) for replica in pair.replicas]
         if found == [f"{number}\t{number}"] * 2 or time.monotonic() > end:
             break

@@ -82,6 +82,7 @@ class Target(Struct, frozen=True):
     database: str = "mailwarden"
     user: str = "mailwarden"
     password: str = ""
+    replicated: bool = False
     quorum: int = 0  # replicas that must have a row before it is stored; 0: one
     connections: int = 8
 

@@ -39,6 +39,7 @@ def open_clickhouse(
         database=given.database,
         user=given.user,
         password=_password(folder / given.password_file) if given.password_file else "",
+        replicated=given.replicated,
         quorum=given.quorum,
         connections=given.connections,
     )

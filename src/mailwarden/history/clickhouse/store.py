@@ -87,8 +87,9 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         missing = [each for each in ordered if each.row.key not in stored]
         noted = await self._ledger.note(scope, missing, counting)
         bad = {(each.request.ggrid, each.request.tenant) for each in noted.rejected}
-        # A row that one replica has may lack its quorum: it is sent again, and readers see one row of a key.
-        sent = ordered if self._clickhouse.target.quorum > 1 else missing
+        # A replica that lost Keeper during an insert shows its rows for some minutes and then discards them, and a row
+        # that one replica has may lack its quorum. So rows are sent again, and readers see one row of a key.
+        sent = ordered if self._clickhouse.target.replicated else missing
         rejected = await self._insert([each.row for each in sent if each.row.key not in bad])
         if (moment_of(ordered[0].row.request.ggrid) or datetime.now(UTC)) < datetime.now(UTC) - LATE:
             await self._ledger.mark_late([each.row for each in ordered])
