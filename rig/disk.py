@@ -38,6 +38,9 @@ class SmallDisk:
             subprocess.run(["umount", "-l", str(self.folder)], check=True, capture_output=True, timeout=30)
             self._mounted = False
 
+    def is_full(self) -> bool:
+        return os.statvfs(self.folder).f_bavail == 0
+
     def keep_full(self, until: threading.Event) -> None:
         """Keep the file system full until the event: space that other processes free is filled at once."""
         if not self._mounted:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from rig.product import Product
 from rig.watcher import tree
-from tests.faults.load import MALWARE, PLAIN, SPAM, Load, Outcome, explain, summary
+from tests.faults.load import LARGE, MALWARE, PLAIN, SPAM, Load, Outcome, explain, summary
 
 # What each kind may be answered with 200, verdict and decision; `clean` and `deliver` are checked further.
 ALLOWED = {
     PLAIN: {("clean", "deliver"), ("unknown", "undecided")},
+    LARGE: {("clean", "deliver"), ("unknown", "undecided")},
     MALWARE: {("malware", "quarantine"), ("unknown", "undecided"), ("suspicious", "quarantine")},
     SPAM: {("spam", "quarantine"), ("unknown", "undecided")},
 }

@@ -16,11 +16,14 @@ from rig.product import Product
 from rig.samples import malware_message, plain_message, spam_message
 
 PLAIN, MALWARE, SPAM = "plain", "malware", "spam"
+LARGE = "large"  # above 1 MiB: abby and guard keep it in a file
+_LARGE_LINES = 20_000
 FORGED = "forged"  # the domain in From asks to reject what it does not vouch for
 MESSAGES: dict[str, Callable[[], bytes]] = {
     PLAIN: plain_message,
     MALWARE: malware_message,
     SPAM: spam_message,
+    LARGE: lambda: plain_message() + b"A line of a long report, with words enough to fill it.\r\n" * _LARGE_LINES,
     FORGED: partial(plain_message, "boss@company.example"),
 }
 CLIENTS = 12

@@ -24,6 +24,7 @@ NUMBER = re.compile(rb"^X-Number: (\d{6})\r\n", re.MULTILINE)
 _TOP = 100_000  # bytes to search for the number, below fields added by servers
 _LINE_END = re.compile(rb"\r?\n")
 _SEED = 10_025
+_SPAM, _MALWARE = (3, 8, 13, 18), (5, 15)  # of twenty numbers
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,19 @@ def find_number(content: bytes) -> tuple[int, int]:
     return int(found[1]), found.start()
 
 
+def is_threat(number: int) -> bool:
+    """Return whether this one of our own messages is spam or malware."""
+    return number % 20 in _SPAM or number % 20 in _MALWARE
+
+
 def own_messages(dns: Dns) -> MessageSource:
     """Of twenty messages four are spam and two malware, which are held, and one is large."""
 
     def make(number: int) -> NumberedMessage:
         kind = number % 20
-        if kind in (3, 8, 13, 18):
+        if kind in _SPAM:
             raw = spam_message()
-        elif kind in (5, 15):
+        elif kind in _MALWARE:
             raw = malware_message()
         else:
             raw = plain_message() + _lines(LARGE if kind == 10 else number % 400 * 40, number)

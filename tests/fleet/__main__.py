@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from rig.process import RigError
 from tests.faults.delivery_check import CopySink
-from tests.fleet.checks import Result, check, drain, figures
+from tests.fleet.checks import Result, check, check_again, drain, figures
 from tests.fleet.faults import Injected, inject
 from tests.fleet.loads import FleetLoad, Rate, make_writer
 from tests.fleet.namespaces import contain, run
@@ -42,8 +42,11 @@ def main() -> int:
     totals = Totals()
     while seeds:
         run_fleet(seeds, totals, short=arguments.short)
+    late = [each.failures for each in totals.ends if each.failures]
+    if late:
+        say(f"FAILED at the end, after all schedules: {late}")
     say(str(totals))
-    return 1 if totals.failed else 0
+    return 1 if totals.failed or late else 0
 
 
 def run_fleet(seeds: deque[int], totals: Totals, *, short: bool) -> None:
@@ -53,15 +56,19 @@ def run_fleet(seeds: deque[int], totals: Totals, *, short: bool) -> None:
     try:
         with CopySink("0.0.0.0") as sink, running_fleet(size, DELAY, sink.port) as fleet:
             key, names = make_writer(fleet), tuple(fleet.components)
+            loads: list[FleetLoad] = []
             while seeds:
                 seed = seeds[0]
                 planned = short_plan(names) if short else plan(seed, names)
-                totals.add(seed, *run_seed(fleet, FleetLoad(fleet, key, sink, seed, rate), seed, planned))
+                loads.append(FleetLoad(fleet, key, sink, seed, rate))
+                totals.add(seed, *run_seed(fleet, loads[-1], seed, planned))
                 seeds.popleft()
+            totals.add_end(check_again(fleet, loads))
     except Exception:
         say(f"seed {seed} FAILED, and was not compared: {traceback.format_exc()}")
         totals.stopped.append(seed)
-        seeds.popleft()
+        if seeds and seeds[0] == seed:
+            seeds.popleft()
 
 
 def run_seed(fleet: Fleet, load: FleetLoad, seed: int, planned: Sequence[Planned]) -> tuple[Result, list[Injected]]:

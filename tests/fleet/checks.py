@@ -15,14 +15,18 @@ from tests.faults.guard_status import figure
 from tests.faults.invariants import ALLOWED
 from tests.faults.list_ledger import CHANGES, ENTRIES, counts
 from tests.faults.load import Outcome
-from tests.fleet.history import read_history
-from tests.fleet.loads import BATCH, FleetLoad
+from tests.faults.numbered_messages import is_threat
+from tests.fleet.history import StoredRows, read_history
+from tests.fleet.loads import FleetLoad
 from tests.fleet.namespaces import run
 from tests.fleet.topology import Fleet
 from tests.waiting import wait_until
 
 DRAIN_SECONDS = 120.0
+COPY_SECONDS = 30.0  # until every guard has copied the lists
 REFUSALS = {"overloaded", "engine_unavailable", "shutting_down", "storage_unavailable"}
+_COPIED = "mailwarden_lists_entries"
+_JUDGED = "SELECT DISTINCT subject FROM events WHERE type = 'message.judged'"
 _TWICE = "SELECT count(*) - count(DISTINCT (subject, tenant)) FROM events WHERE type = 'message.judged'"
 
 
@@ -39,17 +43,23 @@ class Result:
     mail_lost: list[int] = field(default_factory=list)
     mail_changed: list[int] = field(default_factory=list)
     rows_lost: list[str] = field(default_factory=list)
-    rows_dropped: int = 0  # counted by guard, for lack of disk
+    rows_dropped: int = 0  # counted by guard
+    events_missing: list[str] = field(default_factory=list)  # of rows
     rows_doubled: int = 0
     rows_merged: int = 0  # written again by a repeated batch; ClickHouse merged them
     rows_differing: list[str] = field(default_factory=list)
     unfinished_clean: list[str] = field(default_factory=list)
     wrong_answers: list[str] = field(default_factory=list)
+    undecided: int = 0  # analyses that a fault left unfinished
+    refused: int = 0  # scans without an answer, or with an error
+    threats_delivered: list[int] = field(default_factory=list)
+    mail_doubled: list[int] = field(default_factory=list)  # delivered twice by one analysis
     mail_repeated: int = 0
+    stale_guards: list[str] = field(default_factory=list)
 
     @property
     def lost(self) -> int:
-        return len(self.lists_lost) + len(self.mail_lost) + max(0, len(self.rows_lost) - self.rows_dropped)
+        return len(self.lists_lost) + len(self.mail_lost) + len(self.rows_lost)
 
     @property
     def failures(self) -> dict[str, object]:
@@ -58,7 +68,12 @@ class Result:
             "list changes by halves or twice": self.lists_torn,
             "messages lost": self.mail_lost,
             "messages changed": self.mail_changed,
-            "history rows lost": self.rows_lost if len(self.rows_lost) > self.rows_dropped else [],
+            "threats delivered": self.threats_delivered,
+            "messages delivered twice by one analysis": self.mail_doubled,
+            "history rows lost": self.rows_lost,
+            "history rows dropped": self.rows_dropped,
+            "history rows without an event": self.events_missing,
+            "guards with other lists than the database": self.stale_guards,
             "history rows or events twice": self.rows_doubled,
             "history rows that not every replica has": self.rows_differing,
             "clean without a finished analysis": self.unfinished_clean,
@@ -98,32 +113,68 @@ def oldest_waiting(fleet: Fleet) -> float:
 def check(fleet: Fleet, load: FleetLoad, since: datetime, dropped: int) -> Result:
     """Compare everything that was acknowledged since a moment with what is stored."""
     held = read_quarantine(fleet.primary_url, fleet.guards[0].folder, fleet.vault, fleet.root)
-    result = Result(rows_dropped=dropped)
+    result = compare(fleet, load, held, read_history(fleet, since))
+    result.rows_dropped, result.stale_guards = dropped, stale_guards(fleet)
+    if not (result.scans and result.lists and result.mails):
+        raise RigError(f"a load did nothing: {result}")
+    return result
+
+
+def compare(fleet: Fleet, load: FleetLoad, held: Mapping[int, Sequence[Copy]], stored: StoredRows) -> Result:
+    """Compare what was acknowledged with lists, mail and history."""
+    result = Result()
     _check_lists(fleet, load, result)
     _check_mail(load, held, result)
     _check_answers(load.scans.outcomes, result)
-    stored = read_history(fleet, since)
     result.rows_merged, result.rows_differing = stored.copies, list(stored.differing)
     result.rows_doubled = stored.repeated + int(fleet.execute(_TWICE))
     _check_rows(stored.requests, load, held, result)
+    judged = set(fleet.execute(_JUDGED).splitlines())
+    result.events_missing = sorted({str(request.ggrid) for request in stored.requests} - judged)
     return result
+
+
+def check_again(fleet: Fleet, loads: Sequence[FleetLoad]) -> Result:
+    """Compare lists and mail of all schedules once more: a later fault may lose what an earlier one left."""
+    held = read_quarantine(fleet.primary_url, fleet.guards[0].folder, fleet.vault, fleet.root)
+    result = Result()
+    for load in loads:
+        one = Result()
+        _check_lists(fleet, load, one)
+        _check_mail(load, held, one)
+        result.lists_lost += one.lists_lost
+        result.lists_torn += one.lists_torn
+        result.mail_lost += one.mail_lost
+        result.mail_changed += one.mail_changed
+    return result
+
+
+def stale_guards(fleet: Fleet) -> list[str]:
+    """Return the guards whose copy of the lists does not become that of the database."""
+    wanted = float(fleet.execute("SELECT count(*) FROM list_entries"))
+    wait_until(lambda: all(figure == wanted for figure in figures(fleet, _COPIED)), COPY_SECONDS, 0.5)
+    names = [part.name for part in fleet.of_kind("guard")]
+    copied = zip(names, figures(fleet, _COPIED), strict=True)
+    return [f"{name}: {count:.0f} entries of {wanted:.0f}" for name, count in copied if count != wanted]
 
 
 def _check_lists(fleet: Fleet, load: FleetLoad, result: Result) -> None:
     entries, changes = counts(fleet.execute(ENTRIES)), counts(fleet.execute(CHANGES))
-    ledger = load.lists
-    result.lists = len(ledger.acknowledged)
-    result.lists_lost = [name for name in ledger.acknowledged if entries.get(name) != BATCH]
-    torn = [name for name in ledger.in_doubt if entries.get(name, 0) not in (0, BATCH)]
-    result.lists_torn = torn + [name for name, count in changes.items() if count > 1]
+    result.lists = len(load.lists.acknowledged) + len(load.lists.deleted)
+    result.lists_lost, result.lists_torn = load.lists.lost(entries), load.lists.torn(entries, changes)
 
 
 def _check_mail(load: FleetLoad, held: Mapping[int, Sequence[Copy]], result: Result) -> None:
     result.mails = len(load.mail.accepted)
     for number in load.mail.accepted:
-        copies = [*load.sink.copies.get(number, ()), *held.get(number, ())]
+        delivered = load.sink.copies.get(number, ())
+        copies = [*delivered, *held.get(number, ())]
         if not copies:
             result.mail_lost.append(number)
+        if delivered and is_threat(number):
+            result.threats_delivered.append(number)
+        if len({copy.ggrid for copy in delivered}) < len(delivered):
+            result.mail_doubled.append(number)
         if any(copy.digest != load.mail.digests[number] for copy in copies):
             result.mail_changed.append(number)
         result.mail_repeated += max(0, len(copies) - 1)
@@ -131,6 +182,8 @@ def _check_mail(load: FleetLoad, held: Mapping[int, Sequence[Copy]], result: Res
 
 def _check_answers(outcomes: Sequence[Outcome], result: Result) -> None:
     result.scans = sum(outcome.status == 200 for outcome in outcomes)
+    result.refused = len(outcomes) - result.scans
+    result.undecided = sum(outcome.decision == "undecided" for outcome in outcomes)
     for outcome in outcomes:
         if outcome.answer is None:
             continue
@@ -153,9 +206,11 @@ def _check_rows(
     }
     result.rows = len(answered | mailed)
     result.rows_lost = sorted((answered | mailed) - {str(request.ggrid) for request in stored})
-    for request in stored:
-        if request.judgement.verdict is Verdict.CLEAN and not _is_finished(request):
-            result.unfinished_clean.append(str(request.ggrid))
+    clean = {str(each.ggrid) for each in stored if each.judgement.verdict is Verdict.CLEAN}
+    finished = {str(each.ggrid) for each in stored if _is_finished(each)}
+    delivered = {str(copy.ggrid) for number in load.mail.accepted for copy in load.sink.copies.get(number, ())}
+    answered_clean = {outcome.ggrid for outcome in load.scans.outcomes if outcome.verdict == Verdict.CLEAN}
+    result.unfinished_clean = sorted((clean - finished) | ((answered_clean | delivered) - (clean & finished)))
 
 
 def _is_finished(request: FinishedRequest) -> bool:

@@ -14,10 +14,12 @@ from rig.engines import start_together
 from rig.folders import make_folder
 from rig.process import RigError, ServerProcess
 from tests.fleet.namespaces import Host
+from tests.waiting import wait_until
 
 STARTS = 8  # attempts to start a killed server, as a service manager does
 RETRY_SECONDS = 1.0
 POLL_SECONDS = 0.2
+FILL_SECONDS = 10.0
 
 
 @dataclass
@@ -74,6 +76,8 @@ class Component:
         self._over.clear()
         self._filling = threading.Thread(target=self.disk.keep_full, args=(self._over,), daemon=True)
         self._filling.start()
+        if not wait_until(self.disk.is_full, FILL_SECONDS, 0.05):
+            raise RigError(f"the disk of {self.name} does not become full")
 
     def empty(self) -> None:
         self._over.set()

@@ -69,7 +69,7 @@ def inject(fleet: Fleet, planned: Planned, load: FleetLoad) -> Injected:
 def _serves(load: FleetLoad, since: float) -> bool:
     """Return whether a scan and a list change began and succeeded in the last seconds of the fault."""
     recent = max(since, time.monotonic() - 3.0)
-    return any(each > recent for each in load.scanned()) and any(each > recent for each in load.written())
+    return any(began > recent for began in load.scans_begun()) and any(each > recent for each in load.written())
 
 
 def _target(fleet: Fleet, planned: Planned) -> Component:

@@ -13,7 +13,7 @@ from rig.product import Product
 from tests.faults.delivery_check import CopySink
 from tests.faults.list_calls import ListCaller, make_key, open_session
 from tests.faults.list_ledger import Ledger
-from tests.faults.load import MALWARE, PLAIN, SPAM, Load, submit_once
+from tests.faults.load import LARGE, MALWARE, PLAIN, SPAM, Load, submit_once
 from tests.faults.mail_load import MailLoad
 from tests.faults.numbered_messages import own_messages
 from tests.fleet.edge import HTTPS
@@ -21,6 +21,7 @@ from tests.fleet.topology import SHARED, Fleet
 
 MESSAGES_A_SEED = 10_000  # numbers of messages that belong to one seed
 BATCH = 5
+DELETE_EVERY = 3
 MAIL_PATIENCE = 300.0
 STOP_SECONDS = 60.0
 
@@ -43,7 +44,7 @@ class FleetLoad:
     def __init__(self, fleet: Fleet, key: str, sink: CopySink, seed: int, rate: Rate) -> None:
         assert fleet.postfix is not None
         self.scans = Load()
-        self.lists = Ledger(BATCH, f"{chr(ord('a') + seed // 100 % 26)}{seed % 100:02}", _MAY_REFUSE)
+        self.lists = Ledger(BATCH, f"{chr(ord('a') + seed // 100 % 26)}{seed % 100:02}", _MAY_REFUSE, DELETE_EVERY)
         self.sink = sink
         self.mail = MailLoad(
             own_messages(next(iter(fleet.engines.values())).dns),
@@ -81,6 +82,10 @@ class FleetLoad:
         """Return the moments of all decided scans."""
         return [each.ended for each in self.scans.outcomes.copy() if each.decision not in ("", "undecided")]
 
+    def scans_begun(self) -> list[float]:
+        """Return when the decided scans were sent."""
+        return [each.began for each in self.scans.outcomes.copy() if each.decision not in ("", "undecided")]
+
     def written(self) -> list[float]:
         """Return the moments of all acknowledged list changes."""
         return list(self.lists.acknowledged.copy().values())
@@ -93,7 +98,7 @@ class FleetLoad:
 
     async def _call_all(self) -> None:
         stopped = asyncio.Event()
-        turns = itertools.cycle((PLAIN, MALWARE, PLAIN, SPAM))
+        turns = itertools.cycle((*(PLAIN, MALWARE, PLAIN, SPAM) * 4, LARGE))
         async with open_session(product_of(self._fleet), patience=self._rate.patience) as session:
             caller = ListCaller(session, self._fleet.url, self._key)
             tasks = [asyncio.create_task(self._scan_on(turns)) for _ in range(self._rate.scanners)]

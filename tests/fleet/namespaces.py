@@ -27,18 +27,14 @@ T = TypeVar("T")
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
-# A host that is cut off still reaches itself, and answers no question for its addresses.
+# A host that is cut off still reaches itself. At the device, because keepalived announces its address in raw frames.
 _CUT = """
-table inet cut {
-    chain incoming { type filter hook input priority -300; policy drop; iifname lo accept; }
-    chain outgoing { type filter hook output priority -300; policy drop; oifname lo accept; }
-}
-table arp cut {
-    chain incoming { type filter hook input priority 0; policy drop; }
-    chain outgoing { type filter hook output priority 0; policy drop; }
+table netdev cut {
+    chain incoming { type filter hook ingress device "eth0" priority 0; policy drop; }
+    chain outgoing { type filter hook egress device "eth0" priority 0; policy drop; }
 }
 """
-_HEAL = "delete table inet cut\ndelete table arp cut\n"
+_HEAL = "delete table netdev cut\n"
 
 
 def enter(namespace: str) -> None:

@@ -38,7 +38,7 @@ DATABASE = "mailwarden"
 DISKS = {"lb": 32, "abby": 64, "guard": 192, "db": 768, "redis": 64, "mx": 256, "ch": 512}  # mebibytes
 VAULT_MEBIBYTES = 512
 INIT_SECONDS = 120.0
-ENGINE_MILLISECONDS = 10_000
+ENGINE_MILLISECONDS = 3_000  # shorter than a pause: the analysis of a paused engine stays unfinished
 NO_REDIS = "127.0.0.1:1"
 STATEMENT_SECONDS = 60.0
 
@@ -235,7 +235,13 @@ def add_abbys(fleet: Fleet) -> None:
     guards = [f"https://{part.host.address}:{GUARD}" for part in fleet.of_kind("guard")]
     for part in fleet.of_kind("abby"):
         abby = _service(fleet, part, "abby", ABBY)
-        abby.configure({"serviceProviders": {"core": {"hosts": guards}}, "listsRateLimit": 1_000_000})
+        abby.configure(
+            {
+                "serviceProviders": {"core": {"hosts": guards}},
+                "listsRateLimit": 1_000_000,
+                "spool": str(make_folder(part.disk.folder / "spool")),
+            }
+        )
         part.stages.append([abby])
         part.well = functools.partial(_ready, part.host.address, fleet)
         fleet.abbys.append(abby)
