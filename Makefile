@@ -256,7 +256,7 @@ test-cells: ## Move a tenant between two cells under load, kill the command and 
 	@SECONDS=$(or $(SECONDS),20) $(BIN)/pytest -q -s --timeout 900 tests/faults/test_cells_move.py \
 		tests/integration/test_tenant_move.py
 
-test-fleet: ## 2 abbys, 4 guards and their databases in network namespaces: each component cut off, killed, paused, out of disk (SEEDS=1-30)
+test-fleet: ## 2 abbys, 4 guards, their databases and a ClickHouse pair in network namespaces: each component cut off, killed, paused, out of disk (SEEDS=1-30)
 	@$(BIN)/python -m tests.fleet --seeds $(or $(SEEDS),1-30) $(MORE)
 
 test-vault: ## The quarantine on real S3 servers: moto, from requirements/s3.txt, and radosgw (RADOSGW=1 installs it below run, as root)

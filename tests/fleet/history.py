@@ -2,17 +2,19 @@
 
 import asyncio
 import functools
+import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from mailwarden.database.pool import Database
+from mailwarden.errors import SearchTooBroad, StorageUnavailable
 from mailwarden.history import open_history
 from mailwarden.history.clickhouse.client import Clickhouse as Client
 from mailwarden.history.clickhouse.client import Target
 from mailwarden.history.query import Query
-from mailwarden.history.store import Cursor, HistoryStore
+from mailwarden.history.store import Cursor, HistoryStore, Page
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
@@ -28,7 +30,8 @@ USER = "default"
 ASK_SECONDS = 3.0
 EQUAL_SECONDS = 60.0  # until both replicas have the same rows, and each once
 MAX_DELAY = 5  # seconds that a replica may be behind while rows come in
-PAGE = 500
+PAGE = 200
+RETRY_SECONDS = 1.0
 # Of one replica: whether it takes no rows, how many replicas it sees, and by how many seconds it is behind.
 _STATE = "SELECT is_readonly, active_replicas, absolute_delay FROM system.replicas WHERE table = 'history'"
 _WAITING = "SELECT queue_size FROM system.replicas WHERE table = 'history'"
@@ -155,11 +158,23 @@ async def _read_pages(store: HistoryStore, query: Query) -> list[FinishedRequest
     found: list[FinishedRequest] = []
     place: Cursor | None = None
     while True:
-        page = await store.search(Scope.deployment(), query, place, PAGE)
+        page = await _read_page(store, query, place)
         found += [row.request for row in page.rows if row.request]
         place = page.next
         if place is None:
             return found
+
+
+async def _read_page(store: HistoryStore, query: Query, place: Cursor | None) -> Page:
+    """Return a page; a busy machine may need longer for it than a search waits."""
+    end = time.monotonic() + EQUAL_SECONDS
+    while True:
+        try:
+            return await store.search(Scope.deployment(), query, place, PAGE)
+        except (StorageUnavailable, SearchTooBroad):
+            if time.monotonic() > end:
+                raise
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 def _key(request: FinishedRequest) -> Key:

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from tests.fleet.schedule import KINDS, kind_of, plan, short_plan
 
-COUNTS = {"lb": 2, "abby": 2, "guard": 4, "db": 3, "redis": 3, "mx": 1}
+COUNTS = {"lb": 2, "abby": 2, "guard": 4, "db": 3, "redis": 3, "mx": 1, "ch": 2}
 NAMES = [f"{kind}{number + 1}" for kind, count in COUNTS.items() for number in range(count)]
 
 
