@@ -127,6 +127,7 @@ async def test_a_clock_that_is_two_hours_off_is_named(database_url: str, monkeyp
     clock = (await lines(check_database, host))[1]
     assert (clock.name, clock.well) == ("clock", False)
     assert "ahead of" in clock.seen
+    assert "delete no history, events or held messages" in clock.seen
 
 
 @pytest.mark.parametrize(

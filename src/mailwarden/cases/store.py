@@ -21,6 +21,7 @@ from mailwarden.cases.model import (
     person_of,
 )
 from mailwarden.cases.report_mail import ReportFormat
+from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import CaseClosed, CaseNotFound, TenantForbidden
 from mailwarden.learning.reports import Kind
@@ -263,9 +264,10 @@ class CaseStore:
     async def delete_old(self, scope: Scope, before: datetime) -> int:
         """Delete cases without a change since then, and older reports without a case; return the number of cases."""
         async with self._database.connection() as connection, connection.transaction():
+            today = (await read_now(connection)).date()
             deleted = await connection.execute(_DELETE_OLD, before, scope.uids())
             await connection.execute(_DELETE_UNVERIFIED, before, scope.uids())
-            await connection.execute(_DELETE_DAYS, datetime.now(UTC).date() - timedelta(days=2), scope.uids())
+            await connection.execute(_DELETE_DAYS, today - timedelta(days=2), scope.uids())
         return int(deleted.rpartition(" ")[2])
 
 

@@ -3,6 +3,7 @@
 from datetime import UTC, date, datetime, timedelta
 from typing import cast
 
+from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection, Database
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.periodic_task import PeriodicTask
@@ -63,7 +64,7 @@ class EventRetention:
     async def delete_days(self) -> int:
         """Delete the events before the retention; return the number of partitions that were dropped."""
         async with self._database.connection() as connection:
-            before = cast("date", await connection.fetchval(_TODAY)) - timedelta(days=self._days)
+            before = (await read_now(connection)).date() - timedelta(days=self._days)
             old = sorted(day for day in await existing_days(connection) if day < before)
             for day in old:
                 await _drop(connection, day)

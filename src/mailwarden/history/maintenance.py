@@ -1,7 +1,7 @@
 """Background jobs of history: retention, the dashboard's counters, and the search words of rows that lack them."""
 
 import asyncio
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.scope import Scope
@@ -44,33 +44,36 @@ class Retention:
 
     async def delete_days(self) -> int:
         """Delete the days after the deployment's retention; return how many."""
-        return await self._store.delete_days(_ALL, _days_ago(self._days))
+        return await self._store.delete_days(_ALL, await self._today() - timedelta(days=self._days))
 
     async def delete_for_tenants(self) -> int:
         """Delete the rows of tenants with a shorter retention than the deployment; return how many."""
         retention = await self._store.tenant_retention(_ALL)
-        before = {tenant: _days_ago(days) for tenant, days in retention.items() if days < self._days}
+        today = await self._today()
+        before = {tenant: today - timedelta(days=days) for tenant, days in retention.items() if days < self._days}
         return await self._store.delete_for_tenants(_ALL, before) if before else 0
 
     async def delete_senders(self) -> int:
         """Delete the contacts that were not seen for SENDER_DAYS; return how many."""
-        return await self._store.senders.delete_unseen(_ALL, _days_ago(SENDER_DAYS))
+        return await self._store.senders.delete_unseen(_ALL, await self._today() - timedelta(days=SENDER_DAYS))
 
     async def delete_domains(self) -> int:
         """Delete the domains that the deployment did not see again; return how many."""
-        return await self._store.senders.delete_domains(_ALL, _days_ago(DOMAIN_DAYS), _days_ago(ONE_TENANT_DAYS))
+        today = await self._today()
+        before, before_of_one = today - timedelta(days=DOMAIN_DAYS), today - timedelta(days=ONE_TENANT_DAYS)
+        return await self._store.senders.delete_domains(_ALL, before, before_of_one)
 
     async def delete_threads(self) -> int:
         """Delete the messages of conversations after THREAD_DAYS; return how many."""
-        return await self._store.senders.delete_messages(_ALL, _days_ago(THREAD_DAYS))
+        return await self._store.senders.delete_messages(_ALL, await self._today() - timedelta(days=THREAD_DAYS))
 
     async def delete_campaigns(self) -> int:
         """Forget campaigns without a message for CAMPAIGN_DAYS, or for the shorter retention of a tenant."""
-        store = self._store.campaigns
-        deleted = await store.delete_unseen(_ALL, _days_ago(min(CAMPAIGN_DAYS, self._days)))
+        store, today = self._store.campaigns, await self._today()
+        deleted = await store.delete_unseen(_ALL, today - timedelta(days=min(CAMPAIGN_DAYS, self._days)))
         for tenant, days in (await self._store.tenant_retention(_ALL)).items():
             if days < min(CAMPAIGN_DAYS, self._days):
-                deleted += await store.delete_unseen(Scope.of(tenant), _days_ago(days))
+                deleted += await store.delete_unseen(Scope.of(tenant), today - timedelta(days=days))
         return deleted
 
     def start(self) -> None:
@@ -78,6 +81,10 @@ class Retention:
 
     async def stop(self) -> None:
         await self._periodic_task.stop()
+
+    async def _today(self) -> date:
+        """Return the day by PostgreSQL's clock; raise CommandError if this host's clock differs."""
+        return (await self._store.now(_ALL)).date()
 
     async def _run(self) -> None:
         for step in self._steps:
@@ -145,7 +152,3 @@ class WordBackfill:
             await asyncio.sleep(WORD_PAUSE if added else 0)
         if rows:
             _log.info("history_words_added", messages=rows)
-
-
-def _days_ago(days: int) -> date:
-    return datetime.now(UTC).date() - timedelta(days=days)

@@ -460,6 +460,9 @@ class HistoryStore(Protocol):
     async def update_rollups(self, scope: Scope) -> datetime | None:
         """Count new rows for `statistics` and return the time counted up to; None if another process is counting."""
 
+    async def now(self, scope: Scope) -> datetime:
+        """Return PostgreSQL's time for a job that deletes; raise CommandError if this host's clock differs."""
+
     async def add_words(self, scope: Scope) -> int | None:
         """Add the search words of a batch of rows that lack them and return its size; None if there is none left."""
 

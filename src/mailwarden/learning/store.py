@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import cast
 from uuid import UUID
 
@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from mailwarden.access.audit import record_event
+from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import LearningFull, ReportNotFound, TenantForbidden
 from mailwarden.events.catalogue import MessageReported, short
@@ -242,9 +243,10 @@ class ReportStore:
             for row in rows
         ]
 
-    async def delete_old(self, scope: Scope, before: datetime) -> int:
-        """Delete older reports; the classifier forgets them with the next generation."""
+    async def delete_old(self, scope: Scope, age: timedelta) -> int:
+        """Delete reports above this age; the classifier forgets them with the next generation."""
         async with self._database.connection() as connection:
+            before = await read_now(connection) - age
             return int((await connection.execute(_DELETE_OLD, before, scope.uids())).rpartition(" ")[2])
 
 

@@ -328,5 +328,5 @@ class Expiry:
         await self._periodic_task.stop()
 
     async def _purge_now(self) -> None:
-        if purged := await self.purge(datetime.now(UTC)):
+        if purged := await self.purge(await self._store.now(Scope.deployment())):
             _log.info("entries_expired", entries=purged)

@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar, cast
 from uuid import UUID
 
@@ -20,6 +20,7 @@ import asyncpg
 from msgspec import UNSET, Struct, UnsetType
 
 from mailwarden.database import pool
+from mailwarden.database.clock import read_now
 from mailwarden.database.pool import EVERYTHING, GLOBAL, Connection, Database, ScopedTransaction, is_lost, scoped
 from mailwarden.errors import GlobalScopeForbidden, ListFull, StorageUnavailable, TenantNotFound
 from mailwarden.events.catalogue import MAX_LISTED, ListChanged, first
@@ -340,6 +341,11 @@ class ListStore:
             return deleted
 
         return await self._commit(scope, list_id, change)
+
+    async def now(self, scope: Scope) -> datetime:
+        """Return PostgreSQL's time for a job that deletes; raise CommandError if this host's clock differs."""
+        async with self._database.connection() as connection:
+            return await read_now(connection)
 
     async def expired(self, scope: Scope, before: str, limit: int) -> Sequence[tuple[ListScope, str, Sequence[Entry]]]:
         """Return at most so many entries that expired before that time, by scope and list; the deployment asks."""

@@ -20,6 +20,7 @@ from msgspec import Struct
 from mailwarden.access.rate_limits import RateLimiter, address_subject
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.crypto.mac import SIZE, Mac, keyed_digest
+from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import NotReleasable, RateLimited
 from mailwarden.model.outcome import Verdict
@@ -207,6 +208,7 @@ class DigestStore:
         """Create the digests of a day for recipients with messages that no digest has reported."""
         async with self._database.connection() as connection, connection.transaction():
             await connection.fetchval(_LOCK_PREPARE, _PREPARING)
+            await read_now(connection)  # raises if this host's clock is wrong
             await connection.execute(_FORGET, scope.uids(), day)
             await connection.execute(_PREPARE, scope.uids(), until)
 

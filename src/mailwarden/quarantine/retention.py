@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Database
 from mailwarden.events.outbox import NewEvent, record
 from mailwarden.model.scope import Scope
@@ -118,6 +119,11 @@ class RetentionStore:
         """Delete expired release tokens, which belong to no tenant."""
         async with self._database.connection() as connection:
             await connection.execute(_DELETE_TOKENS)
+
+    async def now(self, scope: Scope) -> datetime:
+        """Return PostgreSQL's time; raise CommandError if this host's clock differs."""
+        async with self._database.connection() as connection:
+            return await read_now(connection)
 
     async def totals(self, scope: Scope) -> HeldTotals:
         """Return the totals of all vaults."""
@@ -231,7 +237,7 @@ class QuarantineRetention:
 
     async def find_orphans(self, grace: timedelta = GRACE) -> int:
         """Record bodies without a row as orphans; return their number."""
-        vault, until, total = await self._vault.uid(), datetime.now(UTC) - grace, 0
+        vault, until, total = await self._vault.uid(), await self._store.now(ALL) - grace, 0
         batch: list[Body] = []
         async for body in self._vault.bodies():
             if body.changed < until:
@@ -263,6 +269,7 @@ class QuarantineRetention:
         return await look(message.tenant, address)
 
     async def _run(self) -> None:
+        await self._store.now(ALL)  # raises if a clock is wrong: PostgreSQL's clock decides which messages expire
         if datetime.now(UTC) - self._dated > REDATE:
             await self.redate()
             self._dated = datetime.now(UTC)

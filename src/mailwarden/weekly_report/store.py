@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from mailwarden.access.audit import record_event
 from mailwarden.access.users import USER_COLUMNS, User, user_of
+from mailwarden.database.clock import read_now
 from mailwarden.database.pool import EVERYTHING, Connection, Database, scoped
 from mailwarden.errors import SchemaViolation, TenantNotFound
 from mailwarden.model.outcome import Verdict
@@ -223,6 +224,7 @@ class MailStore:
     async def prepare(self, scope: Scope, week: Week, hour: datetime, now: datetime) -> None:
         """Note the mails of a week, for tenants that had switched them on before `hour`; forget those of old weeks."""
         async with self._database.connection() as connection:
+            await read_now(connection)  # raises if this host's clock is wrong
             await connection.execute(_DUE, scope.uids(), week.monday, now, hour)
             await connection.execute(_FORGET, scope.uids(), week.earlier(26).monday)
 

@@ -1,6 +1,6 @@
 """Retention goes on after a step that fails."""
 
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import cast
 
 from mailwarden.errors import StorageUnavailable
@@ -34,6 +34,9 @@ class Senders:
 class Store:
     def __init__(self) -> None:
         self.senders, self.campaigns = Senders(), Campaigns()
+
+    async def now(self, scope: Scope) -> datetime:
+        return datetime.now(UTC)
 
     async def delete_days(self, scope: Scope, before: date) -> int:
         raise StorageUnavailable("down")

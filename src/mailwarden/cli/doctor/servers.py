@@ -23,6 +23,7 @@ from mailwarden.cli.doctor.host import look_at_folder, public_context, rejected_
 from mailwarden.cli.doctor.report import Host, Line, announce
 from mailwarden.cli.doctor.stored import PATIENCE, read_stored
 from mailwarden.crypto.keyring import read_ring
+from mailwarden.database.clock import MAX_DIFFERENCE
 from mailwarden.database.migrations import pending, server_time
 from mailwarden.errors import MailwardenError, StorageUnavailable
 from mailwarden.event_delivery.model import State
@@ -202,6 +203,8 @@ async def _clock(url: str) -> Line:
         return Line(False, "clock", f"cannot read the database's clock: {error or 'no answer'}")
     off = here - there
     seen = f"{abs(off):.1f} s {'ahead of' if off > 0 else 'behind'} the database's"
+    if abs(off) > MAX_DIFFERENCE.total_seconds():
+        seen += "; guard and abby here delete no history, events or held messages"
     return Line(abs(off) <= MAX_SKEW, "clock", seen, "set the clocks of both hosts by NTP (`timedatectl set-ntp true`)")
 
 

@@ -5,7 +5,7 @@ One guard of a deployment trains at a time. A report that cannot be learned now 
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
 from mailwarden.analysis.analyzer import EngineFailed
@@ -111,7 +111,7 @@ class Learning:
 
     async def expire(self) -> None:
         """Delete reports beyond the retention period."""
-        await self._store.delete_old(_ALL, datetime.now(UTC) - self._retention)
+        await self._store.delete_old(_ALL, self._retention)
 
     async def _train(self, report: PendingReport) -> None:
         try:

@@ -12,6 +12,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
+from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection, Database
 from mailwarden.errors import StorageUnavailable
 from mailwarden.history.clickhouse.rows import EncodedRow
@@ -91,7 +92,8 @@ class Ledger:
 
     async def delete_old(self) -> int:
         """Delete the keys of batches that are no longer in doubt, in small transactions; return their number."""
-        before, deleted = _today() - KEPT, 0
+        async with self._database.connection() as connection:
+            before, deleted = (await read_now(connection)).date() - KEPT, 0
         while True:
             async with self._database.connection() as connection:
                 status = await connection.execute(_DELETE, before, DELETE_BATCH)

@@ -17,6 +17,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from mailwarden.database.clock import read_now
 from mailwarden.database.pool import EVERYTHING, Connection, Database, scoped
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.postgresql.days import ALL_TENANTS, count_days
@@ -187,7 +188,7 @@ async def update_rollups(connection: Connection, rows: RowCounter) -> datetime |
     Each hour is a transaction under the lock: a lock of the session would not hold behind a connection pooler. Two
     processes that begin between two hours of each other count some hours twice, with the same result.
     """
-    end = bucket_start(datetime.now(UTC))
+    end = bucket_start(await read_now(connection))
     async with connection.transaction():
         if not await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", _LOCK):
             return None

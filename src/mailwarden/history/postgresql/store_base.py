@@ -5,6 +5,7 @@ from datetime import date, datetime
 from typing import Protocol, cast
 from uuid import UUID
 
+from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Database
 from mailwarden.errors import GlobalScopeForbidden
 from mailwarden.history.pages import SearchPages
@@ -113,6 +114,11 @@ class HistoryStoreBase:
         require_deployment(scope)
         async with self._database.connection() as connection:
             return await update_rollups(connection, self._rows)
+
+    async def now(self, scope: Scope) -> datetime:
+        require_deployment(scope)
+        async with self._database.connection() as connection:
+            return await read_now(connection)
 
     async def tenant_retention(self, scope: Scope) -> Mapping[UUID, int]:
         async with self._database.connection() as connection:
