@@ -167,6 +167,23 @@ def test_only_a_cell_with_the_secret_may_forward(fleet: Fleet, plain: bytes) -> 
     assert cell.call("GET", "/v1/messages", headers=headers).status == 401, "a cell may submit, and nothing else"
 
 
+def test_the_time_that_the_other_cell_waits_shortens_a_scan_and_never_lengthens_it(fleet: Fleet, plain: bytes) -> None:
+    secret = (fleet.cells["a"].product.abby.folder / "secrets" / "cell-b").read_text("ascii")
+    peer = {"Mailwarden-Cell": "a", "Mailwarden-Cell-Secret": secret}
+    for headers, status in (
+        ({**peer, "Mailwarden-Deadline-Ms": "1"}, 504),
+        ({**peer, "Mailwarden-Deadline-Ms": "60000"}, 200),
+        ({**peer, "Mailwarden-Deadline-Ms": "-1"}, 400),
+        ({**peer, "Mailwarden-Deadline-Ms": "9" * 4000}, 400),
+        (peer, 200),
+    ):
+        found = client(fleet.cells["b"]).using(None).submit(plain, envelope(envelopeRecipients=[BEN]), headers=headers)
+        assert found.status == status, (headers, found.body)
+    other = {"Mailwarden-Deadline-Ms": "1"}
+    found = client(fleet.cells["b"]).submit(plain, envelope(envelopeRecipients=[BEN]), headers=other)
+    assert found.status == 200, "another caller's header has no effect"
+
+
 def test_mail_for_an_own_tenant_passes_by_smtp(fleet: Fleet, sink: Sink, plain: bytes) -> None:
     assert send(fleet.cells["a"].smtp_port, plain, ANN, forward=True).startswith("250")
     (delivered,) = sink.take()

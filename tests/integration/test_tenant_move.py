@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from ipaddress import ip_network
 from pathlib import Path
@@ -15,36 +14,25 @@ from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, NewKey
 from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.access.users import NewUser, Position, Role, UserStore
 from mailwarden.cells import move, remainder
-from mailwarden.cells.move import CellAccess, TenantMove
+from mailwarden.cells.move import TenantMove
 from mailwarden.cells.places import LOCKS
 from mailwarden.cells.snapshot import Place
-from mailwarden.cells.store import DirectoryStore
-from mailwarden.crypto.keyring import KeyRing
-from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, InvalidCredentials, TenantMoving
 from mailwarden.history import open_history
-from mailwarden.lists.service import Expiry, Lists
+from mailwarden.history.store import ContactCount
+from mailwarden.lists.service import Expiry
 from mailwarden.lists.store import ListScope, ListStore
-from mailwarden.model.scope import Actor, Scope
-from mailwarden.model.tenant import Tenant
-from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.digest import DigestStore
 from mailwarden.quarantine.model import RetentionDays, State
 from mailwarden.quarantine.release import ReleaseStore
 from mailwarden.quarantine.retention import RetentionStore
-from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
-from mailwarden.quarantine.vault import Vault
-from mailwarden.serving.spool import Spooled
 from mailwarden.wire.lists import ListEntryInput
 from rig.engines import Engines
 from tests.databases import ReusedDatabases
+from tests.integration.cell_pair import ACTOR, ALL, LIST, RING, OneCell, Pair, interrupted, open_pair
 from tests.integration.held_messages import RAW, finished
 
-ALL = Scope.deployment()
-ACTOR = Actor("test")
-RING = KeyRing.of(b"0" * 64)
-LIST = "url-allow"
 NEW_PASSKEY = """
 INSERT INTO passkeys (credential, person, name, public_key, sign_count) SELECT 'x', uid, 'one', '', 0 FROM people
 """
@@ -61,69 +49,10 @@ def _no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(move, "SETTLE_SECONDS", 0.0)
 
 
-@dataclass(frozen=True)
-class OneCell:
-    name: str
-    database: Database
-    access: CellAccess
-
-    @property
-    def lists(self) -> Lists:
-        return Lists(ListStore(self.database, self.database))
-
-    async def entries(self, tenant: UUID) -> set[str]:
-        lines: list[bytes] = []
-
-        async def take(line: bytes) -> None:
-            lines.append(line)
-
-        async with self.lists.reading(ListScope(tenant), LIST) as reading:
-            await reading.copy_to(take)
-        return {line.split(b'"')[3].decode() for line in b"".join(lines).splitlines() if line}
-
-    async def add(self, tenant: UUID, *entries: str) -> None:
-        await self.lists.add_entries(ListScope(tenant), LIST, [ListEntryInput(each) for each in entries], ACTOR)
-
-    async def hold(self, tenant: UUID, raw: bytes = RAW) -> UUID:
-        writer = QuarantineWriter(self.access.vault, QuarantineStore(self.database), RetentionDays())
-        return await writer.hold(finished(tenant, raw=raw), Spooled.of(raw))
-
-    async def held(self, tenant: UUID) -> set[UUID]:
-        return {each.uid for each in await QuarantineStore(self.database).page(Scope.of(tenant))}
-
-
-@dataclass(frozen=True)
-class Pair:
-    a: OneCell
-    b: OneCell
-    directory: DirectoryStore
-    tenant: Tenant
-
-    @property
-    def uid(self) -> UUID:
-        return self.tenant.uid
-
-    def move(self, *, back: bool = False) -> TenantMove:
-        source, target = (self.b, self.a) if back else (self.a, self.b)
-        return TenantMove(source.access, target.access, self.directory, self.uid, lambda _: None)
-
-
 @pytest.fixture
 async def pair(engines: Engines, reused_databases: ReusedDatabases, tmp_path: Path) -> AsyncIterator[Pair]:
-    names = [reused_databases.take() for _ in range(3)]
-    databases = [Database(engines.postgresql.url(name)) for name in names]
-    cells = []
-    for name, database, label in zip(names, databases, "ab", strict=False):
-        spool = tmp_path / f"{label}-spool"
-        spool.mkdir()
-        vault = Vault(FilesystemStore(tmp_path / f"{label}-vault"), RING)
-        cells.append(OneCell(label, database, CellAccess(label, engines.postgresql.url(name), vault, spool)))
-    tenant = await TenantStore(databases[0]).create(ALL, "north", ["north.example"])
-    yield Pair(cells[0], cells[1], DirectoryStore(databases[2]), tenant)
-    for database in databases:
-        await database.close()
-    for name in names:
-        reused_databases.give_back(name)
+    async with open_pair(engines, reused_databases, tmp_path) as opened:
+        yield opened
 
 
 async def test_a_moved_tenant_has_everything_in_the_new_cell_alone(pair: Pair) -> None:
@@ -455,18 +384,6 @@ async def test_an_incomplete_move_stops_no_job_of_other_tenants(pair: Pair, monk
     assert found[0].disabled, "not yet here"
 
 
-async def interrupted(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a move end before the switch: the old cell has `leaving`, the new one the whole copy."""
-
-    async def fails(*_: object) -> None:
-        raise RuntimeError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(TenantMove, "_switch", fails)
-        with pytest.raises(RuntimeError):
-            await pair.move().run(ACTOR)
-
-
 async def test_an_aborted_move_leaves_no_copy(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     await pair.a.add(pair.uid, "one.example")
     await pair.a.hold(pair.uid)
@@ -554,3 +471,63 @@ async def test_a_restored_cell_accepts_no_change_of_a_tenant_that_is_elsewhere(p
         await pair.a.add(pair.uid, "late.example")
     await directory.mark_moved(pair.uid, 1, "c")
     assert [each.other_cell for each in directory.stored() if each.uid == pair.uid] == ["b"]
+
+
+async def pairs(cell: OneCell, tenant: UUID) -> dict[bytes, int]:
+    """Return the sender history of the tenant in a cell: the messages of each pair."""
+    async with cell.database.connection() as connection:
+        rows = await connection.fetch("SELECT pair, messages FROM relationships WHERE tenant = $1", tenant)
+    return {bytes(row["pair"]): int(str(row["messages"])) for row in rows}
+
+
+async def test_sender_history_that_changes_during_the_move_follows(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    senders, today = open_history(pair.a.database).senders, datetime.now(UTC).date()
+    async with pair.a.database.connection() as connection:
+        salt = await connection.fetchval("SELECT salt FROM relationship_salt")
+    async with pair.b.database.connection() as connection:
+        await connection.execute("UPDATE relationship_salt SET salt = $1", salt)
+    before = [ContactCount(pair.uid, name * 16, today, 3) for name in (b"a", b"b", b"c")]
+    await senders.add(ALL, before)
+    original = TenantMove._drain
+
+    async def busy(*values: object) -> object:
+        """After the first copy: one pair is seen again, one is new, one is removed; a mail of a thread is stored."""
+        later = [ContactCount(pair.uid, b"a" * 16, today, 2), ContactCount(pair.uid, b"d" * 16, today, 1)]
+        await senders.add(ALL, later)
+        await senders.add_messages(ALL, [(pair.uid, b"t" * 16)], today)
+        await senders.remove(ALL, pair.uid, [b"b" * 16])
+        return await original(*values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TenantMove, "_drain", busy)
+    await pair.move().run(ACTOR)
+    wanted = {b"a" * 16: 5, b"c" * 16: 3, b"d" * 16: 1}
+    assert (await pairs(pair.a, pair.uid), await pairs(pair.b, pair.uid)) == (wanted, wanted)
+    found = await open_history(pair.b.database).senders.stats(ALL, [], [(pair.uid, b"t" * 16)])
+    assert list(found) == [b"t" * 16]
+
+
+async def test_bytes_that_the_new_cell_removes_before_it_has_their_row_are_copied_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its retention began to remove them as orphans of an earlier move, and ends after the switch."""
+    uid = await pair.a.hold(pair.uid)
+    held = await QuarantineStore(pair.a.database).find(ALL, uid)
+    address, vault = held.address, pair.b.access.vault
+    assert address is not None
+    original, removals, removing = TenantMove._drain, [], asyncio.Event()
+
+    async def remove() -> None:
+        removing.set()
+        await asyncio.sleep(1.0)
+        await vault.remove(pair.uid, address)
+
+    async def watched(*values: object) -> object:
+        store, vault_uid = RetentionStore(pair.b.database), await vault.uid()
+        removals.append(asyncio.create_task(store.clear(ALL, vault_uid, pair.uid, address, remove)))
+        await removing.wait()
+        return await original(*values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TenantMove, "_drain", watched)
+    await pair.move().run(ACTOR)
+    assert await removals[0], "they were removed"
+    assert await vault.verifies(pair.uid, address)

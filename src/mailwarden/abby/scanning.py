@@ -35,11 +35,12 @@ from mailwarden.serving.http_app import Call
 from mailwarden.serving.spool import Spooled
 from mailwarden.serving.uploads import Upload, check_upload_head, receive_upload
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.wire.guard import GGRID_HEADER
+from mailwarden.wire.guard import DEADLINE_HEADER, GGRID_HEADER
 from mailwarden.wire.scanning import MessageAnalysisRequest, MessageAnalysisResult, envelope_of, read_parameters
 from mailwarden.wire.strict_json import refuse_query
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
+MAX_DEADLINE_DIGITS = 9
 _encoder = msgspec.json.Encoder()
 _canonical = msgspec.json.Encoder(order="deterministic", decimal_format="string")
 
@@ -150,7 +151,7 @@ class Scanning:
     async def _scan(self, call: Call, caller: Caller, message: "Received") -> bytes:
         ggrid = _ggrid_of(call)
         structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
-        deadline = asyncio.get_running_loop().time() + self._patience
+        deadline = asyncio.get_running_loop().time() + min(self._patience, _seconds_left(call))
         try:
             result = await self._scan_in_cells(call, message, ggrid, deadline)
         except TenantInOtherCell:
@@ -195,6 +196,16 @@ def _ggrid_of(call: Call) -> UUID:
         return UUID(given) if given else new_ggrid()
     except ValueError:
         raise BadRequest("The ggrid of the other cell is no UUID.") from None
+
+
+def _seconds_left(call: Call) -> float:
+    """Return how long the cell that forwarded the message waits; a header of any other caller has no effect."""
+    given = call.request.headers.get(DEADLINE_HEADER) if call.cell else None
+    if given is None:
+        return float("inf")
+    if not (given.isascii() and given.isdigit() and len(given) <= MAX_DEADLINE_DIGITS):
+        raise BadRequest(f"{DEADLINE_HEADER} of the other cell is no number of milliseconds.")
+    return max(1, int(given)) / 1000
 
 
 async def digest_of(parameters: MessageAnalysisRequest, upload: Upload) -> bytes:

@@ -27,6 +27,7 @@ from mailwarden.access.audit import record_event
 from mailwarden.crypto.keyring import ID, KeyRing
 from mailwarden.crypto.mac import Mac, equal
 from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.visible import any_served
 from mailwarden.errors import (
     CommandError,
     GlobalScopeForbidden,
@@ -114,7 +115,10 @@ FROM api_keys WHERE key_id = $1
 """  # noqa: S608 -- constants of this file
 # A tenant administrator sees keys whose tenants are all in the scope.
 _SEEN = "($1::uuid[] IS NULL OR (NOT is_global AND tenants <@ $1))"
-_LIST = f"SELECT {_COLUMNS} FROM api_keys WHERE {_SEEN} ORDER BY created, key_id LIMIT 10000"  # noqa: S608
+_LIST = f"""
+SELECT {_COLUMNS} FROM api_keys WHERE {_SEEN} AND ($1::uuid[] IS NOT NULL OR {any_served()})
+ORDER BY created, key_id LIMIT 10000
+"""  # noqa: S608 -- constants of this file
 _VALID = f"""
 SELECT {_COLUMNS} FROM api_keys
 WHERE {_SEEN} AND revoked IS NULL AND (expires IS NULL OR expires > now()) AND NOT is_global

@@ -23,6 +23,7 @@ from mailwarden.cases.model import (
 from mailwarden.cases.report_mail import ReportFormat
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.visible import in_scope
 from mailwarden.errors import CaseClosed, CaseNotFound, TenantForbidden
 from mailwarden.learning.reports import Kind
 from mailwarden.model.scope import Actor, Scope
@@ -35,15 +36,16 @@ MAX_ATTEMPTS = 6
 RETRY = timedelta(minutes=10)  # the first pause between two attempts; each is twice as long
 _LOCKS = 0x6D77_6361  # one lock for each tenant
 
-_CASE = """
+_MINE = in_scope()
+_CASE = f"""
 SELECT cases.*, coalesce(counted.reports, 0) AS reports, coalesce(counted.reporters, 0) AS reporters, counted.ggrid
 FROM cases LEFT JOIN LATERAL (
     SELECT count(*) AS reports, count(DISTINCT person) AS reporters,
            (array_agg(ggrid ORDER BY reported_at, uid) FILTER (WHERE ggrid IS NOT NULL))[1] AS ggrid
     FROM case_reports WHERE case_uid = cases.uid
 ) AS counted ON true
-WHERE ($1::uuid[] IS NULL OR cases.tenant = ANY ($1))
-"""
+WHERE {in_scope("cases.tenant")}
+"""  # noqa: S608 -- from constants
 _RANK = "CASE WHEN state = 'open' AND agreed IS NOT NULL THEN 2 WHEN state = 'open' THEN 1 ELSE 0 END"
 _ONE = f"{_CASE} AND cases.uid = $2"
 _PAGE = f"""
@@ -51,21 +53,21 @@ _PAGE = f"""
 AND ($4::timestamptz IS NULL OR ({_RANK}, changed_at, cases.uid) < ($3::integer, $4, $5::uuid))
 ORDER BY {_RANK} DESC, changed_at DESC, cases.uid DESC LIMIT $6
 """
-_COUNT_OPEN = """
+_COUNT_OPEN = f"""
 SELECT count(*) FROM (
-    SELECT 1 FROM cases WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND state = 'open' LIMIT $2
+    SELECT 1 FROM cases WHERE {_MINE} AND state = 'open' LIMIT $2
 ) AS counted
-"""
-_REPORT = """
+"""  # noqa: S608 -- from constants above
+_REPORT = f"""
 SELECT uid, tenant, case_uid, reporter, kind, format, message_id, subject, sender, ggrid, digest, reported_at, lesson,
        answer, contents IS NOT NULL AS kept
-FROM case_reports WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1))
-"""
+FROM case_reports WHERE {_MINE}
+"""  # noqa: S608 -- from constants above
 _OF_CASE = f"{_REPORT} AND case_uid = $2 ORDER BY reported_at, uid LIMIT {MAX_REPORTS}"
 _UNVERIFIED = f"{_REPORT} AND case_uid IS NULL ORDER BY reported_at DESC, uid DESC LIMIT $2"
-_CONTENTS = """
-SELECT contents FROM case_reports WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND uid = $2
-"""
+_CONTENTS = f"""
+SELECT contents FROM case_reports WHERE {_MINE} AND uid = $2
+"""  # noqa: S608 -- from constants above
 _LOCK = "SELECT pg_advisory_xact_lock($1, hashtext($2::text))"
 _DELIVERED = "SELECT case_uid FROM case_reports WHERE tenant = $1 AND mail = $2 AND number = $3"
 _DELIVERED_BEFORE = "SELECT number, case_uid FROM case_reports WHERE tenant = $1 AND mail = $2"
@@ -104,32 +106,32 @@ INSERT INTO case_reports (uid, tenant, case_uid, mail, number, reporter, kind, f
                           ggrid, digest, contents, answer, person)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 """
-_CLOSE = """
+_CLOSE = f"""
 UPDATE cases SET state = 'closed', outcome = $3, closed_by = $4, changed_at = now()
-WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND uid = $2 AND state = 'open' RETURNING subject
-"""
+WHERE {_MINE} AND uid = $2 AND state = 'open' RETURNING subject
+"""  # noqa: S608 -- from constants above
 _ANSWER = "UPDATE case_reports SET answer = 'due', next_attempt = now() WHERE case_uid = $1 AND answer = 'wanted'"
-_LEARNED = """
-UPDATE case_reports SET lesson = $3 WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND uid = $2
-"""
-_FORGET = """
-UPDATE case_reports SET contents = NULL WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND case_uid = $2
-"""
-_CLAIM = """
+_LEARNED = f"""
+UPDATE case_reports SET lesson = $3 WHERE {_MINE} AND uid = $2
+"""  # noqa: S608 -- from constants above
+_FORGET = f"""
+UPDATE case_reports SET contents = NULL WHERE {_MINE} AND case_uid = $2
+"""  # noqa: S608 -- from constants above
+_CLAIM = f"""
 WITH next AS (
     SELECT uid FROM case_reports
-    WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND answer = 'due' AND next_attempt <= $2
+    WHERE {_MINE} AND answer = 'due' AND next_attempt <= $2
       AND accepts_changes(tenant)
     ORDER BY next_attempt, uid LIMIT 1 FOR UPDATE SKIP LOCKED
 )
 UPDATE case_reports AS those SET answer = 'sending', attempts = attempts + 1 FROM next, cases
 WHERE those.uid = next.uid AND cases.uid = those.case_uid
 RETURNING those.uid, those.tenant, reporter, those.subject, outcome, attempts
-"""
-_SETTLE = """
+"""  # noqa: S608 -- from constants above
+_SETTLE = f"""
 UPDATE case_reports SET answer = $3, next_attempt = $4
-WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND uid = $2 AND answer = 'sending'
-"""
+WHERE {_MINE} AND uid = $2 AND answer = 'sending'
+"""  # noqa: S608 -- from constants above
 _DELETE_OLD = """
 DELETE FROM cases WHERE changed_at < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2)) AND accepts_changes(tenant)
 """

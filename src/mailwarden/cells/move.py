@@ -18,6 +18,7 @@ import asyncpg
 from msgspec import Struct
 
 from mailwarden.cells import tables
+from mailwarden.cells.bodies import BodyCopies
 from mailwarden.cells.places import (
     LocalPlace,
     are_older_finished,
@@ -29,11 +30,10 @@ from mailwarden.cells.places import (
     read_place,
     set_place,
 )
-from mailwarden.cells.remainder import copy_history, different, move_history, wipe, wipe_active
+from mailwarden.cells.remainder import copy_history, different, move_history, wipe, wipe_active, wipe_senders
 from mailwarden.cells.shared_access import check_shared, keep_common_codes
 from mailwarden.cells.snapshot import Place
 from mailwarden.cells.store import DirectoryStore
-from mailwarden.crypto.keyring import BrokenSeal
 from mailwarden.errors import CommandError
 from mailwarden.events.reader import cursor_of
 from mailwarden.model.scope import Actor
@@ -63,7 +63,6 @@ ON lower(people.name) = given.name AND people.uid <> given.uid LIMIT 1
 _DOMAINS = "SELECT coalesce(array_agg(domain ORDER BY domain), '{}') FROM tenant_domains WHERE tenant = $1"
 _KEYS = "SELECT coalesce(array_agg(key_id), '{}') FROM api_keys WHERE tenants = ARRAY[$1]::uuid[]"
 _OTHER_VAULTS = "SELECT count(*) FROM quarantine WHERE tenant = $1 AND address IS NOT NULL AND vault <> $2"
-_BODIES = "SELECT DISTINCT address FROM quarantine WHERE tenant = $1 AND address IS NOT NULL"
 _KEEP_BODIES = "DELETE FROM quarantine_leavings WHERE tenant = $1"
 _XMIN = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text"
 _DROP_DOMAINS = "DELETE FROM tenant_domains WHERE tenant = $1"
@@ -124,7 +123,7 @@ class TenantMove:
         self._directory = directory
         self._tenant = tenant
         self._report = report
-        self._bodies: set[bytes] = set()
+        self._bodies = BodyCopies(tenant, source.vault, target.vault, spool=source.spool, report=report)
         self._locks: Sequence[asyncpg.Connection] = ()
 
     async def run(self, actor: Actor) -> Moved:
@@ -141,6 +140,7 @@ class TenantMove:
                 await self._confirm(a, b, place)
             else:
                 raise CommandError(f"The tenant is arriving here. Run the move in the cell `{place.cell}`.")
+            await self._bodies.restore(b)
             await asyncio.sleep(SETTLE_SECONDS)  # the old cell still reads what it has
             await self._clean(a, await read_place(a, self._tenant), actor, pause)
             return Moved(pause, len(self._bodies), await copy_history(a, b, self._tenant, self._report))
@@ -183,6 +183,7 @@ class TenantMove:
             await b.execute(tables.PREPARE, str(self._tenant))
             await lock_place(b, self._tenant, there)
             await wipe(b, self._tenant)
+            await wipe_senders(b, self._tenant)
             await b.execute(_DROP_DOMAINS, self._tenant)
             await set_place(b, self._tenant, there, LocalPlace(TenantState.MOVED, version, there.cell, stored=True))
 
@@ -320,16 +321,17 @@ class TenantMove:
             entries = await tables.copy_lists(a, b, self._tenant)
             self._report(f"lists: {entries:,} entries")
         await self._copy_senders(a, b)
-        await self._copy_bodies(a)
+        await self._bodies.copy(a)
         self._report(f"held messages: {len(self._bodies):,} bodies")
         return since
 
     async def _copy_senders(self, a: asyncpg.Connection, b: asyncpg.Connection) -> None:
-        if await a.fetchval(_SALT) != await b.fetchval(_SALT):
+        if not await _same_salt(a, b):
             self._report("sender history: not copied, the salts of the cells differ (`mailwarden cells join`)")
             return
         async with b.transaction():
             await b.execute(tables.PREPARE, str(self._tenant))
+            await wipe_senders(b, self._tenant)
             senders = await tables.copy_rows(a, b, tables.SENDERS, [self._tenant])
             await tables.copy_rows(a, b, tables.THREADS, [self._tenant])
         self._report(f"sender history: {senders:,} pairs")
@@ -338,26 +340,6 @@ class TenantMove:
         await tables.copy_rows(a, b, _TENANT_ROWS, [self._tenant])
         await b.execute(_DROP_DOMAINS, self._tenant)
         await tables.copy_rows(a, b, _DOMAIN_ROWS, [self._tenant])
-
-    async def _copy_bodies(self, a: asyncpg.Connection) -> None:
-        """Copy held messages; each is verified, and encrypted with the other vault's key.
-
-        Bytes that are there of an earlier move are written again: they may be old enough to be removed as leavings.
-        """
-        for row in await a.fetch(_BODIES, self._tenant):
-            address = cast("bytes", row["address"])
-            if address in self._bodies:
-                continue
-            try:
-                raw = await self._source.vault.get(self._tenant, address, self._source.spool)
-            except (FileNotFoundError, BrokenSeal) as error:
-                self._report(f"a held message has no usable bytes here: {error}")
-                continue
-            try:
-                await self._target.vault.put_at(self._tenant, address, raw)
-            finally:
-                raw.close()
-            self._bodies.add(address)
 
     async def _drain(self, a: asyncpg.Connection, place: LocalPlace) -> LocalPlace:
         """Let guards begin no release, and wait for those that they have begun: none is done twice."""
@@ -375,7 +357,7 @@ class TenantMove:
         arriving = LocalPlace(TenantState.ARRIVING, place.version + 1, self._source.name, stored=True)
         if await count_releases(a, self._tenant):
             raise CommandError("A guard has just begun a release. Nothing was switched; run the move again.")
-        await self._copy_bodies(a)
+        await self._bodies.copy(a)
         vault = await self._target.vault.uid()
         async with a.transaction(isolation="repeatable_read", readonly=True), b.transaction():
             for connection in (a, b):
@@ -385,6 +367,8 @@ class TenantMove:
             await check_shared(a, b, self._tenant, self._target.name)
             await self._copy_settings(a, b)
             await tables.copy_list_changes(a, b, self._tenant, since)
+            if await _same_salt(a, b):
+                await tables.copy_sender_changes(a, b, self._tenant, since)
             given = {"vault": vault, "cursor": cursor_of(cast("int", await b.fetchval(_CURSOR)))}
             for rows in tables.ACTIVE:
                 await tables.copy_rows(a, b, rows, [self._tenant, *([given[rows.given]] if rows.given else [])])
@@ -455,6 +439,11 @@ class TenantMove:
         if not await set_place(connection, self._tenant, before, after, seconds=seconds):
             raise CommandError("The place of the tenant has just been changed by another command. Run it again.")
         return after
+
+
+async def _same_salt(a: asyncpg.Connection, b: asyncpg.Connection) -> bool:
+    """Return whether the sender history of one cell has a meaning in the other."""
+    return bool(await a.fetchval(_SALT) == await b.fetchval(_SALT))
 
 
 async def _names(connection: asyncpg.Connection, tenant: UUID) -> tuple[Sequence[str], Sequence[str]]:

@@ -38,14 +38,19 @@ _WIPE_DAY = "DELETE FROM history WHERE tenant = $1 AND day = $2"
 _WIPE_REST = (
     "DELETE FROM history_days WHERE tenant = $1",
     "DELETE FROM history_rollups WHERE tenant = $1",
-    "DELETE FROM relationships WHERE tenant = $1",
-    "DELETE FROM thread_messages WHERE tenant = $1",
 )
+_WIPE_SENDERS = ("DELETE FROM relationships WHERE tenant = $1", "DELETE FROM thread_messages WHERE tenant = $1")
 
 
 async def wipe_active(connection: asyncpg.Connection, tenant: UUID, *, endpoints: bool = True) -> None:
     """Delete the rows that background jobs act on; without `endpoints` those of events stay, and deliver the rest."""
     for statement in (*_WIPE_ACTIVE, *((_WIPE_ENDPOINTS,) if endpoints else ())):
+        await connection.execute(statement, tenant)
+
+
+async def wipe_senders(connection: asyncpg.Connection, tenant: UUID) -> None:
+    """Delete the sender history."""
+    for statement in _WIPE_SENDERS:
         await connection.execute(statement, tenant)
 
 
@@ -95,7 +100,7 @@ async def move_history(
         async with target.transaction():
             await target.execute(PREPARE, str(tenant))
             await copy_rows(source, target, _OLD_COUNTS, [tenant])
-        for statement in (*_WIPE_REST, _WIPE_ENDPOINTS, _WIPE_LISTS):
+        for statement in (*_WIPE_REST, *_WIPE_SENDERS, _WIPE_ENDPOINTS, _WIPE_LISTS):
             await source.execute(statement, tenant)
     return total
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from mailwarden.access.audit import record_event
 from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scoped
+from mailwarden.database.visible import in_scope
 from mailwarden.errors import NameTaken, NotFound, TenantNotFound, UpdateNotWaiting
 from mailwarden.feeds.model import Difference, Feed, FeedSettings, Preview, Update, UpdateState
 from mailwarden.lists.store import ListScope
@@ -34,9 +35,9 @@ _INSERT = f"INSERT INTO feeds (tenant, name, settings, created_by) VALUES ($1, $
 _SEAL = "UPDATE feeds SET secret = $2 WHERE uid = $1"
 _LIST = f"""
 SELECT {_FEED} FROM feeds
-WHERE $1::uuid[] IS NULL OR tenant = ANY ($1) ORDER BY tenant NULLS FIRST, lower(name) LIMIT 1000
+WHERE {in_scope()} ORDER BY tenant NULLS FIRST, lower(name) LIMIT 1000
 """  # noqa: S608
-_FIND = f"SELECT {_FEED} FROM feeds WHERE uid = $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2))"  # noqa: S608
+_FIND = f"SELECT {_FEED} FROM feeds WHERE uid = $1 AND {in_scope(scope='$2')}"  # noqa: S608
 _REMOVE = "DELETE FROM feeds WHERE uid = $1"
 _LEASED = "SELECT EXISTS (SELECT FROM feeds WHERE leased_until > $1)"
 _CLAIM = f"""

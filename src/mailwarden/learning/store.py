@@ -12,6 +12,7 @@ from msgspec import Struct
 from mailwarden.access.audit import record_event
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.visible import in_scope
 from mailwarden.errors import LearningFull, ReportNotFound, TenantForbidden
 from mailwarden.events.catalogue import MessageReported, short
 from mailwarden.events.outbox import new_event, record
@@ -28,7 +29,7 @@ CASE WHEN contents IS NULL THEN 'not-kept' WHEN refused THEN 'refused'
 """
 _COLUMNS = f"uid, lessons.tenant, kind, size, ggrid, subject, reported_by, reported_at, {_STATE}"
 _FROM = "FROM lessons JOIN learning ON learning.tenant = lessons.tenant"
-_MINE = "($1::uuid[] IS NULL OR lessons.tenant = ANY ($1))"
+_MINE = in_scope("lessons.tenant")
 _ENSURE_TENANT = "INSERT INTO learning (tenant) VALUES ($1) ON CONFLICT DO NOTHING"
 _LOCK = "SELECT generation FROM learning WHERE tenant = $1 FOR UPDATE"
 _COUNT = "SELECT count(*) FROM lessons WHERE tenant = $1"
@@ -42,9 +43,7 @@ _UPDATE = """
 UPDATE lessons SET kind = $2, ggrid = $3, subject = $4, reported_by = $5, remembered = NULL, reported_at = now()
 WHERE uid = $1
 """
-_SAVE_CHANGE = """
-UPDATE lessons SET remembered = $3 WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND uid = $2
-"""
+_SAVE_CHANGE = f"UPDATE lessons SET remembered = $3 WHERE {_MINE} AND uid = $2"  # noqa: S608 -- from constants above
 _ONE = f"SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND uid = $2"
 _PAGE = f"""
 SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND lessons.tenant = $2 AND (
@@ -60,7 +59,7 @@ RETURNING tenant, kind, subject, contents IS NOT NULL AND NOT refused AS learned
 _REBUILD = "UPDATE learning SET wanted = wanted + 1 WHERE tenant = $1"
 _RETRY_REFUSED = "UPDATE lessons SET refused = false WHERE tenant = $1 AND refused"
 _DELETE_ALL = "DELETE FROM lessons WHERE tenant = $1"
-_STATUSES = """
+_STATUSES = f"""
 SELECT learning.tenant, generation, wanted,
        count(uid) FILTER (WHERE taken AND kind IN ('phishing', 'spam')) AS threats,
        count(uid) FILTER (WHERE taken AND kind IN ('fine', 'released')) AS fine,
@@ -69,9 +68,9 @@ FROM learning LEFT JOIN LATERAL (
     SELECT uid, kind, contents, refused, learned_in, learned_in >= generation AND NOT refused AS taken
     FROM lessons WHERE lessons.tenant = learning.tenant
 ) AS lesson ON true
-WHERE $1::uuid[] IS NULL OR learning.tenant = ANY ($1)
+WHERE {in_scope("learning.tenant")}
 GROUP BY learning.tenant, generation, wanted
-"""
+"""  # noqa: S608 -- from constants above
 # Tenants alternate, so that no tenant waits for all reports of another.
 _PENDING = f"""
 WITH due AS (

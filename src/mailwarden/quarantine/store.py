@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.visible import in_scope
 from mailwarden.errors import MessageNotFound, NotReleasable, TenantForbidden
 from mailwarden.events.catalogue import MessageDeleted, MessageHeld, first, short
 from mailwarden.events.outbox import NewEvent, new_event, record
@@ -18,7 +19,7 @@ from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.model import DEFAULT, NO_FILTER, HeldFilter, HeldMessage, HeldRecipient, RetentionDays, State
 
 # The first value of every statement is the scope: NULL is every tenant, and no tenant is an empty array.
-IN_SCOPE = "($1::uuid[] IS NULL OR quarantine.tenant = ANY ($1))"
+IN_SCOPE = in_scope("quarantine.tenant")
 SELECT_MESSAGE = f"""
 SELECT uid, tenant, ggrid, vault, address, size, sender, from_address, from_name, subject, verdict, received, expires,
        missing, whole, (

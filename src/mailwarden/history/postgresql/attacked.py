@@ -7,6 +7,7 @@ from uuid import UUID
 import asyncpg
 
 from mailwarden.database.pool import EVERYTHING, Database, scoped
+from mailwarden.database.visible import in_scope
 from mailwarden.history.postgresql.statistics import LENGTHS, range_values
 from mailwarden.history.recent import Recent
 from mailwarden.history.store import ATTACKS, Attacked, CampaignFigure, Range
@@ -24,7 +25,7 @@ WITH attacks AS MATERIALIZED (
     SELECT ggrid, recipients, lower(coalesce(nullif(from_address, ''), envelope_from)) AS sender, campaign, subject
     FROM history
     WHERE day BETWEEN $1::date AND $2::date AND ggrid >= $3 AND ggrid < $4 AND terms && $5::bigint[]
-        AND ($6::uuid[] IS NULL OR tenant = ANY($6))
+        AND {in_scope(scope="$6")}
     ORDER BY ggrid DESC LIMIT {MOST_ATTACKS}
 ), counted AS (
     SELECT 'recipient' AS kind, address AS value, count(*) AS messages, '' AS subject

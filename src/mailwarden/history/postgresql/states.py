@@ -5,6 +5,7 @@ from typing import cast
 from uuid import UUID
 
 from mailwarden.database.pool import Database, Row
+from mailwarden.database.visible import in_scope
 from mailwarden.history.postgresql.search import STATEMENT_TIMEOUT, STATES_OF, reading
 from mailwarden.history.query import HELD, RELEASED, REPORTED
 from mailwarden.history.spans import Span
@@ -23,7 +24,7 @@ _WITH_STATE = {
 }
 _CURSORS = """
 SELECT ggrid, tenant FROM ({rows} AND {table}.ggrid BETWEEN $1 AND $2) AS found
-WHERE (ggrid, tenant) >= ($1, $3) AND (ggrid, tenant) < ($2, $4) AND ($5::uuid[] IS NULL OR tenant = ANY($5))
+WHERE (ggrid, tenant) >= ($1, $3) AND (ggrid, tenant) < ($2, $4) AND {scope}
 ORDER BY {order} LIMIT $6
 """
 _ORDERS = {Order.NEWEST: "ggrid DESC, tenant DESC", Order.OLDEST: "ggrid, tenant"}
@@ -49,7 +50,7 @@ class StateReader:
         """Return the first messages of the scope in this state within a span."""
         low, high = span.low, span.high
         table = "lessons" if state == REPORTED else "quarantine"
-        sql = _CURSORS.format(rows=_WITH_STATE[state], table=table, order=_ORDERS[order])
+        sql = _CURSORS.format(rows=_WITH_STATE[state], table=table, order=_ORDERS[order], scope=in_scope(scope="$5"))
         async with reading(self._database, STATEMENT_TIMEOUT) as connection:
             rows = await connection.fetch(sql, low.ggrid, high.ggrid, low.tenant, high.tenant, scope.uids(), limit)
         return [_cursor(row) for row in rows]

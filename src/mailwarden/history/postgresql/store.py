@@ -12,6 +12,7 @@ import asyncpg
 from msgspec import Struct
 
 from mailwarden.database.pool import Connection, Database
+from mailwarden.database.visible import in_scope
 from mailwarden.errors import StorageUnavailable
 from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents
 from mailwarden.history.postgresql.attacked import AttackedReader
@@ -70,8 +71,8 @@ WITH stored AS ({_INSERT}), announced AS (
 SELECT ggrid, tenant FROM stored
 """  # noqa: S608 -- built from constants
 # The most severe outcome first, as `severity` ranks them.
-_OF_GGRID = """
-FROM history WHERE day = $1 AND ggrid = $2 AND ($3::uuid[] IS NULL OR tenant = ANY($3))
+_OF_GGRID = f"""
+FROM history WHERE day = $1 AND ggrid = $2 AND {in_scope(scope="$3")}
 ORDER BY array_position($4::text[], decision) DESC, array_position($5::text[], verdict), tenant
 """
 _FIND = f"SELECT record {_OF_GGRID} LIMIT 1"
