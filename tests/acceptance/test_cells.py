@@ -71,7 +71,7 @@ def is_stored(fleet: Fleet, cell: str, ggrid: str) -> bool:
 def test_abby_has_the_metrics_of_cells(fleet: Fleet, plain: bytes) -> None:
     assert submit(fleet, "a", plain, BEN).status == 200
     page = client(fleet.cells["a"]).call("GET", "/metrics").body.decode()
-    for name in ("requests_total", "up", "directory_age_seconds", "conflicts"):
+    for name in ("requests_total", "up", "directory_age_seconds", "conflicts", "moves_incomplete"):
         assert f"# TYPE mailwarden_cell_{name} " in page
 
 

@@ -16,6 +16,7 @@ from tests.waiting import wait_until
 ELSEWHERE = (
     "mailwarden_cell_conflicts",
     "mailwarden_cell_directory_age_seconds",
+    "mailwarden_cell_moves_incomplete",
     "mailwarden_cell_requests_total",
     "mailwarden_cell_up",
     "mailwarden_history_store_failures_total",

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
 from ipaddress import ip_network
 from pathlib import Path
+from typing import cast
 from uuid import UUID, uuid4
 
 import pytest
@@ -17,11 +18,12 @@ from mailwarden.cells import move, remainder
 from mailwarden.cells.move import TenantMove
 from mailwarden.cells.places import LOCKS
 from mailwarden.cells.snapshot import Place
-from mailwarden.errors import CommandError, InvalidCredentials, TenantMoving
+from mailwarden.errors import CommandError, DomainTaken, InvalidCredentials, TenantMoving
 from mailwarden.history import open_history
 from mailwarden.history.store import ContactCount
 from mailwarden.lists.service import Expiry
 from mailwarden.lists.store import ListScope, ListStore
+from mailwarden.model.tenant import AssignedBy
 from mailwarden.quarantine.digest import DigestStore
 from mailwarden.quarantine.model import RetentionDays, State
 from mailwarden.quarantine.release import ReleaseStore
@@ -477,7 +479,7 @@ async def pairs(cell: OneCell, tenant: UUID) -> dict[bytes, int]:
     """Return the sender history of the tenant in a cell: the messages of each pair."""
     async with cell.database.connection() as connection:
         rows = await connection.fetch("SELECT pair, messages FROM relationships WHERE tenant = $1", tenant)
-    return {bytes(row["pair"]): int(str(row["messages"])) for row in rows}
+    return {cast("bytes", row["pair"]): cast("int", row["messages"]) for row in rows}
 
 
 async def test_sender_history_that_changes_during_the_move_follows(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -531,3 +533,19 @@ async def test_bytes_that_the_new_cell_removes_before_it_has_their_row_are_copie
     await pair.move().run(ACTOR)
     assert await removals[0], "they were removed"
     assert await vault.verifies(pair.uid, address)
+
+
+async def test_a_domain_that_the_tenant_gave_up_is_free_in_its_old_cell(pair: Pair) -> None:
+    tenants = [TenantStore(each.database) for each in (pair.a, pair.b)]
+    await pair.move().run(ACTOR)
+    directory = TenantDirectory(tenants[0])
+    await directory.refresh()
+    with pytest.raises(DomainTaken):
+        await tenants[0].create(ALL, "other", ["north.example"])
+    await directory.give_up_domains(pair.uid, 0, ["north.example"])
+    with pytest.raises(TenantMoving):  # the version is that of another move
+        directory.assign("ann@north.example")
+    await directory.give_up_domains(pair.uid, 1, ["north.example"])
+    assert directory.assign("ann@north.example").by is AssignedBy.DEFAULT
+    other = await tenants[0].create(ALL, "other", ["north.example"])
+    assert other.domains == ("north.example",)

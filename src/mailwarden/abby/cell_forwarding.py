@@ -88,6 +88,9 @@ class CellForwarding:
             expected = key_id is not None and (forwarded or self._fleet.lists_key_here(key_id))
             if key_id is None or not expected or await self._keys.is_known_here(key_id):
                 return
+            self._keys.forget(key_id)  # it may have arrived since it was looked for
+            if await self._keys.is_known_here(key_id):
+                return
         except MailwardenError:
             return  # the handler rejects it
         raise TenantMoving("The tenant of this API key is being moved; try again.", retry_after=1)
@@ -100,6 +103,11 @@ class CellForwarding:
         if not self._fleet.has(parameters.tenant_uid, recipients):
             raise TenantInOtherCell(f"A recipient has no tenant in the cell `{self._fleet.name}`.")
         return Split(recipients, {}, frozenset())
+
+    async def wait_for_switch(self, call: Call, parameters: MessageAnalysisRequest) -> None:
+        """Wait for a moment if a tenant of the message is just being switched to this cell."""
+        recipients = parameters.border_mta_data.envelope_recipients
+        await self._fleet.wait_for_switch(parameters.tenant_uid, recipients, forwarded=bool(call.cell))
 
     async def refresh(self) -> None:
         """Read the directory again, after a cell has rejected a recipient."""
@@ -191,6 +199,7 @@ class FleetTenants:
 
     async def find(self, tenant_uid: UUID) -> Tenant | None:
         """Return a tenant of this cell; callers ask only for tenants that they may see."""
+        await self._fleet.wait_for_switch(tenant_uid)
         found = await self._directory.find(tenant_uid)
         home = self._fleet.home_of_tenant(tenant_uid)
         if home is not None:

@@ -103,6 +103,8 @@ class Scanning:
             )
             with upload:
                 parameters = read_parameters(upload.parameters)
+                if self._cells is not None:
+                    await self._cells.wait_for_switch(call, parameters)
                 message = self._message(call, caller, upload, parameters)
                 answer = await self._answer_once(call, caller, message)
         finally:
@@ -159,6 +161,7 @@ class Scanning:
                 raise
             # A tenant has moved since the directory was read.
             await self._cells.refresh()
+            await self._cells.wait_for_switch(call, message.parameters)
             again = self._message(call, caller, message.upload, message.parameters)
             try:
                 result = await self._scan_in_cells(call, again, ggrid, deadline)

@@ -122,6 +122,9 @@ INSERT INTO tenant_places AS known (tenant, state, version, cell) VALUES ($1, 'm
 ON CONFLICT (tenant) DO UPDATE SET state = 'moved', version = EXCLUDED.version, cell = EXCLUDED.cell, changed = now()
 WHERE known.version < EXCLUDED.version AND known.state IN ('here', 'draining')
 """
+_AS_MOVER = "SELECT set_config('mailwarden.mover', $1, true)"
+_LOCK_MOVED = "SELECT true FROM tenant_places WHERE tenant = $1 AND state = 'moved' AND version = $2 FOR UPDATE"
+_GIVE_UP_DOMAINS = "DELETE FROM tenant_domains WHERE tenant = $1 AND domain = ANY ($2::text[])"
 _WEIGH = "UPDATE tenants SET weights = $2 WHERE uid = $1"
 _HOLD = "UPDATE tenants SET quarantine_days = $2 WHERE uid = $1"
 _DROP_DOMAINS = "DELETE FROM tenant_domains WHERE tenant = $1 AND domain <> ALL ($2::text[])"
@@ -272,6 +275,13 @@ class TenantStore:
         """Store the newer place of a tenant in another cell: its rows here accept no change any more."""
         async with self._database.connection() as connection:
             await connection.execute(_MARK_MOVED, tenant_uid, version, cell)
+
+    async def give_up_domains(self, scope: Scope, tenant_uid: UUID, version: int, domains: Sequence[str]) -> None:
+        """Remove domains of a tenant that moved away with this version, and that it does not have any more."""
+        async with self._database.connection() as connection, connection.transaction():
+            await connection.fetchval(_AS_MOVER, str(tenant_uid))
+            if await connection.fetchval(_LOCK_MOVED, tenant_uid, version):
+                await connection.execute(_GIVE_UP_DOMAINS, tenant_uid, list(domains))
 
     async def hold(self, scope: Scope, uid: UUID, days: Mapping[str, int], actor: Actor) -> Tenant:
         """Replace a tenant's quarantine days, by verdict or `default`; the deployment's apply otherwise."""
@@ -497,6 +507,11 @@ class TenantDirectory:
     async def mark_moved(self, tenant_uid: UUID, version: int, cell: str) -> None:
         """Store that a tenant is in another cell, which has a newer version of it: this cell was restored."""
         await self._store.mark_moved(Scope.deployment(), tenant_uid, version, cell)
+        await self.refresh()
+
+    async def give_up_domains(self, tenant_uid: UUID, version: int, domains: Sequence[str]) -> None:
+        """Remove domains that a tenant of another cell does not have any more."""
+        await self._store.give_up_domains(Scope.deployment(), tenant_uid, version, domains)
         await self.refresh()
 
     def stored(self) -> Sequence[Tenant]:

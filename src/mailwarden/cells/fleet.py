@@ -14,9 +14,9 @@ from uuid import UUID
 from msgspec import Struct
 
 from mailwarden.access.tenants import domain_of_recipient
-from mailwarden.cells.snapshot import DirectorySnapshot, read_copy, write_copy
+from mailwarden.cells.snapshot import DirectorySnapshot, Place, read_copy, write_copy
 from mailwarden.cells.store import DirectoryStore, Publication
-from mailwarden.errors import CellDirectoryUnavailable, MailwardenError
+from mailwarden.errors import CellDirectoryUnavailable, MailwardenError, StorageUnavailable, TenantMoving
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant, TenantState
 from mailwarden.telemetry.logs import get_logger
@@ -28,6 +28,8 @@ READ_SECONDS = 15.0
 COMPLETE_EVERY = 60.0  # seconds: a restored directory may have other rows under a version that is known
 KEYS_EVERY = 5.0
 LOG_EVERY = 60.0
+SWITCH_SECONDS = 3.0  # that a call waits for the end of a switch
+SWITCH_POLL = 0.1
 
 _log = get_logger("cells.fleet")
 
@@ -41,7 +43,11 @@ class LocalTenants(Protocol):
 
     def owner_of(self, domain: str) -> Tenant | None: ...
 
+    async def refresh(self) -> bool: ...
+
     async def mark_moved(self, tenant_uid: UUID, version: int, cell: str) -> None: ...
+
+    async def give_up_domains(self, tenant_uid: UUID, version: int, domains: Sequence[str]) -> None: ...
 
 
 class ListedKey(Protocol):
@@ -98,6 +104,7 @@ class FleetDirectory:
         self._keys_at = float("-inf")
         self._conflicts = 0
         self._refreshing = asyncio.Lock()
+        self._switching = asyncio.Lock()
         self._periodic_task = PeriodicTask("cell directory", self._round, interval, quiet=True)
         metrics.gauge("cell_directory_age_seconds", "Seconds since the directory of cells was read.").set_function(
             lambda: time.monotonic() - self._read_at
@@ -105,6 +112,9 @@ class FleetDirectory:
         metrics.gauge(
             "cell_conflicts", "Tenants and domains of this cell that the directory has in another cell."
         ).set_function(lambda: self._conflicts)
+        metrics.gauge(
+            "cell_moves_incomplete", "Tenants that accept no changes, because their move is not complete."
+        ).set_function(self._incomplete_moves)
 
     async def start(self) -> None:
         """Read the directory, or its copy on disk while the database is down; keep refreshing in the background."""
@@ -140,6 +150,51 @@ class FleetDirectory:
             await self.refresh()
         except (MailwardenError, TimeoutError) as error:
             _log.warning("cell_directory_not_read", reason=str(error) or type(error).__name__)
+
+    def _incomplete_moves(self) -> int:
+        try:
+            stored = self._tenants.stored()
+        except StorageUnavailable:  # not read yet
+            return 0
+        return sum(each.state is TenantState.LEAVING or self._is_switching(each) for each in stored)
+
+    def _is_switching(self, tenant: Tenant) -> bool:
+        """Return whether the directory has a tenant here that this cell does not accept yet."""
+        if tenant.state is not TenantState.ARRIVING or self._snapshot is None:
+            return False
+        place = self._snapshot.tenants.get(tenant.uid)
+        return place == Place(self.name, tenant.place_version)
+
+    async def wait_for_switch(
+        self, tenant_uid: UUID | None, recipients: Sequence[str] = (), *, forwarded: bool = False
+    ) -> None:
+        """Wait until the tenants of a call are here, if they are just being switched; raise TenantMoving after that.
+
+        A call that another cell has forwarded proves that the directory was switched, also if this abby has not read
+        that yet.
+        """
+
+        def arriving() -> list[Tenant]:
+            if tenant_uid is not None:
+                owners = [self._tenants.stored_tenant(tenant_uid)]
+            else:
+                domains = map(domain_of_recipient, recipients)
+                owners = [self._tenants.owner_of(domain) for domain in domains if domain]
+            return [each for each in owners if each is not None and each.state is TenantState.ARRIVING]
+
+        end = time.monotonic() + SWITCH_SECONDS
+        while found := arriving():
+            async with self._switching:  # one at a time reads, however many wait
+                if time.monotonic() - self._read_at > SWITCH_POLL:
+                    await self.try_refresh()
+            if not forwarded and not any(map(self._is_switching, found)):
+                return
+            if time.monotonic() > end:
+                raise TenantMoving("The tenant is being moved to this cell; try again.", retry_after=1)
+            async with self._switching:
+                if arriving():
+                    await asyncio.sleep(SWITCH_POLL)
+                    await self._tenants.refresh()
 
     def split(self, tenant_uid: UUID | None, recipients: Sequence[str]) -> Split:
         """Return the recipients by cell; a named tenant gets all of them."""
@@ -245,7 +300,19 @@ class FleetDirectory:
             place = known.tenants[each.uid]
             if place.version > each.place_version:  # this cell was restored from a backup of before a move
                 await self._tenants.mark_moved(each.uid, place.version, place.cell)
+        await self._give_up_domains()
         self._note_conflicts(elsewhere, domains)
+
+    async def _give_up_domains(self) -> None:
+        """Remove domains of moved tenants that the directory does not have any more: others may use them here."""
+        known = self._snapshot or DirectorySnapshot()
+        for each in self._tenants.stored():
+            place = known.tenants.get(each.uid)
+            if each.state is not TenantState.MOVED or place is None or place.version < each.place_version:
+                continue  # a directory that is older than the move may not have all domains
+            dropped = [domain for domain in each.domains if known.domains.get(domain) != each.uid]
+            if dropped and place.cell != self.name:
+                await self._tenants.give_up_domains(each.uid, each.place_version, dropped)
 
     async def _valid_keys(self, *, fresh: bool = False) -> frozenset[str]:
         """Return the ids of the keys of tenants; a deployment key is valid in its own cell alone."""

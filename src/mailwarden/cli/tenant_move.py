@@ -127,7 +127,8 @@ def check_history(*cells: InstalledCell) -> None:
         if cell.config.history.store != "postgresql":
             raise CommandError(
                 f"{cell.folder / PATH} has history.store: {cell.config.history.store}. A tenant moves between cells "
-                "with history in PostgreSQL only; with ClickHouse its history would stay behind."
+                "with history in PostgreSQL only; with ClickHouse its history would stay behind. Nothing was changed. "
+                "Copy that cell's history first: mailwarden history migrate --from clickhouse --to postgresql"
             )
 
 

@@ -6,14 +6,16 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from mailwarden.abby.cell_forwarding import strictest
 from mailwarden.access.keys import ApiKey
+from mailwarden.cells import fleet as fleet_module
 from mailwarden.cells.fleet import FleetDirectory
 from mailwarden.cells.snapshot import DirectoryChanges, DirectorySnapshot, Place, read_copy, write_copy
 from mailwarden.cells.store import DirectoryStore, Publication
 from mailwarden.database.pool import Database
-from mailwarden.errors import CellDirectoryUnavailable
+from mailwarden.errors import CellDirectoryUnavailable, TenantMoving
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant, TenantState
 from mailwarden.telemetry.metrics import Metrics
@@ -27,6 +29,8 @@ class LocalTenants:
     def __init__(self, *tenants: Tenant) -> None:
         self.tenants = {tenant.uid: tenant for tenant in tenants}
         self.moved: list[tuple[UUID, int, str]] = []
+        self.given_up: list[tuple[UUID, int, tuple[str, ...]]] = []
+        self.arrives = False
 
     def stored(self) -> Sequence[Tenant]:
         return tuple(self.tenants.values())
@@ -36,6 +40,16 @@ class LocalTenants:
 
     def owner_of(self, domain: str) -> Tenant | None:
         return next((each for each in self.tenants.values() if domain in each.domains), None)
+
+    async def refresh(self) -> bool:
+        """The move of each arriving tenant ends, if it `arrives`."""
+        if self.arrives:
+            those = self.tenants.items()
+            self.tenants = {uid: replace(each, state=TenantState.HERE) for uid, each in those}
+        return self.arrives
+
+    async def give_up_domains(self, tenant_uid: UUID, version: int, domains: Sequence[str]) -> None:
+        self.given_up.append((tenant_uid, version, tuple(domains)))
 
     async def mark_moved(self, tenant_uid: UUID, version: int, cell: str) -> None:
         self.moved.append((tenant_uid, version, cell))
@@ -205,3 +219,53 @@ async def test_a_domain_that_a_moved_tenant_gave_up_is_not_its_own(tmp_path: Pat
 def api_key(key_id: str) -> ApiKey:
     now = datetime.now(UTC)
     return ApiKey(key_id, "north", frozenset(), frozenset({NORTH}), False, (), now, "test")
+
+
+@pytest.mark.parametrize(
+    ("own", "known", "expected"),
+    [
+        (tenant(MOVED, 1), DirectorySnapshot(1, {NORTH: Place("b", 1)}), True),
+        (tenant(MOVED, 1), DirectorySnapshot(1, {NORTH: Place("c", 2)}, {"north.example": UUID(int=2)}), True),
+        (tenant(MOVED, 1), directory("b", 1), False),
+        (tenant(MOVED, 1), DirectorySnapshot(1, {NORTH: Place("a", 0)}), False),  # older than the move
+        (tenant(MOVED, 1), DirectorySnapshot(1), False),
+        (tenant(HERE, 1), DirectorySnapshot(1, {NORTH: Place("b", 1)}), False),
+        (tenant(ARRIVING, 2), DirectorySnapshot(1, {NORTH: Place("b", 1)}), False),
+    ],
+)
+async def test_a_domain_that_a_moved_tenant_gave_up_is_free(
+    own: Tenant, known: DirectorySnapshot, expected: bool, tmp_path: Path
+) -> None:
+    tenants, store = LocalTenants(own), KnownDirectory(known)
+    made = FleetDirectory("a", store, tenants, NoKeys(), copy=tmp_path / "copy", metrics=Metrics())
+    await made.refresh()
+    await made.publish()
+    assert tenants.given_up == ([(NORTH, 1, ("north.example",))] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("known", "forwarded", "waits"),
+    [
+        (directory("a", 1), False, True),
+        (directory("b", 0), False, False),  # it is copied, and not yet switched
+        (directory("b", 0), True, True),  # the other cell knows of the switch
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_call_waits_for_the_end_of_a_switch(
+    known: DirectorySnapshot, forwarded: bool, waits: bool, named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "SWITCH_SECONDS", 0.2)
+    tenants, store = LocalTenants(tenant(ARRIVING, 1)), KnownDirectory(known)
+    made = FleetDirectory("a", store, tenants, NoKeys(), copy=tmp_path / "copy", metrics=Metrics())
+    await made.refresh()
+    asked = (NORTH, ()) if named else (None, ("ann@north.example",))
+    if not waits:
+        await made.wait_for_switch(*asked, forwarded=forwarded)
+        return
+    with pytest.raises(TenantMoving):
+        await made.wait_for_switch(*asked, forwarded=forwarded)
+    tenants.arrives = True
+    await made.wait_for_switch(*asked, forwarded=forwarded)
+    assert made.home_of_tenant(NORTH) is None or known == directory("b", 0)
+    assert made.has(*asked)
