@@ -62,7 +62,7 @@ class OneCell:
         return await writer.hold(finished(tenant, raw=raw), Spooled.of(raw))
 
     async def held(self, tenant: UUID) -> set[UUID]:
-        return {each.uid for each in await QuarantineStore(self.database).page(Scope.of(tenant))}
+        return {each.uid for each in await QuarantineStore(self.database).page(Scope.of(tenant), limit=500)}
 
 
 @dataclass(frozen=True)
