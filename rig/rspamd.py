@@ -31,8 +31,9 @@ class Rspamd(ServerProcess):
         workers: int = 2,
         milter: bool = False,
         changes: Mapping[str, str] | None = None,
+        lua: str = "",
     ) -> None:
-        """Take the text of changed configuration files by name, for tests that need wrong ones."""
+        """Take the text of changed configuration files by name, for tests that need wrong ones, and of Lua."""
         user = service_user("_rspamd")
         self._user_name = user
         make_folder(folder)
@@ -49,6 +50,7 @@ class Rspamd(ServerProcess):
         settings = make_folder(make_folder(folder / "configuration") / "local.d")
         for name, text in {**self._settings(redis, dns, workers, controller_port), **(changes or {})}.items():
             (settings / name).write_text(text, "ascii")
+        (settings.parent / "rspamd.local.lua").write_text(lua, "ascii")
         places = {"LOCAL_CONFDIR": settings.parent, "DBDIR": self._state, "RUNDIR": runtime, "LOGDIR": runtime}
         # It refuses to run as root: its main process switches the workers to this user.
         identity = [] if user is None else ["-u", user, "-g", user]

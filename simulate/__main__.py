@@ -8,14 +8,16 @@ from collections.abc import Sequence
 
 import structlog
 
-from simulate.goals import Goal, goals_of
+from simulate.goals import Goal, goals_of, same_answers
 from simulate.policies import ABBY, POLICIES
 from simulate.results import Result, central_queue, percentile
 from simulate.scenarios import (
     ALL,
+    KILLED,
     MEAN_WORK,
     OVERLOAD,
     ROLLING,
+    SLOW,
     STEADY,
     WARM_UP,
     Fleet,
@@ -25,6 +27,7 @@ from simulate.scenarios import (
 )
 
 SHORT, FULL = Fleet(40, 8), Fleet(350, 20)
+COMPARED = (STEADY, OVERLOAD, ROLLING, SLOW, KILLED)
 
 
 def main() -> int:
@@ -32,37 +35,49 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help="350 guards and 20 abbys (default: 40 and 8)")
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same result (default: 1)")
     parser.add_argument("--only", metavar="TEXT", default="", help="only scenarios whose name has this text")
-    parser.add_argument(
-        "--no-comparison",
-        action="store_true",
-        help="only abby's own choice; the comparison of --full has the load of 0.8 alone",
-    )
+    parser.add_argument("--no-comparison", action="store_true", help="only abby's own choice")
+    parser.add_argument("--no-repeat", action="store_true", help="do not run each scenario a second time")
     arguments = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    fleet = FULL if arguments.full else SHORT
+    fleet, seed = FULL if arguments.full else SHORT, arguments.seed
     size = fleet.size
     print(
-        f"{fleet.guards} guards, {fleet.abbys} abbys, seed {arguments.seed}; a guard has {size.slots} slots and "
+        f"{fleet.guards} guards, {fleet.abbys} abbys, seed {seed}; a guard has {size.slots} slots and "
         f"rejects at {size.maximum} messages; mean work {MEAN_WORK * 1000:.0f} ms; capacity "
         f"{fleet.capacity:,.0f} messages/s"
     )
     chosen = [each for each in ALL if arguments.only in each.name]
-    missed = [goal for each in chosen for goal in _run_abby(fleet, each, arguments.seed) if not goal.reached]
-    if not arguments.no_comparison:
-        compared = (STEADY,) if arguments.full else (STEADY, OVERLOAD, ROLLING)
-        for scenario in compared:
-            if scenario in chosen:
-                _compare(fleet, scenario, arguments.seed)
-    print(f"simulate {len(chosen)} scenarios, {len(missed)} goals missed")
-    return 1 if missed else 0
+    goals: list[Goal] = []
+    for scenario in chosen:
+        goals += _run_abby(fleet, scenario, seed, again=not arguments.no_repeat)
+    for scenario in () if arguments.no_comparison else COMPARED:
+        if scenario in chosen:
+            _compare(fleet, scenario, seed)
+    return _conclude(f"{fleet.guards} guards, seed {seed}, {len(chosen)} scenarios", goals)
 
 
-def _run_abby(fleet: Fleet, scenario: Scenario, seed: int) -> Sequence[Goal]:
+def _conclude(run: str, goals: Sequence[Goal]) -> int:
+    """Print the last line, and return the exit status: 0 only if there were goals and all were reached."""
+    missed = [goal for goal in goals if not goal.reached]
+    if missed or not goals:
+        print(f"\nsimulate FAILED: {run}, {len(missed)} of {len(goals)} goals missed")
+        return 1
+    print(f"\nsimulate ok: {run}, all {len(goals)} goals reached")
+    return 0
+
+
+def _run_abby(fleet: Fleet, scenario: Scenario, seed: int, *, again: bool) -> Sequence[Goal]:
     started = time.perf_counter()
     result = simulate(fleet, scenario, ABBY, seed)
     goals = list(goals_of(scenario, result, ideal_p99(fleet, scenario, seed)))
+    if again:
+        goals.append(same_answers(result, simulate(fleet, scenario, ABBY, seed)))
     print(f"\n{scenario.name}: {result.messages:,} messages, {time.perf_counter() - started:.0f} s, {result.digest}")
     print(f"  {_figures(result)}")
+    print(f"  least capacity {result.least_capacity:.2f}, load {scenario.load:.2f}")
+    if result.failed:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in result.reasons.items())
+        print(f"  {result.failed:,} failed: {reasons}; {result.free_room:.0%} of all places were free meanwhile")
     for goal in goals:
         print(f"  {goal.line}", flush=True)
     return goals
@@ -82,7 +97,7 @@ def _compare(fleet: Fleet, scenario: Scenario, seed: int) -> None:
 
 
 def _figures(result: Result) -> str:
-    failed = sum(result.errors.values()) / max(1, len(result.counted))
+    failed = result.failed / max(1, len(result.counted))
     herd = f"  herd {result.herd:.2f}" if result.herd else ""
     p50, p99 = (result.latency(share) * 1000 for share in (0.5, 0.99))
     return (

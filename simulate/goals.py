@@ -38,8 +38,15 @@ def goals_of(scenario: Scenario, result: Result, ideal_p99: float) -> Iterator[G
     if scenario in (ROLLING, UPGRADE):
         text = f"attempts at returning guards by their fair share, at most {MAX_HERD:.0f}"
         yield Goal(text, result.herd, result.herd <= MAX_HERD)
-        failed = sum(result.errors.values())
-        yield Goal("messages that failed, none", failed, failed == 0)
+        yield Goal("messages that failed, none", result.failed, result.failed == 0)
     yield Goal("messages without an answer, none", result.unanswered, result.unanswered == 0)
     longest = result.longest
     yield Goal(f"seconds of the longest wait, at most {DEADLINE:.0f}", longest, longest <= DEADLINE + 0.001)
+
+
+def same_answers(first: Result, second: Result) -> Goal:
+    """Return the goal that a second run of the same seed gives the same answers."""
+    differing = sum(one != other for one, other in zip(first.answers, second.answers, strict=False))
+    differing += abs(len(first.answers) - len(second.answers))
+    same = first.digest == second.digest and not differing
+    return Goal("answers of a second run with the same seed that differ, none", differing, same)

@@ -71,6 +71,18 @@ class SimulatedGuard:
         return self.state is State.DARK
 
     @property
+    def speed(self) -> float:
+        """Return the messages that it processes now, as a share of those of a warm guard."""
+        if self.state is not State.UP:
+            return 0.0
+        return 1.0 / (self.slowness * (2.0 if self._loop.time() < self.cold_until else 1.0))
+
+    @property
+    def room(self) -> int:
+        """Return how many more messages it would accept now."""
+        return max(0, self.admission.maximum - self.admission.in_processing) if self.state is State.UP else 0
+
+    @property
     def queue(self) -> int:
         return self.admission.in_processing
 

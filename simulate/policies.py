@@ -12,6 +12,23 @@ UNLIMITED = 1 << 60
 Key = Callable[[Guard], float]
 
 
+class ObservedBudget(RetryBudget):
+    """The real retry budget, which remembers why it last ended the attempts of a message."""
+
+    refused = ""
+
+    def take(self, rejections: int) -> bool:
+        allowed = super().take(rejections)
+        if not allowed:
+            most = rejections >= self._max_rejections
+            self.refused = f"rejected by {rejections} guards" if most else "retry budget empty"
+        return allowed
+
+    def pop_reason(self) -> str:
+        reason, self.refused = self.refused, ""
+        return reason
+
+
 class BestOfAll:
     """Takes the guard with the smallest key among those whose last status says that they can be used."""
 
@@ -20,12 +37,18 @@ class BestOfAll:
         self._random = source
 
     def order(self, guards: Sequence[Guard]) -> Iterator[Guard]:
-        chance, key = self._random.random, self._key
-        left = [(not guard.usable, key(guard), chance(), number) for number, guard in enumerate(guards)]
-        while left:
-            best = min(left)
-            left.remove(best)
-            yield guards[best[-1]]
+        left = [guard for guard in guards if guard.usable]
+        unusable = [guard for guard in guards if not guard.usable] if len(left) < len(guards) else []
+        for group in (left, unusable):
+            while group:
+                yield group.pop(self._place(group))
+
+    def _place(self, guards: Sequence[Guard]) -> int:
+        """Return the place of the best guard; of several that are equal each has the same chance."""
+        keys = [self._key(guard) for guard in guards]
+        least = min(keys)
+        places = [place for place, key in enumerate(keys) if key == least]
+        return places[int(self._random.random() * len(places))]
 
     def note_success(self, guard: Guard) -> None:
         """Learn nothing."""
@@ -61,7 +84,7 @@ class Policy:
 
     name: str
     chooser: Callable[[random.Random, Mapping[str, SimulatedGuard]], Chooser]
-    budget: Callable[[], RetryBudget] = RetryBudget
+    budget: Callable[[], ObservedBudget] = ObservedBudget
 
 
 def _load_by_status(guard: Guard) -> float:
@@ -87,5 +110,5 @@ POLICIES = (
 WITHOUT_BUDGET = Policy(
     "the same, any number of retries",
     lambda source, _: BestOfAll(_load_by_status, source),
-    lambda: RetryBudget(UNLIMITED, UNLIMITED, max_rejections=UNLIMITED),
+    lambda: ObservedBudget(UNLIMITED, UNLIMITED, max_rejections=UNLIMITED),
 )

@@ -2,6 +2,7 @@
 
 import hashlib
 import heapq
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,11 +24,12 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a message: its time, and the code of the error, empty for a result."""
+    """The answer to a message: its time, and the code of the error and which limit caused it, empty for a result."""
 
     arrival: float
     end: float
     error: str
+    reason: str = ""
 
     @property
     def seconds(self) -> float:
@@ -63,6 +65,8 @@ class Result:
     end: float
     guards: Sequence[SimulatedGuard]
     offered: float  # messages a second
+    rooms: Sequence[float] = ()  # share of the places that were free in running guards, at some of the errors
+    capacities: Sequence[float] = (1.0,)  # of the running guards in the course of the run, as a share of all
 
     @property
     def counted(self) -> list[Answer]:
@@ -84,6 +88,25 @@ class Result:
             if each.error:
                 found[each.error] = found.get(each.error, 0) + 1
         return dict(sorted(found.items()))
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Return the messages that failed by the limit that ended their attempts, the most frequent first."""
+        return dict(Counter(each.reason for each in self.counted if each.error).most_common())
+
+    @property
+    def failed(self) -> int:
+        return sum(self.errors.values())
+
+    @property
+    def free_room(self) -> float:
+        """Return the share of places that were free in running guards while messages failed, on average."""
+        return sum(self.rooms) / len(self.rooms) if self.rooms else 0.0
+
+    @property
+    def least_capacity(self) -> float:
+        """Return the smallest capacity of the running guards, as a share of that of all; a cold guard has half."""
+        return min(self.capacities)
 
     @property
     def attempts_per_message(self) -> float:

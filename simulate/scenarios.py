@@ -17,7 +17,7 @@ from mailwarden.serving.uploads import Upload
 from mailwarden.telemetry.metrics import Metrics
 from simulate import clock
 from simulate.guards import GuardSize, SimulatedGuard, SimulatedTransport
-from simulate.policies import Policy
+from simulate.policies import ObservedBudget, Policy
 from simulate.results import Answer, Message, Result
 
 MEAN_WORK = 0.1  # seconds of a slot
@@ -26,6 +26,7 @@ DEADLINE = 30.0
 WARM_UP = 2.0
 DEFAULT_SIZE = GuardSize()
 LOSS = WARM_UP + 3.0  # when guards are lost
+SAMPLES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,9 @@ class World:
         }
         self._starts = 0
         self._watches: list[GuardWatch] = []
-        self._clients: list[GuardClient] = []
+        self._clients: list[tuple[GuardClient, ObservedBudget]] = []
+        self.rooms: list[float] = []
+        self.capacities: list[float] = []
         self.answers: list[Answer] = []
 
     @property
@@ -72,14 +75,14 @@ class World:
             self._watches.append(watch)
             self._clients.append(client)
 
-    async def _start_abby(self) -> tuple[GuardWatch, GuardClient]:
+    async def _start_abby(self) -> tuple[GuardWatch, tuple[GuardClient, ObservedBudget]]:
         self._starts += 1
         source = random.Random(f"{self._seed} abby {self._starts}")
         known = [Guard(address, SimulatedTransport(guard, self._work)) for address, guard in self.guards.items()]
         watch = GuardWatch(known, source)
         await watch.start(lambda: None)
         chooser, budget = self._policy.chooser(source, self.guards), self._policy.budget()
-        return watch, GuardClient(watch, Metrics(), chooser=chooser, budget=budget)
+        return watch, (GuardClient(watch, Metrics(), chooser=chooser, budget=budget), budget)
 
     async def restart_abbys(self, every: float) -> None:
         """Replace the abbys one after another; each finishes its messages."""
@@ -96,13 +99,26 @@ class World:
     async def submit(self, number: int) -> None:
         message, loop = self._messages[number], asyncio.get_running_loop()
         request = ScanRequest(UUID(int=number), Envelope("", ()), (), "simulated")
-        client, error = self._clients[message.abby], ""
+        (client, budget), error, reason = self._clients[message.abby], "", ""
         try:
             client.require_room()
             await client.submit(UPLOAD, request, message.arrival + DEADLINE)
         except MailwardenError as failed:
             error = failed.code
-        self.answers.append(Answer(message.arrival, loop.time(), error))
+            reason = budget.pop_reason() or error  # nothing else ran since the budget ended the attempts
+            self._note_room()
+        self.answers.append(Answer(message.arrival, loop.time(), error, reason))
+
+    def _note_room(self) -> None:
+        if len(self.rooms) < SAMPLES:
+            guards = self.guards.values()
+            self.rooms.append(sum(each.room for each in guards) / sum(each.admission.maximum for each in guards))
+
+    async def watch_capacity(self) -> None:
+        """Note the capacity of the running guards twice a second."""
+        while True:
+            self.capacities.append(sum(each.speed for each in self.guards.values()) / len(self.guards))
+            await asyncio.sleep(0.5)
 
 
 _BODY = Spooled.of(b"simulated")
@@ -199,6 +215,7 @@ async def _simulate(fleet: Fleet, scenario: Scenario, policy: Policy, messages: 
     world, loop = World(fleet, policy, messages, seed), asyncio.get_running_loop()
     await world.start()
     happening = loop.create_task(scenario.events(world))
+    watching = loop.create_task(world.watch_capacity())
     tasks: set[asyncio.Task[None]] = set()
     for number, message in enumerate(messages):
         if message.arrival > loop.time():
@@ -208,6 +225,7 @@ async def _simulate(fleet: Fleet, scenario: Scenario, policy: Policy, messages: 
         task.add_done_callback(tasks.discard)
     while tasks:
         await asyncio.wait(tasks)
+    watching.cancel()
     await happening
     await world.stop()
     return Result(
@@ -219,4 +237,6 @@ async def _simulate(fleet: Fleet, scenario: Scenario, policy: Policy, messages: 
         end=WARM_UP + scenario.seconds,
         guards=world.guard_list,
         offered=scenario.load * fleet.capacity,
+        rooms=world.rooms,
+        capacities=world.capacities,
     )

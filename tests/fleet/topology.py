@@ -255,7 +255,8 @@ def add_engines(fleet: Fleet, rspamd_workers: int = 1) -> None:
         redis = fleet.redis[0].address if fleet.redis else NO_REDIS
         changes = {"redis.conf": _rspamd_redis(fleet)} if fleet.redis else {}
         folder = part.disk.folder / "rspamd"
-        rspamd = Rspamd(folder, redis=redis, dns=dns.address, workers=rspamd_workers, changes=changes)
+        lua = (SHIPPED / "rspamd.local.lua").read_text("ascii") if fleet.redis else ""
+        rspamd = Rspamd(folder, redis=redis, dns=dns.address, workers=rspamd_workers, changes=changes, lua=lua)
         fleet.engines[part.name] = HostEngines(dns, clamd, rspamd)
         part.stages.append([dns, clamd, rspamd])
 

@@ -79,7 +79,11 @@ class LeastLoadedOfTwo:
         log.warning("guard_ejected", guard=guard.name, seconds=round(seconds, 1))
 
     def _draw(self, guards: Sequence[Guard], asked: Sequence[Guard]) -> Guard | None:
-        """Return the least loaded of a few random guards, or None if the draws found too few that can be used."""
+        """Return the least loaded of a few random guards, or None if the draws found too few that can be used.
+
+        A message that another guard rejected may use a guard that returns at its full share: such a guard has room, and
+        while many return, the others cannot take all messages.
+        """
         now, chance = self._clock(), self._random.random
         wanted = min(self._choices, len(guards) - len(asked))
         found: list[Guard] = []
@@ -88,7 +92,7 @@ class LeastLoadedOfTwo:
             guard = guards[int(chance() * len(guards))]
             if guard in (*found, *passed, *asked) or not guard.usable or guard.health.is_ejected(now):
                 continue
-            share = guard.health.share(now)
+            share = 1.0 if asked else guard.health.share(now)
             if share < 1.0 and chance() >= share:
                 passed.append(guard)
                 continue

@@ -33,6 +33,7 @@ class Guard:
         "in_flight",
         "in_flight_when_asked",
         "known",
+        "name",
         "rejects_us",
         "status",
         "transport",
@@ -40,6 +41,7 @@ class Guard:
 
     def __init__(self, address: str, transport: Transport) -> None:
         self.address = address.rstrip("/")
+        self.name = urlsplit(self.address).netloc
         self.transport = transport
         self.status: GuardStatus | None = None
         self.health = Health()
@@ -48,10 +50,6 @@ class Guard:
         self.in_flight_when_asked = 0
         self._others = 0.0  # messages of other abbys and scan sources, smoothed
         self.rejects_us = False  # it rejected the names of abby's certificate
-
-    @property
-    def name(self) -> str:
-        return urlsplit(self.address).netloc
 
     @property
     def usable(self) -> bool:

@@ -2,9 +2,11 @@
 
 import pytest
 
+from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher
 from mailwarden.errors import EngineUnavailable
 from mailwarden.learning.reports import MIN_REPORTS, Kind, learner_of
+from mailwarden.model.evidence import FailureKind
 from rig.engines import Engines
 from tests.integration.learning.learning_setup import (
     ALL,
@@ -16,6 +18,7 @@ from tests.integration.learning.learning_setup import (
     keys_of,
     learned_by,
     message,
+    teacher_of,
 )
 
 
@@ -88,3 +91,50 @@ async def test_a_message_that_a_full_redis_rejected_is_not_marked_learned(setup:
     standing = await setup.report_service.status(ALL, north)
     assert (standing.threats, standing.waiting) == (2, 0)
     assert learned_by(engines, learner_of(north, 1)) == (2, 0)
+
+
+async def test_a_lesson_whose_text_alone_was_noted_is_learned(engines: Engines, monkeypatch: pytest.MonkeyPatch):
+    """In a failover Redis may reject the lesson and accept, a moment later, that Rspamd knows its text."""
+    teacher, ask, asked = teacher_of(engines), RspamdTeacher._ask, []
+
+    async def lose_the_first(self: RspamdTeacher, raw: bytes, learner: str, *, threat: bool) -> tuple[int, str]:
+        answer = await ask(self, raw, learner, threat=threat)
+        if learner == "failover-1":
+            asked.append(answer[0])
+            if len(asked) == 1:
+                await self.forget(learner)
+        return answer
+
+    monkeypatch.setattr(RspamdTeacher, "_ask", lose_the_first)
+    try:
+        assert await teacher.teach(message(BAD, 7_001), "failover-1", threat=True)
+        assert asked == [200, 208, 200], "the third has a field that makes the text a new one"
+        assert learned_by(engines, "failover-1") == (1, 0)
+        assert await teacher.teach(message(BAD, 7_001), "failover-1", threat=True)
+        assert learned_by(engines, "failover-1") == (1, 0), "a text that is known for certain is not learned again"
+    finally:
+        await teacher.forget("failover-1")
+        await teacher.close()
+
+
+async def test_a_lesson_that_was_learned_and_not_confirmed_is_not_learned_twice(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+):
+    teacher, ask, asked = teacher_of(engines), RspamdTeacher._ask, []
+
+    async def lose_the_answer(self: RspamdTeacher, raw: bytes, learner: str, *, threat: bool) -> tuple[int, str]:
+        answer = await ask(self, raw, learner, threat=threat)
+        if learner == "failover-2":
+            asked.append(answer[0])
+            if len(asked) == 1:
+                raise EngineFailed(FailureKind.TIMEOUT, "no answer")
+        return answer
+
+    monkeypatch.setattr(RspamdTeacher, "_ask", lose_the_answer)
+    try:
+        assert await teacher.teach(message(BAD, 7_002), "failover-2", threat=True)
+        assert asked == [200]
+        assert learned_by(engines, "failover-2") == (1, 0)
+    finally:
+        await teacher.forget("failover-2")
+        await teacher.close()

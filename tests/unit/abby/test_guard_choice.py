@@ -82,6 +82,19 @@ def test_of_two_guards_the_one_that_returns_gets_little(chooser, clock):
     assert first_choices(chooser, guards)[1] < 200, "though it has no load"
 
 
+def test_a_rejected_message_uses_guards_that_return_like_others(chooser, clock):
+    guards = [*(guard(n, 9) for n in range(6)), *(guard(n) for n in range(6, 10))]
+    for each in guards[6:]:
+        each.health.return_at(clock.now)
+    first, second = Counter(), Counter()
+    for _ in range(1_000):
+        order = chooser.order(guards)
+        first[guards.index(next(order)) >= 6] += 1
+        second[guards.index(next(order)) >= 6] += 1
+    assert first[True] < 200
+    assert second[True] > 500, "they have room, while the others are full"
+
+
 def test_messages_that_fail_together_are_one_failure(chooser, clock):
     guards = [guard(n) for n in range(4)]
     for _ in range(2_000):

@@ -5,6 +5,8 @@ Security: the controller's password passes through here, in a header to an addre
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
 from uuid import uuid4
 
 from redis.asyncio import Redis
@@ -25,8 +27,8 @@ REDIS_SECONDS, CONNECT_SECONDS = 5.0, 2.0
 NAMESPACE = "RS"  # prefix of the keys of Rspamd's classifier
 _REGISTER = "RS_keys"
 _ROOM = "mailwarden-room"
-_NOW = 200
-_LEARNED = frozenset({_NOW, 208})  # now, or before
+_NOW, _BEFORE = 200, 208  # learned now, or a text that Rspamd has learned before
+MAX_DOUBTS = 1_000
 _REFUSED = frozenset({204, 400, 404, 413})  # too little text above all; waiting would not make a message better
 
 
@@ -55,6 +57,44 @@ def _open(url: str, sentinel: Sentinel | None, service: str) -> Redis:
     return found
 
 
+@dataclass(slots=True)
+class _Doubt:
+    """A lesson that was sent and not confirmed, and how many lessons its learner would have without it."""
+
+    learner: str
+    threat: bool
+    without: int
+
+
+class _Doubts:
+    """Remembers lessons that were sent and not confirmed, the latest ones.
+
+    Rspamd notes the text of a lesson in Redis apart from the lesson itself. In a failover one of the two writes can
+    fail: Rspamd then knows a text that it has not learned, and answers 208 to it.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, _Doubt] = {}
+
+    def begin(self, key: bytes, doubt: _Doubt) -> _Doubt | None:
+        """Remember a lesson that is being sent; return what was remembered of it before."""
+        earlier = self._kept.get(key)
+        if earlier is None:
+            while len(self._kept) >= MAX_DOUBTS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = doubt
+        return earlier
+
+    def end(self, key: bytes, *, learned: bool) -> None:
+        """Forget a lesson with a certain result; one that was learned counts for the others of its learner."""
+        ended = self._kept.pop(key, None)
+        if ended is None or not learned:
+            return
+        for each in self._kept.values():
+            if (each.learner, each.threat) == (ended.learner, ended.threat):
+                each.without += 1
+
+
 class RspamdTeacher:
     """Rspamd's controller, which adds to the statistics, and its Redis, from which a learner is removed."""
 
@@ -65,6 +105,7 @@ class RspamdTeacher:
         self._password = password
         self._sentinel = _sentinel(sentinels)
         self._redis = _open(redis, self._sentinel, service)
+        self._doubts = _Doubts()
 
     async def teach(self, message: bytes, learner: str, *, threat: bool, alone: bool = True) -> bool:
         """Train Rspamd with a message; return False if Rspamd rejects it, mostly because it has too little text.
@@ -93,13 +134,30 @@ class RspamdTeacher:
         Rspamd reports success even if its Redis is full or read-only, and for messages that it skips, such as those
         with the test text for spam filters.
         """
-        before = await self._count(learner, threat=threat) if counts else -1
-        status, reason = await self._ask(message, learner, threat=threat)
-        if status == _NOW and counts and await self._count(learner, threat=threat) <= before:
-            raise EngineFailed(
-                FailureKind.UNFINISHED, "Rspamd accepted a message for training and wrote nothing into Redis."
-            )
-        if status in _LEARNED:
+        await self._require_replica()  # without one Redis rejects the lesson, and Rspamd would hide that
+        if not counts:
+            status, reason = await self._ask(message, learner, threat=threat)
+            return await self._conclude(status, reason)
+        before = await self._count(learner, threat=threat)
+        key = sha256(f"{learner} {threat} ".encode() + message).digest()
+        earlier = self._doubts.begin(key, _Doubt(learner, threat, before))
+        if earlier is not None and before > earlier.without:
+            status, reason = _NOW, ""  # the lesson that was not confirmed is there
+        else:
+            status, reason = await self._ask(message, learner, threat=threat)
+            if status == _BEFORE and earlier is not None:
+                status, reason = await self._ask(_with_new_id(message), learner, threat=threat)
+            if status == _NOW and await self._count(learner, threat=threat) <= before:
+                raise EngineFailed(
+                    FailureKind.UNFINISHED, "Rspamd accepted a message for training and wrote nothing into Redis."
+                )
+        learned = await self._conclude(status, reason)
+        self._doubts.end(key, learned=learned and status == _NOW)
+        return learned
+
+    async def _conclude(self, status: int, reason: str) -> bool:
+        """Return whether a message was learned, and is on a replica; raise EngineFailed if that is not certain."""
+        if status in (_NOW, _BEFORE):
             await self._require_replica()
             return True
         if status in _REFUSED:
@@ -226,6 +284,11 @@ def _probe() -> bytes:
     """Write a message of words that no other has."""
     words = " ".join(uuid4().hex for _ in range(40))
     return f"From: probe@mailwarden.example\r\nSubject: probe\r\n\r\n{words}\r\n".encode()
+
+
+def _with_new_id(message: bytes) -> bytes:
+    """Return the message with a field that Rspamd learns as well, so that it does not know the text."""
+    return f"X-MimeOLE: {uuid4().hex}\r\n".encode() + message
 
 
 def status_of(answer: bytes) -> tuple[int, str]:
