@@ -62,7 +62,14 @@ class DatabaseHost(ServerProcess):
     """
 
     def __init__(
-        self, name: str, folder: Path, etcd: Sequence[str], *, host: str = HOST, network: str = f"{HOST}/32"
+        self,
+        name: str,
+        folder: Path,
+        etcd: Sequence[str],
+        *,
+        host: str = HOST,
+        network: str = f"{HOST}/32",
+        synchronous: bool = True,
     ) -> None:
         user = service_user("postgres")
         make_folder(folder, user)
@@ -70,7 +77,13 @@ class DatabaseHost(ServerProcess):
         self.address = f"{host}:{self.port}"
         configuration = folder / "patroni.yml"
         given = _host_configuration(
-            name, folder, etcd, rest=f"{host}:{self.rest}", address=self.address, network=network
+            name,
+            folder,
+            etcd,
+            rest=f"{host}:{self.rest}",
+            address=self.address,
+            network=network,
+            synchronous=synchronous,
         )
         YAML().dump(given, configuration)
         super().__init__(
@@ -89,14 +102,25 @@ class DatabaseHost(ServerProcess):
         """Ask Patroni at the address that other hosts use."""
         return _get(self.rest, path, self._host)
 
+    def hold_replication(self) -> None:
+        """Stop the processes that send changes to the other hosts, until the host is killed."""
+        senders = [each for each in watcher.tree(self._postmaster_pid()) if b"walsender" in _title(each)]
+        if not senders:
+            raise RigError(f"{self.name} has no replica to hold back")
+        for each in senders:
+            watcher.send(each, signal.SIGSTOP)
+
+    def _postmaster_pid(self) -> int:
+        try:
+            return int(self._postmaster.read_text("ascii").split()[0])
+        except (FileNotFoundError, IndexError):
+            return 0
+
     def kill(self) -> None:
         """Kill Patroni and PostgreSQL, which Patroni starts in a session of its own."""
         if self.running:
             self.pause()  # Patroni must not start PostgreSQL again
-        try:
-            postmaster = int(self._postmaster.read_text("ascii").split()[0])
-        except (FileNotFoundError, IndexError):
-            postmaster = 0
+        postmaster = self._postmaster_pid()
         if postmaster and watcher.is_running(postmaster):
             watcher.signal_tree(postmaster, signal.SIGKILL)
         super().kill()
@@ -126,6 +150,7 @@ class Cluster:
     hosts: tuple[DatabaseHost, ...]
     haproxy: Haproxy
     pgbouncer: Pgbouncer
+    synchronous: bool = True
 
     @property
     def servers(self) -> tuple[ServerProcess, ...]:
@@ -135,8 +160,8 @@ class Cluster:
         return primary_of(self.hosts)
 
     def wait(self, seconds: float = FORM_SECONDS) -> None:
-        """Wait until all hosts run and a commit is on two of them."""
-        wait_until_protected(self.hosts, seconds)
+        """Wait until all hosts run, and a commit is on two of them unless the cluster is asynchronous."""
+        wait_until_protected(self.hosts, seconds, synchronous=self.synchronous)
 
     def execute(self, statement: str, database: str = "postgres") -> str:
         """Run a statement as the superuser on the primary."""
@@ -193,29 +218,32 @@ def primary_of(hosts: Sequence[DatabaseHost]) -> DatabaseHost | None:
     return None
 
 
-def is_protected(hosts: Sequence[DatabaseHost]) -> bool:
+def is_protected(hosts: Sequence[DatabaseHost], *, synchronous: bool = True) -> bool:
     """Return whether all hosts run and one of them is the synchronous standby."""
     running = [role for role, state in members_of(hosts).values() if state in ("running", "streaming")]
-    return len(running) == len(hosts) and "sync_standby" in running and primary_of(hosts) is not None
+    protected = "sync_standby" in running or not synchronous
+    return len(running) == len(hosts) and protected and primary_of(hosts) is not None
 
 
-def wait_until_protected(hosts: Sequence[DatabaseHost], seconds: float = FORM_SECONDS) -> None:
+def wait_until_protected(
+    hosts: Sequence[DatabaseHost], seconds: float = FORM_SECONDS, *, synchronous: bool = True
+) -> None:
     """Wait until all hosts run and a commit is on two of them."""
     end = time.monotonic() + seconds
-    while not is_protected(hosts):
+    while not is_protected(hosts, synchronous=synchronous):
         if time.monotonic() > end:
             raise RigError(f"the cluster did not form: {members_of(hosts)}\n{hosts[0].log_tail()}")
         time.sleep(0.2)
 
 
-def start_cluster(server_connections: int = 8) -> Cluster:
-    """Start the cluster; return when a commit is on two hosts."""
+def start_cluster(server_connections: int = 8, *, synchronous: bool = True) -> Cluster:
+    """Start the cluster; return when a commit is on two hosts. Without synchronous mode it loses changes."""
     folder = temporary_folder()
     etcd = Etcd(folder / "etcd")
-    hosts = tuple(DatabaseHost(name, folder / name, [etcd.address]) for name in HOSTS)
+    hosts = tuple(DatabaseHost(name, folder / name, [etcd.address], synchronous=synchronous) for name in HOSTS)
     haproxy = Haproxy(folder / "haproxy", hosts)
     pgbouncer = Pgbouncer(folder / "pgbouncer", haproxy.port, server_connections=server_connections)
-    cluster = Cluster(folder, etcd, hosts, haproxy, pgbouncer)
+    cluster = Cluster(folder, etcd, hosts, haproxy, pgbouncer, synchronous)
     try:
         etcd.start()
         others = (*hosts, haproxy, pgbouncer)
@@ -228,7 +256,7 @@ def start_cluster(server_connections: int = 8) -> Cluster:
 
 
 def _host_configuration(
-    name: str, folder: Path, etcd: Sequence[str], *, rest: str, address: str, network: str
+    name: str, folder: Path, etcd: Sequence[str], *, rest: str, address: str, network: str, synchronous: bool
 ) -> dict[str, object]:
     """Return the shipped configuration with the addresses of this host, and without passwords."""
     given = YAML(typ="safe").load((SHIPPED / "patroni.yml").read_text("utf-8"))
@@ -249,6 +277,9 @@ def _host_configuration(
         "parameters": {"unix_socket_directories": "", "dynamic_shared_memory_type": "mmap", "shared_buffers": "32MB"},
     }
     given["watchdog"] = {"mode": "off"}
+    if not synchronous:
+        dcs = {"synchronous_mode": False, "synchronous_mode_strict": False, "maximum_lag_on_failover": 1 << 30}
+        given["bootstrap"]["dcs"] |= dcs
     return dict(given)
 
 
@@ -267,6 +298,13 @@ def _get(port: int, path: str, host: str = HOST) -> tuple[int, bytes]:
         raise OSError(str(error)) from error
     finally:
         connection.close()
+
+
+def _title(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def _listens(port: int) -> bool:

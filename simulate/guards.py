@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,6 +40,71 @@ class GuardSize:
     maximum: int = 8
 
 
+class KilledError(Exception):
+    """The guard was killed while it processed the message."""
+
+
+class Processes:
+    """The processes of a guard between two starts: real admission, and slots for which admitted messages wait."""
+
+    def __init__(self, size: GuardSize, source: random.Random) -> None:
+        self.admission = Admission(
+            maximum=size.maximum, threshold=size.maximum, max_delay=0.0, max_bytes=1 << 40, source=source
+        )
+        self.waits: dict[asyncio.Future[None], None] = {}  # what the admitted messages wait for: a slot, or their work
+        self._loop = asyncio.get_running_loop()
+        self._free = size.slots
+        self._queue: deque[asyncio.Future[None]] = deque()
+
+    async def process(self, work: Callable[[], float]) -> None:
+        """Process a message; `work` returns its seconds when it gets a slot."""
+        async with self.admission.admitted(1):
+            if self._free:
+                self._free -= 1
+            else:
+                await self._wait_for_slot()
+            try:
+                future = self._loop.create_future()
+                timer = self._loop.call_later(work(), future.set_result, None)
+                try:
+                    await self._wait(future)
+                finally:
+                    timer.cancel()
+            finally:
+                self._release()
+
+    def kill(self) -> None:
+        for future in list(self.waits):
+            if not future.done():
+                future.set_exception(KilledError())
+
+    async def _wait_for_slot(self) -> None:
+        future = self._loop.create_future()
+        self._queue.append(future)
+        try:
+            await self._wait(future)
+        except asyncio.CancelledError:
+            if not future.cancelled():  # it got the slot at the same moment
+                self._release()
+            raise
+
+    async def _wait(self, future: asyncio.Future[None]) -> None:
+        self.waits[future] = None
+        try:
+            await future
+        finally:
+            del self.waits[future]
+
+    def _release(self) -> None:
+        """Give the slot to the next message that waits."""
+        while self._queue:
+            future = self._queue.popleft()
+            if not future.done():
+                future.set_result(None)
+                return
+        self._free += 1
+
+
 class SimulatedGuard:
     """One guard: `slots` messages progress at once, the others in processing wait for a slot."""
 
@@ -54,15 +120,11 @@ class SimulatedGuard:
         self._random = source
         self._loop = asyncio.get_running_loop()
         self._busy_until = 0.0
-        self._start_processes()
+        self._processes = Processes(size, source)
 
-    def _start_processes(self) -> None:
-        maximum = self.size.maximum
-        self.admission = Admission(
-            maximum=maximum, threshold=maximum, max_delay=0.0, max_bytes=1 << 40, source=self._random
-        )
-        self._slots = asyncio.Semaphore(self.size.slots)
-        self._running: dict[asyncio.Task[None], None] = {}
+    @property
+    def admission(self) -> Admission:
+        return self._processes.admission
 
     def is_down(self) -> bool:
         return self.state is State.DOWN
@@ -75,7 +137,7 @@ class SimulatedGuard:
         """Return the messages that it processes now, as a share of those of a warm guard."""
         if self.state is not State.UP:
             return 0.0
-        return 1.0 / (self.slowness * (2.0 if self._loop.time() < self.cold_until else 1.0))
+        return 1.0 / (self.slowness * self._coldness)
 
     @property
     def room(self) -> int:
@@ -86,17 +148,13 @@ class SimulatedGuard:
     def queue(self) -> int:
         return self.admission.in_processing
 
-    def begin(self, work: float) -> asyncio.Task[None]:
-        """Begin a message that needs `work` seconds of a slot."""
-        task = self._loop.create_task(self._process(work))
-        self._running[task] = None
-        task.add_done_callback(self._running.pop)
-        return task
+    async def process(self, work: float) -> None:
+        """Process a message that needs `work` seconds of a slot."""
+        await self._processes.process(lambda: work * self.slowness * self._coldness)
 
-    async def _process(self, work: float) -> None:
-        async with self.admission.admitted(1), self._slots:
-            cold = 2.0 if self._loop.time() < self.cold_until else 1.0
-            await asyncio.sleep(work * self.slowness * cold)
+    @property
+    def _coldness(self) -> float:
+        return 2.0 if self._loop.time() < self.cold_until else 1.0
 
     def wait_for_loop(self) -> float:
         """Return how long an attempt waits for guard's event loop, which does one thing at a time."""
@@ -106,8 +164,7 @@ class SimulatedGuard:
 
     def kill(self) -> None:
         self.state = State.DOWN
-        for task in list(self._running):
-            task.cancel()
+        self._processes.kill()
 
     def go_dark(self) -> None:
         self.state = State.DARK
@@ -116,7 +173,7 @@ class SimulatedGuard:
     def start(self, size: GuardSize | None = None, cold_seconds: float = 5.0) -> None:
         """Start with empty caches: each message needs twice its time for some seconds."""
         self.size = size or self.size
-        self._start_processes()
+        self._processes = Processes(self.size, self._random)
         self.state = State.UP
         now = self._loop.time()
         self.cold_until = now + cold_seconds
@@ -125,8 +182,8 @@ class SimulatedGuard:
     async def restart(self, down_seconds: float, size: GuardSize | None = None) -> None:
         """Finish the messages in processing, be down for a time, and start again."""
         self.state = State.STOPPING
-        while self._running:
-            await asyncio.wait(list(self._running))
+        while self._processes.waits:
+            await asyncio.wait(list(self._processes.waits))
         self.state = State.DOWN
         await asyncio.sleep(down_seconds)
         self.start(size)
@@ -166,15 +223,12 @@ class SimulatedTransport:
             raise Refused(CoreUnreachable("down"))
         if guard.state is State.STOPPING:
             raise Refused(ShuttingDown("stopping"))
-        work = guard.begin(self._work[request.ggrid.int])
         try:
-            await work
+            await guard.process(self._work[request.ggrid.int])
         except Overloaded as full:
             raise Refused(full) from None
-        except asyncio.CancelledError:
-            if guard.is_down():
-                raise died_unanswered("ConnectionResetError") from None
-            raise
+        except KilledError:
+            raise died_unanswered("ConnectionResetError") from None
         if guard.is_dark():
             await self._stay_unheard()
         await asyncio.sleep(ONE_WAY)

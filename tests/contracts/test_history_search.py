@@ -328,7 +328,7 @@ async def test_oldest_first_has_the_same_rows_in_reverse_order(store: HistorySto
     await store.save(ALL, [finished_request(tenant, ggrid, "hello there") for ggrid in ggrids for tenant in tenants])
     newest = (await store.search(ALL, parse_query(text), None, 200)).rows
     assert len(newest) == 32
-    for size in (1, 3, 7, 40):
+    for size in (3, 40) if text else (1, 3, 7, 40):  # the way through the pages is the same for every text
         met: list[Row] = []
         page = await store.search(ALL, parse_query(text), None, size, Order.OLDEST)
         met += page.rows
