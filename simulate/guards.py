@@ -51,7 +51,7 @@ class Processes:
         self.admission = Admission(
             maximum=size.maximum, threshold=size.maximum, max_delay=0.0, max_bytes=1 << 40, source=source
         )
-        self.waits: dict[asyncio.Future[None], None] = {}  # what the admitted messages wait for: a slot, or their work
+        self.waits: dict[asyncio.Future[None], None] = {}  # of admitted messages, for a slot or for their work
         self._loop = asyncio.get_running_loop()
         self._free = size.slots
         self._queue: deque[asyncio.Future[None]] = deque()

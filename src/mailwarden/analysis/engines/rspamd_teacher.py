@@ -28,7 +28,7 @@ NAMESPACE = "RS"  # prefix of the keys of Rspamd's classifier
 _REGISTER = "RS_keys"
 _ROOM = "mailwarden-room"
 _NOW, _BEFORE = 200, 208  # learned now, or a text that Rspamd has learned before
-MAX_DOUBTS = 1_000
+MAX_DOUBTS = 1_000  # not inspection: lessons to remember
 _REFUSED = frozenset({204, 400, 404, 413})  # too little text above all; waiting would not make a message better
 
 
