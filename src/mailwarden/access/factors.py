@@ -42,7 +42,7 @@ from mailwarden.access.sessions import ClientOrigin
 from mailwarden.access.users import User
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.crypto.mac import Mac, equal
-from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
 from mailwarden.errors import LoginFailed, NameTaken, Overloaded, SchemaViolation, UnsuitablePassword
 from mailwarden.model.scope import Actor
 
@@ -263,6 +263,7 @@ class FactorStore:
             query = "DELETE FROM passkeys WHERE person = $1 AND passkey_id = $2 RETURNING name"
             name = await connection.fetchval(query, user.uid, passkey_id)
             if name is None:
+                await confirm_earlier(connection)
                 return False
             details = {"before": {"passkey": str(name)}, "after": {"passkey": None}}
             await _record(connection, actor, "people.passkey-remove", user, details)

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from mailwarden.access.audit import record_event
 from mailwarden.crypto.keyring import ID, KeyRing
 from mailwarden.crypto.mac import Mac, equal
-from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
 from mailwarden.database.visible import any_served
 from mailwarden.errors import (
     CommandError,
@@ -284,6 +284,7 @@ class KeyStore:
         async with self._database.connection() as connection, connection.transaction():
             row = await connection.fetchrow(_REVOKE, scope.uids(), key_id)
             if row is None:
+                await confirm_earlier(connection)
                 return False
             tenants = frozenset(cast("Sequence[UUID]", row["tenants"]))
             await record_event(connection, actor, "keys.revoke", key_id, {"name": row["name"]}, tenant=_only(tenants))

@@ -27,7 +27,7 @@ from mailwarden.access.users import USER_COLUMNS, User, user_of
 from mailwarden.crypto.keyring import ID, BrokenSeal, KeyRing
 from mailwarden.crypto.mac import SIZE, Mac, equal
 from mailwarden.crypto.seal import Seal
-from mailwarden.database.pool import Database, Row
+from mailwarden.database.pool import Database, Row, confirm_earlier
 from mailwarden.model.scope import Actor
 
 
@@ -206,12 +206,14 @@ class SessionStore:
             return [_session(row, None) for row in await connection.fetch(_LIST, person, idle)]
 
     async def end(self, digest: bytes) -> None:
-        async with self._database.connection() as connection:
+        async with self._database.connection() as connection, connection.transaction():
             await connection.execute("DELETE FROM sessions WHERE digest = $1", digest)
+            await confirm_earlier(connection)
 
     async def end_one(self, person: UUID, session_id: UUID) -> bool:
         """End one session of a user; return whether it existed."""
-        async with self._database.connection() as connection:
+        async with self._database.connection() as connection, connection.transaction():
+            await confirm_earlier(connection)
             return bool(
                 await connection.fetchval(
                     "DELETE FROM sessions WHERE person = $1 AND session_id = $2 RETURNING true", person, session_id
@@ -220,10 +222,11 @@ class SessionStore:
 
     async def end_all(self, person: UUID, but: bytes | None = None) -> None:
         """End all sessions of a user, or all but one."""
-        async with self._database.connection() as connection:
+        async with self._database.connection() as connection, connection.transaction():
             await connection.execute(
                 "DELETE FROM sessions WHERE person = $1 AND digest IS DISTINCT FROM $2", person, but
             )
+            await confirm_earlier(connection)
 
 
 def _session(row: Row, user: User | None) -> SessionRow:

@@ -27,7 +27,7 @@ from mailwarden.access.users import (
     user_of,
 )
 from mailwarden.crypto.keyring import KeyRing
-from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
 from mailwarden.errors import Forbidden, LinkInvalid, UserNotFound
 from mailwarden.model.scope import Actor, Scope
 
@@ -138,6 +138,7 @@ class LinkStore:
         async with self._database.connection() as connection, connection.transaction():
             row = await connection.fetchrow(_WITHDRAW, scope.uids(), link_id)
             if row is None:
+                await confirm_earlier(connection)
                 return False
             await record_event(connection, actor, "people.withdraw", str(link_id), {"before": {"email": row["email"]}})
         return True

@@ -13,7 +13,7 @@ import asyncpg
 from msgspec import Struct
 
 from mailwarden.access.audit import record_event
-from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
 from mailwarden.database.visible import any_served
 from mailwarden.errors import Forbidden, LastAdministrator, NameTaken, SchemaViolation, TenantNotFound, UserNotFound
 from mailwarden.events.catalogue import UserLogin, UserLoginFailed
@@ -258,6 +258,7 @@ class UserStore:
         async with self._database.connection() as connection, connection.transaction():
             before = await lock_user(connection, scope, uid)
             if before.disabled == disabled:
+                await confirm_earlier(connection)
                 return before
             if disabled and before.role is Role.DEPLOYMENT_ADMINISTRATOR:
                 await _keep_an_administrator(connection, uid)

@@ -22,7 +22,7 @@ from mailwarden.cases.model import (
 )
 from mailwarden.cases.report_mail import ReportFormat
 from mailwarden.database.clock import read_now
-from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
 from mailwarden.database.visible import in_scope
 from mailwarden.errors import CaseClosed, CaseNotFound, TenantForbidden
 from mailwarden.learning.reports import Kind
@@ -157,14 +157,17 @@ class CaseStore:
             await connection.execute(_LOCK, _LOCKS, str(report.tenant))
             before = await connection.fetchrow(_DELIVERED, report.tenant, report.mail, report.number)
             if before is not None:
+                await confirm_earlier(connection)
                 return Added(Stored.REPEATED, cast("UUID | None", before["case_uid"]))
             return await _add(connection, report, day, per_day)
 
     async def delivered(self, scope: Scope, tenant: UUID, mail: bytes) -> Mapping[int, UUID | None]:
         """Return the messages of a mail that an earlier delivery of it stored, by number, each with its case."""
         _require(scope, tenant)
-        async with self._database.connection() as connection:
+        async with self._database.connection() as connection, connection.transaction():
             rows = await connection.fetch(_DELIVERED_BEFORE, tenant, mail)
+            if rows:
+                await confirm_earlier(connection)
         return {cast("int", row["number"]): cast("UUID | None", row["case_uid"]) for row in rows}
 
     async def has_room(self, scope: Scope, tenant: UUID, person: str, day: date, per_day: int) -> bool:
@@ -223,6 +226,8 @@ class CaseStore:
                 await connection.execute(_ANSWER, uid)
                 details = {"case": str(uid), "outcome": outcome}
                 await record_event(connection, actor, "cases.close", str(row["subject"])[:200], details, tenant=tenant)
+            else:
+                await confirm_earlier(connection)
         case = await self.find(scope, uid)
         if case.outcome is not outcome:
             raise CaseClosed(f"The case is closed already, as {case.outcome}.")
@@ -280,6 +285,7 @@ async def _add(connection: Connection, report: NewCaseReport, day: date, per_day
         found = await connection.fetchval(_OPEN_CASE, report.tenant, report.campaign, *same)
         case = cast("UUID | None", found)
         if case is not None and await connection.fetchval(_SAME, case, person_of(report.reporter), *same):
+            await confirm_earlier(connection)
             return Added(Stored.REPEATED, case)
     counted = person_of(report.reporter) if report.verified else ""
     reports = cast("int", await connection.fetchval(_COUNT, report.tenant, day, counted))

@@ -34,6 +34,7 @@ from mailwarden.cells.remainder import copy_history, different, move_history, wi
 from mailwarden.cells.shared_access import check_shared, keep_common_codes
 from mailwarden.cells.snapshot import Place
 from mailwarden.cells.store import DirectoryStore
+from mailwarden.database.pool import confirm_earlier
 from mailwarden.errors import CommandError
 from mailwarden.events.reader import cursor_of
 from mailwarden.model.scope import Actor
@@ -402,6 +403,8 @@ class TenantMove:
                 f"The cell `{self._target.name}` has version {there.version} of the tenant, not {version}: was its "
                 "database restored from a backup? Nothing was changed."
             )
+        else:
+            await confirm_earlier(b)  # the rows of the old cell go next
 
     async def _confirm(self, a: asyncpg.Connection, b: asyncpg.Connection, place: LocalPlace) -> None:
         """Finish a switch that was interrupted; a directory that was restored gets the place again."""

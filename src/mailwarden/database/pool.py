@@ -377,6 +377,19 @@ async def copy_lines(
         raise
 
 
+# It writes to the WAL and changes no row. A transaction number alone would not make the commit wait.
+_WRITE_NOTHING = "SELECT pg_logical_emit_message(true, 'mailwarden', '')"
+
+
+async def confirm_earlier(connection: Connection) -> None:
+    """Make the commit of this transaction wait for the standby, as if the transaction had changed a row.
+
+    A repeated change may find everything done by an attempt whose wait for the standby was cut off. Its own commit
+    would not wait, and acknowledge a change that a failover can lose. See decision 106.
+    """
+    await connection.execute(_WRITE_NOTHING)
+
+
 EVERYTHING = "all"
 GLOBAL = "global"
 

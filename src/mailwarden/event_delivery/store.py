@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 import asyncpg
 
 from mailwarden.access.audit import record_event
-from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
 from mailwarden.database.visible import any_served
 from mailwarden.errors import EndpointNotFound, NameTaken, SchemaViolation
 from mailwarden.event_delivery.model import BY_USER, Endpoint, Format, Kind, NewEndpoint, Sealed, State, shown_target
@@ -156,6 +156,7 @@ class EndpointStore:
         async with self._database.connection() as connection, connection.transaction():
             before = _required(await connection.fetchrow(_LOCK, scope.uids(), uid))
             if before.state is State.DISABLED:
+                await confirm_earlier(connection)
                 return before
             after = _required(await connection.fetchrow(_DISABLE, uid, reason[:MAX_ERROR]))
             await _audit(connection, actor, "events.endpoint-disable", after, {"reason": reason})

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
-from mailwarden.database.pool import Connection, Database, Row, ScopedTransaction, scoped
+from mailwarden.database.pool import Connection, Database, Row, ScopedTransaction, confirm_earlier, scoped
 from mailwarden.errors import ListFull, NotFound
 from mailwarden.events.catalogue import ListChanged, first
 from mailwarden.lists.catalogue import ListDefinition
@@ -291,6 +291,7 @@ class _Undo:
         left = tuple(sorted({*work.left, *taken}))
         done = sorted({*work.remove, *(each.entry for each in work.reset), *restored})
         if not done:
+            await confirm_earlier(self._connection)
             return Undone(left=left)
         number = await self._note(work, done, len(restored))
         counts = len(restored), len(done) - len(restored) - len(work.remove), len(work.remove)

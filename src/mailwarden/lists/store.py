@@ -21,7 +21,16 @@ from msgspec import UNSET, Struct, UnsetType
 
 from mailwarden.database import pool
 from mailwarden.database.clock import read_now
-from mailwarden.database.pool import EVERYTHING, GLOBAL, Connection, Database, ScopedTransaction, is_lost, scoped
+from mailwarden.database.pool import (
+    EVERYTHING,
+    GLOBAL,
+    Connection,
+    Database,
+    ScopedTransaction,
+    confirm_earlier,
+    is_lost,
+    scoped,
+)
 from mailwarden.errors import GlobalScopeForbidden, ListFull, StorageUnavailable, TenantNotFound
 from mailwarden.events.catalogue import MAX_LISTED, ListChanged, first
 from mailwarden.events.outbox import new_event, record
@@ -259,7 +268,6 @@ _FIND_TENANT = "SELECT list_id, entries FROM lists WHERE tenant = $2 AND name = 
 _IS_RECORDED = """
 SELECT EXISTS (SELECT FROM events WHERE number > (SELECT last_value - 200000 FROM event_numbers) AND id = $1)
 """
-_TOUCH = "UPDATE lists SET entries = entries WHERE list_id = $1"
 _CREATE = "INSERT INTO lists (name, tenant) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 
 
@@ -338,6 +346,8 @@ class ListStore:
                 changed = ListChanged(definition.name, action, 0, 0, deleted, first(some), stamp.actor.name)
                 commit.event = await record_list_event(connection, scope, changed)
                 transaction.last = f"SELECT count_entries({list_id}, {-deleted}, 0)"
+            elif expired_before is None:
+                await confirm_earlier(connection)
             return deleted
 
         return await self._commit(scope, list_id, change)
@@ -413,8 +423,7 @@ class ListStore:
     async def _was_committed(self, scope: ListScope, list_id: int, event: UUID) -> bool:
         """Return whether the transaction that recorded this event was committed; wait a while for a server.
 
-        The lock waits for that transaction, which may still run. The update makes the answer as durable as the change:
-        its commit waits until a standby has everything before it.
+        The lock waits for that transaction, which may still run.
         """
         first_statement = _EXCLUSIVE.format(locks=_LOCKS, list_id=list_id, by_index=BY_INDEX)
         end = time.monotonic() + SETTLE_SECONDS
@@ -425,7 +434,7 @@ class ListStore:
                     scoped(connection, scope.setting, first=first_statement),
                 ):
                     found = bool(await connection.fetchval(_IS_RECORDED, event))
-                    await connection.execute(_TOUCH, list_id)
+                    await confirm_earlier(connection)
             except StorageUnavailable:
                 if time.monotonic() > end:
                     raise

@@ -21,7 +21,7 @@ from mailwarden.access.rate_limits import RateLimiter, address_subject
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.crypto.mac import SIZE, Mac, keyed_digest
 from mailwarden.database.clock import read_now
-from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
 from mailwarden.errors import NotReleasable, RateLimited
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Actor, Scope
@@ -254,7 +254,10 @@ class DigestStore:
         """Request the release to the recipient of a link, once; return the state before."""
         async with self._database.connection() as connection, connection.transaction():
             found = await _find(connection, scope, link, lock=True)
-            if found is None or found.state is not State.HELD:
+            if found is None:
+                return None
+            if found.state is not State.HELD:
+                await confirm_earlier(connection)
                 return found
             name = BY_RECIPIENT + found.recipient
             message = found.message

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
 from mailwarden.database.visible import in_scope
 from mailwarden.errors import MessageNotFound, NotReleasable, TenantForbidden
 from mailwarden.events.catalogue import MessageDeleted, MessageHeld, first, short
@@ -217,6 +217,8 @@ class QuarantineStore:
             kept = cast("UUID", row["uid"])
             if row["is_new"]:  # another guard, or an earlier attempt, may have stored it
                 await record(connection, [_held_event(kept, finished)])
+            else:
+                await confirm_earlier(connection)
         return kept
 
     async def find(self, scope: Scope, uid: UUID) -> HeldMessage:

@@ -13,7 +13,7 @@ import asyncpg
 from msgspec import Struct
 
 from mailwarden.database.clock import read_now
-from mailwarden.database.pool import Connection, Database
+from mailwarden.database.pool import Connection, Database, confirm_earlier
 from mailwarden.errors import StorageUnavailable
 from mailwarden.history.clickhouse.rows import EncodedRow
 from mailwarden.history.postgresql.senders import BAD_DATA, add_new_counts
@@ -131,6 +131,7 @@ async def _add(connection: Connection, rows: Sequence[AnnouncedRow]) -> set[tupl
     new = {(cast("UUID", row["ggrid"]), cast("UUID", row["tenant"])) for row in found}
     if len(new) < len(rows):
         await connection.execute(_RENEW, *columns)
+        await confirm_earlier(connection)
     return new
 
 

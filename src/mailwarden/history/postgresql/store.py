@@ -11,7 +11,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from mailwarden.database.pool import Connection, Database
+from mailwarden.database.pool import Connection, Database, confirm_earlier
 from mailwarden.database.visible import in_scope
 from mailwarden.errors import StorageUnavailable
 from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents
@@ -215,6 +215,8 @@ class PostgresqlHistoryStore(HistoryStoreBase):
         try:
             async with connection.transaction():
                 new = await self._insert(connection, rows)
+                if len(new) < len(rows):
+                    await confirm_earlier(connection)
                 counts = await add_new_counts(connection, scope, new, counting) if counting and new else ()
                 oldest = moment_of(rows[0].request.ggrid)
                 if oldest is not None:
