@@ -1,4 +1,4 @@
-"""A PostgreSQL server with a history of many messages, for one measurement."""
+"""A PostgreSQL server with a history of many messages, for one measurement or for several."""
 
 import asyncio
 import time
@@ -8,23 +8,32 @@ from pathlib import Path
 
 from bench import history as made
 from mailwarden.database.migrations import migrate
-from rig.folders import remove_folder, temporary_folder
+from rig.folders import make_folder, remove_folder, temporary_folder
 from rig.postgresql import Postgresql
+
+DATABASE = "bench"
+_DONE = "made"  # the file that says how many rows a kept folder has
 
 
 @contextmanager
-def made_database(rows: int) -> Iterator[str]:
-    """Yield its address."""
-    folder = Path(temporary_folder())
-    postgresql = Postgresql(folder / "postgresql")
+def made_database(rows: int, kept: Path | None = None) -> Iterator[str]:
+    """Yield its address; the rows stay in the folder `kept` for the next measurement, if one is given."""
+    folder = make_folder(kept.absolute()) if kept is not None else temporary_folder()
+    postgresql, done = Postgresql(folder / "postgresql"), folder / _DONE
     try:
         postgresql.start()
-        url = postgresql.create_database("bench")
-        _build(postgresql, url, rows)
+        if done.exists() and done.read_text("utf-8") == str(rows):
+            url = postgresql.url(DATABASE)
+        else:
+            postgresql.drop_database(DATABASE)
+            url = postgresql.create_database(DATABASE)
+            _build(postgresql, url, rows)
+            done.write_text(str(rows), "utf-8")
         yield url
     finally:
         postgresql.stop()
-        remove_folder(folder)
+        if kept is None:
+            remove_folder(folder)
 
 
 def _build(postgresql: Postgresql, url: str, rows: int) -> None:

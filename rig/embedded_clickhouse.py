@@ -22,6 +22,7 @@ _INSERT = re.compile(r"(INSERT INTO .*) FORMAT RowBinary", re.DOTALL)
 _CODE = re.compile(r"Code: (\d+)")
 # Parameters of the HTTP interface that are no settings.
 _INTERFACE = ("database", "query", "wait_end_of_query")
+_DATABASE = "database"
 
 
 class Statements:
@@ -30,20 +31,33 @@ class Statements:
     def __init__(self, folder: Path) -> None:
         self._session = Session(str(folder))
         self._lock = threading.Lock()
+        self._current: dict[str, str] = {}  # the settings of the session, which lasts from statement to statement
 
     def run(self, statement: str, rows: bytes, parameters: dict[str, str]) -> bytes:
         """Return the answer; raise RuntimeError with ClickHouse's text."""
         settings = {key: value for key, value in parameters.items() if key not in _INTERFACE}
         with self._lock, contextlib.ExitStack() as stack:
-            self._session.query(f"USE {_checked(_NAME, parameters.get('database', 'default'))}")
-            for key, value in settings.items():
-                self._session.query(f"SET {_checked(_NAME, key)} = {_checked(_NUMBER, value)}")
+            self._configure(parameters.get("database", "default"), settings)
             if (insert := _INSERT.fullmatch(statement)) is not None:
                 file = stack.enter_context(tempfile.NamedTemporaryFile())
                 file.write(rows)
                 file.flush()
                 statement = f"{insert[1]} FROM INFILE '{file.name}' FORMAT RowBinary"
             return bytes(self._session.query(statement, "TabSeparated").bytes() or b"")
+
+    def _configure(self, database: str, settings: dict[str, str]) -> None:
+        """Set what differs from the last statement: each change is a statement of its own here, but not over HTTP."""
+        if self._current.get(_DATABASE) != database:
+            self._current.pop(_DATABASE, None)
+            self._session.query(f"USE {_checked(_NAME, database)}")
+            self._current[_DATABASE] = database
+        for key in [each for each in self._current if each != _DATABASE and each not in settings]:
+            self._session.query(f"SET {key} = DEFAULT")
+            del self._current[key]
+        for key, value in settings.items():
+            if self._current.get(key) != value:
+                self._session.query(f"SET {_checked(_NAME, key)} = {_checked(_NUMBER, value)}")
+                self._current[key] = value
 
 
 class Handler(BaseHTTPRequestHandler):

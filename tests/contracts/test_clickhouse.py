@@ -1,6 +1,7 @@
 """The ClickHouse store keeps rows once, announces and counts them once, and reports every outage as one."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -12,17 +13,18 @@ from msgspec.structs import replace
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, ConfigurationError, SearchTooBroad, StorageUnavailable
 from mailwarden.events.judged import JudgedEvents
-from mailwarden.history import open_history
+from mailwarden.history import open_history, pages
 from mailwarden.history.clickhouse import ledger as ledger_module
-from mailwarden.history.clickhouse import schema
+from mailwarden.history.clickhouse import schema, search
 from mailwarden.history.clickhouse.binary import Reader, encode_uint64, encode_varint, read_rows, text_literal
-from mailwarden.history.clickhouse.client import Clickhouse, Target, TooSlow
+from mailwarden.history.clickhouse.client import Clickhouse, Kind, Target, TooSlow
 from mailwarden.history.clickhouse.ledger import Ledger
 from mailwarden.history.clickhouse.rows import encode_row
 from mailwarden.history.clickhouse.schema import NAMES, engine_mistake, prepare, replica_state, table_statement
 from mailwarden.history.clickhouse.store import ClickhouseHistoryStore
 from mailwarden.history.query import parse_query
-from mailwarden.history.store import Range, SenderCounts
+from mailwarden.history.store import Order, Range, SenderCounts
+from mailwarden.model.ggrid import first_ggrid
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
@@ -117,6 +119,71 @@ async def test_two_rows_of_one_key_are_read_as_the_first_completed(clickhouse: C
     assert (await store.today(ALL))["verdict:phishing"] == 1
     assert (await store.vocabulary(ALL)).messages == 1
     assert (await store.count(ALL, [], first.created - timedelta(hours=1))).counted == 1
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches that a busy machine does not end."""
+    monkeypatch.setattr(pages, "SEARCH_SECONDS", 60_000.0)
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("order", [Order.NEWEST, Order.OLDEST])
+async def test_rows_that_are_stored_several_times_fill_pages_once(
+    order: Order, clickhouse: Clickhouse, database: Database
+) -> None:
+    store = ClickhouseHistoryStore(clickhouse, database)
+    requests = [finished_request() for _ in range(5)]
+    for _ in range(3):
+        await insert(clickhouse, *requests)
+    place, seen = None, []
+    for _ in range(3):
+        page = await store.search(ALL, parse_query(""), place, limit=2, order=order)
+        seen += [row.ggrid for row in page.rows]
+        place = page.next
+    assert seen == sorted((request.ggrid for request in requests), reverse=order is Order.NEWEST)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_search_through_a_month_takes_few_calls(
+    clickhouse: Clickhouse, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "QUICK_SECONDS", 600.0)  # every window counts as quick
+    store, calls = ClickhouseHistoryStore(clickhouse, database), Calls()
+    now = datetime.now(UTC)
+    old = [finished_request(ggrid=first_ggrid(now - timedelta(days=days))) for days in (0, 3, 28)]
+    await insert(clickhouse, *old)
+    clickhouse.meters = calls
+    assert len((await store.search(ALL, parse_query("grüße"))).rows) == 3
+    assert calls.number == 5  # the days; an hour, 30 hours, the rest; the records
+    assert len((await store.search(ALL, parse_query("grüße"))).rows) == 3
+    assert calls.number == 9  # the days are known
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_new_day_of_another_guard_is_found_after_a_second(clickhouse: Clickhouse, database: Database) -> None:
+    store, now = ClickhouseHistoryStore(clickhouse, database), datetime.now(UTC)
+    assert not (await store.search(ALL, parse_query(""))).rows
+    await insert(clickhouse, finished_request(ggrid=first_ggrid(now)))
+    assert len((await store.search(ALL, parse_query(""))).rows) == 1
+    await insert(clickhouse, finished_request(ggrid=first_ggrid(now - timedelta(days=2))))
+    await asyncio.sleep(schema.DAYS_SECONDS + 0.05)
+    assert len((await store.search(ALL, parse_query(""))).rows) == 2
+    await store.save(ALL, [finished_request(ggrid=first_ggrid(now - timedelta(days=4)))])
+    assert len((await store.search(ALL, parse_query(""))).rows) == 3
+
+
+class Calls:
+    """Counts the calls to ClickHouse."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def took(self, kind: Kind, seconds: float) -> None:
+        self.number += 1
+
+    def failed(self) -> None:
+        raise AssertionError("ClickHouse is down")
 
 
 async def test_no_answer_is_an_outage_and_never_an_empty_result(database: Database) -> None:
@@ -216,8 +283,7 @@ async def test_old_keys_leave_the_ledger(clickhouse: Clickhouse, database: Datab
 
 @pytest.mark.parametrize("text", ["'", "\\", "a'b\\'c", "\x00", "\ud800", "🎁", "%", "{x}"])
 def test_a_literal_has_hexadecimal_digits_only(text: str) -> None:
-    literal = text_literal(text)
-    assert set(literal.removeprefix("unhex('").removesuffix("')")) <= set("0123456789abcdef")
+    assert re.fullmatch(r"'(\\x[0-9a-f]{2})*'", text_literal(text))
 
 
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 2**31, 2**40])

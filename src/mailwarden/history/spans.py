@@ -1,7 +1,7 @@
 """The parts of a search that every history store shares: spans of history, windows of time, progress and its clock."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from datetime import UTC, date, datetime, timedelta
 from typing import Protocol
 from uuid import UUID
@@ -69,8 +69,13 @@ def query_span(query: Query, place: Cursor | None, days: set[date], order: Order
     return Span(low, max(low, high))
 
 
-def windows(span: Span, order: Order = Order.NEWEST, first: timedelta = FIRST_WINDOW) -> Iterator[Span]:
-    """Yield the span in windows, in this order, each GROWTH times as long as the one before."""
+def windows(
+    span: Span,
+    order: Order = Order.NEWEST,
+    first: timedelta = FIRST_WINDOW,
+    growth: Callable[[], int] = lambda: GROWTH,
+) -> Iterator[Span]:
+    """Yield the span in windows, in this order, each `growth` times as long as the one before."""
     step, low, high = first, span.low, span.high
     now = datetime.now(UTC)
     while high > low:
@@ -82,7 +87,7 @@ def windows(span: Span, order: Order = Order.NEWEST, first: timedelta = FIRST_WI
             start = max(Cursor(first_ggrid(min(time_of(high.ggrid), now) - step)), low)
             yield Span(start, high)
             high = start
-        step *= GROWTH
+        step *= growth()
 
 
 def behind(row: Cursor, order: Order) -> Cursor:
@@ -152,16 +157,23 @@ class SearchProgress(Struct):
 
 
 class SearchClock:
-    """The time limit of a search; the next window is expected to take GROWTH times as long as the last."""
+    """The time limit of a search; the next window is expected to take `growth` times as long as the last.
 
-    def __init__(self, seconds: float) -> None:
+    With `quick`, a window that took less than these seconds is followed by one that is expected to take as long as
+    that, and is at most `most` times as long.
+    """
+
+    def __init__(self, seconds: float, *, quick: float = 0.0, most: int = GROWTH) -> None:
         self._last = time.monotonic()
         self._end = self._last + seconds
+        self._quick, self._most = quick, most
+        self.growth = GROWTH
 
     def has_time_for_more(self) -> bool:
         now = time.monotonic()
         self._last, took = now, now - self._last
-        return now + GROWTH * took < self._end
+        self.growth = max(GROWTH, min(self._most, int(self._quick / max(took, 0.001))))
+        return now + self.growth * took < self._end
 
 
 class Searcher(Protocol):

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_network
 from uuid import UUID
 
-from mailwarden.history.clickhouse.binary import day_literal, list_literal, text_literal, uuid_literal
+from mailwarden.history.clickhouse.binary import day_literal, key_literal, list_literal, text_literal
 from mailwarden.history.query import Condition
 from mailwarden.history.spans import Span, expand_negation, time_of
+from mailwarden.history.store import Cursor
 from mailwarden.history.terms import term_hash
 from mailwarden.history.words import PREFIX, SEPARATOR
 from mailwarden.model.scope import Scope
@@ -24,24 +25,30 @@ def tenants_clause(tenants: Sequence[UUID]) -> str:
     if len(tenants) > MANY:
         digits = ",".join(tenant.hex for tenant in tenants)
         return f"tenant IN (SELECT toFixedString(unhex(arrayJoin(splitByChar(',', '{digits}'))), 16))"
-    return f"tenant IN ({list_literal(map(uuid_literal, tenants))})" if tenants else "0"
+    return f"tenant IN ({list_literal(map(key_literal, tenants))})" if tenants else "0"
 
 
 def hours_literal(ggrids: Iterable[UUID]) -> str:
     """Return the hours of these ggrids."""
-    return list_literal(map(str, sorted({int(time_of(each).timestamp()) // HOUR for each in ggrids})))
+    return list_literal(map(str, sorted(set(map(_hour, ggrids)))))
+
+
+def keys_literal(cursors: Iterable[Cursor]) -> str:
+    """Return the list of these rows by their sort key: hour, tenant, ggrid."""
+    return list_literal(
+        f"({_hour(each.ggrid)}, {key_literal(each.tenant)}, {key_literal(each.ggrid)})" for each in sorted(cursors)
+    )
 
 
 def span_clause(span: Span) -> str:
     """Return the condition of the rows of a span, first by the columns that the partitions and the key begin with."""
     first, last, low, high, high_tenant, low_tenant = span.values
-    hours = int(time_of(low).timestamp()) // HOUR, int(time_of(high).timestamp()) // HOUR
-    lowest, highest = uuid_literal(low), uuid_literal(high)
+    lowest, highest = key_literal(low), key_literal(high)
     return (
-        f"day >= {day_literal(first)} AND day <= {day_literal(last)} AND hour >= {hours[0]} AND hour <= {hours[1]}"
+        f"day >= {day_literal(first)} AND day <= {day_literal(last)} AND hour >= {_hour(low)} AND hour <= {_hour(high)}"
         f" AND ggrid >= {lowest} AND ggrid <= {highest}"
-        f" AND (ggrid > {lowest} OR tenant >= {uuid_literal(low_tenant)})"
-        f" AND (ggrid < {highest} OR tenant < {uuid_literal(high_tenant)})"
+        f" AND (ggrid > {lowest} OR tenant >= {key_literal(low_tenant)})"
+        f" AND (ggrid < {highest} OR tenant < {key_literal(high_tenant)})"
     )
 
 
@@ -60,6 +67,10 @@ def conditions_clause(scope: Scope, conditions: Iterable[Condition]) -> str:
     return " AND ".join(f"({clause})" for clause in clauses)
 
 
+def _hour(ggrid: UUID) -> int:
+    return int(time_of(ggrid).timestamp()) // HOUR
+
+
 def _clause(condition: Condition) -> str:
     expressions = [_has_any(group) for group in condition.groups]
     expressions += [f"({' OR '.join(map(_has_lexeme, group))})" for group in condition.words]
@@ -70,7 +81,7 @@ def _clause(condition: Condition) -> str:
     if condition.network:
         expressions.append(_in_network(condition.network))
     if condition.ggrid is not None:
-        expressions.append(f"ggrid = {uuid_literal(condition.ggrid)}")
+        expressions.append(f"ggrid = {key_literal(condition.ggrid)}")
     return " AND ".join(f"({each})" for each in expressions) or "1"
 
 

@@ -17,7 +17,7 @@ from mailwarden.errors import SearchTooBroad
 from mailwarden.history.clickhouse.binary import Reader, list_literal, read_one, read_rows, text_literal
 from mailwarden.history.clickhouse.clauses import scope_clause, span_clause, tenants_clause
 from mailwarden.history.clickhouse.client import Clickhouse, TooSlow
-from mailwarden.history.clickhouse.schema import NO_CAMPAIGN, existing_days
+from mailwarden.history.clickhouse.schema import NO_CAMPAIGN, KnownDays
 from mailwarden.history.kept_vocabularies import KeptVocabularies
 from mailwarden.history.postgresql.days import ALL_TENANTS
 from mailwarden.history.postgresql.statistics import BUCKET, LENGTHS, Counted
@@ -145,8 +145,9 @@ class ClickhouseAttacked:
 class ClickhouseVocabulary:
     """Reads the vocabularies of the newest messages, and keeps those of the last scopes."""
 
-    def __init__(self, clickhouse: Clickhouse) -> None:
+    def __init__(self, clickhouse: Clickhouse, days: KnownDays) -> None:
         self._clickhouse = clickhouse
+        self._days = days
         self._kept = KeptVocabularies(self._read)
 
     async def read(self, scope: Scope) -> Vocabulary:
@@ -154,7 +155,7 @@ class ClickhouseVocabulary:
 
     async def _read(self, scope: Scope) -> Vocabulary | None:
         try:
-            days = await existing_days(self._clickhouse, VOCABULARY_SECONDS)
+            days = await self._days.read(VOCABULARY_SECONDS)
             answers: list[_Values] = []
             for window in windows(query_span(Query(), None, days)):
                 sql = _NEWEST.format(

@@ -6,7 +6,9 @@ one that was completed first when parts are merged, and readers ignore the other
 """
 
 import re
-from datetime import date
+import time
+from collections.abc import Set
+from datetime import UTC, date, datetime
 from uuid import UUID
 
 from mailwarden.errors import CommandError, ConfigurationError, StorageUnavailable
@@ -16,6 +18,7 @@ from mailwarden.history.clickhouse.settings import checked_name
 
 TABLE = "history"
 MAX_DELAY = 60  # seconds that a replica may be behind
+DAYS_SECONDS = 1.0  # for which the days that exist are remembered
 MAX_VERSION = 40  # characters that are shown
 LOWEST = (18, 16)  # the oldest version that the store was tested with
 MODERN = (23, 8)  # from here on with codecs, LowCardinality and indexes that skip granules
@@ -50,7 +53,7 @@ _INDEXES = (
     "INDEX terms_index terms TYPE bloom_filter(0.01) GRANULARITY 1",
     "INDEX ggrid_index ggrid TYPE bloom_filter(0.01) GRANULARITY 1",
 )
-_GRANULARITY = 2_048
+_GRANULARITY = 512  # rows; the record of one row is read together with those of its granule, about 3 kB each
 _SYNCED = ", fsync_after_insert = 1, fsync_part_directory = 1"  # an answered insert survives a loss of power
 _REPLICATED = ("Replicated", "Shared")  # how the names of engines begin that several servers share
 _ENGINE = "SELECT engine FROM system.tables WHERE database = '{database}' AND name = 'history' FORMAT RowBinary"
@@ -173,6 +176,33 @@ async def check_table(clickhouse: Clickhouse) -> None:
 async def existing_days(clickhouse: Clickhouse, seconds: float) -> set[date]:
     rows = read_rows(await clickhouse.read(_DAYS, seconds), Reader.uint32)
     return {date.fromordinal(days + _EPOCH) for days in rows}
+
+
+class KnownDays:
+    """The days that history has, asked at most once a second, and today, whose first row may come at any time."""
+
+    def __init__(self, clickhouse: Clickhouse) -> None:
+        self._clickhouse = clickhouse
+        self._days: frozenset[date] = frozenset()
+        self._fresh_until = 0.0
+        self._changes = 0
+
+    async def read(self, seconds: float) -> set[date]:
+        if time.monotonic() >= self._fresh_until:
+            changes = self._changes
+            self._days = frozenset(await existing_days(self._clickhouse, seconds))
+            if changes == self._changes:
+                self._fresh_until = time.monotonic() + DAYS_SECONDS
+        return {*self._days, datetime.now(UTC).date()}
+
+    def note(self, days: Set[date]) -> None:
+        """Ask again before the next search if this process has written rows of other days."""
+        if not days <= self._days:
+            self.forget()
+
+    def forget(self) -> None:
+        self._changes += 1
+        self._fresh_until = 0.0
 
 
 _EPOCH = date(1970, 1, 1).toordinal()

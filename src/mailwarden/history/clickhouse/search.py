@@ -1,20 +1,27 @@
 """Searches history in ClickHouse: in the order of time, in windows that grow, within a time limit.
 
-A statement finds the keys of the matches by narrow columns; their records are fetched by key and checked once more. So
-a row that is repeated until its parts are merged is found once, by the version that stays. States of messages are in
-PostgreSQL: a search for a state starts with the messages that have it.
+Statements find the keys of the matches by narrow columns; the records of a page are fetched by key at the end and
+checked once more. So a row that is repeated until its parts are merged is found once, by the version that stays. A
+call costs more than the rows of a small window: a window that was quick is followed by a much longer one. States of
+messages are in PostgreSQL: a search for a state starts with the messages that have it.
 """
 
 import asyncio
-import time
 from collections.abc import Iterator, Mapping, Sequence, Set
-from datetime import timedelta
+from datetime import date, timedelta
+from uuid import UUID
 
 from mailwarden.errors import SearchTooBroad
-from mailwarden.history.clickhouse.binary import Reader, day_literal, list_literal, read_one, read_rows, uuid_literal
-from mailwarden.history.clickhouse.clauses import conditions_clause, hours_literal, scope_clause, span_clause
+from mailwarden.history.clickhouse.binary import Reader, day_literal, key_literal, list_literal, read_one, read_rows
+from mailwarden.history.clickhouse.clauses import (
+    conditions_clause,
+    hours_literal,
+    keys_literal,
+    scope_clause,
+    span_clause,
+)
 from mailwarden.history.clickhouse.client import Clickhouse, TooSlow
-from mailwarden.history.clickhouse.schema import existing_days
+from mailwarden.history.clickhouse.schema import KnownDays
 from mailwarden.history.postgresql.states import StateReader
 from mailwarden.history.query import Condition, Query, condition_matches
 from mailwarden.history.records import decode
@@ -37,18 +44,19 @@ from mailwarden.model.scope import Scope
 
 STATEMENT_SECONDS = 2.0
 FIRST_WINDOW = timedelta(hours=1)
+QUICK_SECONDS = 0.15  # that a window should take
+MOST_GROWTH = 30  # how many times longer than the one before a window may be
 FETCHED = 500  # records of one statement
 MORE_KEYS = 200  # of a batch in which phrases or states may not match
 _DECODED = 100  # records between two yields to the event loop
 _BY_TIME = {Order.NEWEST: "ORDER BY ggrid DESC, tenant DESC", Order.OLDEST: "ORDER BY ggrid, tenant"}
-_KEYS = """
-SELECT ggrid, tenant FROM history WHERE {span} AND {conditions}
-{order} LIMIT 1 BY ggrid, tenant LIMIT {limit} FORMAT RowBinary
-"""
+# A key may come several times until its parts are merged: without LIMIT BY the server keeps the first keys only, and
+# need not sort all matches.
+_KEYS = "SELECT ggrid, tenant FROM history WHERE {span} AND {conditions} {order} LIMIT {limit} FORMAT RowBinary"
 _COUNT = "SELECT uniqExact(ggrid, tenant) FROM history WHERE {span} AND {conditions} FORMAT RowBinary"
+# PREWHERE: the wide column is read where a key matches.
 _RECORDS = """
-SELECT ggrid, tenant, record FROM history
-WHERE day IN ({days}) AND hour IN ({hours}) AND ggrid IN ({ggrids}) AND {scope}
+SELECT ggrid, tenant, record FROM history PREWHERE {keys} WHERE day IN ({days}) AND {scope}
 ORDER BY ggrid, tenant, version DESC LIMIT 1 BY ggrid, tenant FORMAT RowBinary
 """
 
@@ -56,9 +64,10 @@ ORDER BY ggrid, tenant, version DESC LIMIT 1 BY ggrid, tenant FORMAT RowBinary
 class ClickhouseSearcher:
     """Runs searches; `states` are those of quarantine and reports."""
 
-    def __init__(self, clickhouse: Clickhouse, states: StateReader) -> None:
+    def __init__(self, clickhouse: Clickhouse, states: StateReader, days: KnownDays) -> None:
         self._clickhouse = clickhouse
         self._states = states
+        self._days = days
 
     async def search(
         self,
@@ -74,12 +83,12 @@ class ClickhouseSearcher:
         scope = narrow_scope(scope, query.conditions)
         if scope.tenants is not None and not scope.tenants:
             return SearchProgress.start(Span(START, START))
-        days = await existing_days(self._clickhouse, STATEMENT_SECONDS)
-        span = query_span(query, place, days, order)
+        span = query_span(query, place, await self._days.read(STATEMENT_SECONDS), order)
+        clock = SearchClock(seconds, quick=QUICK_SECONDS, most=MOST_GROWTH)
         progress = SearchProgress.start(span, order)
         search = _Search(self._clickhouse, self._states, scope, query, progress=progress, limit=limit)
         try:
-            await search.run(SearchClock(seconds))
+            await search.run(clock)
         except TooSlow:
             if search.progress.rest == span:
                 raise SearchTooBroad("This search takes too long: narrow the time range, or add a term.") from None
@@ -89,17 +98,18 @@ class ClickhouseSearcher:
         """Count from the newest row on; if time runs out, estimate the rest from the part counted."""
         if any(condition.state for condition in query.conditions):
             return Count(0, exact=False, estimate=0)  # states are in PostgreSQL: the count would be of all messages
-        began, counted = time.monotonic(), 0
+        counted = 0
         conditions = conditions_clause(scope, query.conditions)
-        span = query_span(query, None, await existing_days(self._clickhouse, STATEMENT_SECONDS))
+        span = query_span(query, None, await self._days.read(STATEMENT_SECONDS))
         reached = span.high
+        clock = SearchClock(1.5 * seconds, quick=QUICK_SECONDS, most=MOST_GROWTH)  # a statement ends by itself
         try:
-            for window in windows(span):
-                if time.monotonic() - began > seconds / 2:
-                    break
+            for window in windows(span, growth=lambda: clock.growth):
                 sql = _COUNT.format(span=span_clause(window), conditions=conditions)
                 counted += read_one(await self._clickhouse.read_limited(sql, seconds), Reader.uint64)
                 reached = window.low
+                if not clock.has_time_for_more():
+                    break
         except TooSlow:
             pass
         exact = reached <= span.low
@@ -134,46 +144,56 @@ class _Search:
         self._checks_more = bool(self._states) or any(condition.phrase for condition in query.conditions)
         self.progress = progress
         self._limit = limit
+        self._keys: list[Cursor] = []  # of matches whose records are not fetched yet
+        self._reached = progress.reached  # how far keys were read
 
     @property
     def _is_full(self) -> bool:
         return len(self.progress.requests) >= self._limit
 
     async def run(self, clock: SearchClock) -> None:
-        for window in windows(self.progress.rest, self.progress.order, FIRST_WINDOW):
-            part = SearchProgress.start(window, self.progress.order)
-            while True:
-                wanted = self._limit - len(self.progress.requests)
-                size = max(wanted, MORE_KEYS) if self._checks_more else wanted
-                cursors, last = await self._keys(part.rest, size)
-                await self._take(cursors)
-                if self._is_full:
-                    return
-                if last is None:
-                    self.progress.finish(window)
-                    break
-                part.reached = self.progress.reached = behind(last, self.progress.order)
-                if not clock.has_time_for_more():
-                    return
-            if not clock.has_time_for_more():
-                return
+        try:
+            await self._read(clock)
+        except TooSlow:
+            await self._fetch()
+            raise
+        await self._fetch()
 
-    async def _keys(self, span: Span, size: int) -> tuple[Sequence[Cursor], Cursor | None]:
-        """Return the next keys in order, and the last key read if there may be more in the span."""
-        if span.is_empty:
-            return [], None
+    async def _read(self, clock: SearchClock) -> None:
+        """Read the keys of the windows until there are enough matches or the time is up."""
+        for window in windows(self.progress.rest, self.progress.order, FIRST_WINDOW, lambda: clock.growth):
+            part = SearchProgress.start(window, self.progress.order)
+            while not part.rest.is_empty:
+                missing = self._limit - len(self.progress.requests) - len(self._keys)
+                size = max(missing, MORE_KEYS) if self._checks_more else missing
+                keys = await self._keys_of(part.rest, size)
+                if len(keys) < size:
+                    part.finish(window)
+                else:
+                    part.reached = behind(keys[-1], self.progress.order)
+                self._keys += dict.fromkeys(keys)
+                self._reached = part.reached
+                if self._checks_more or len(self.progress.requests) + len(self._keys) >= self._limit:
+                    await self._fetch()
+                if self._is_full or not clock.has_time_for_more():
+                    return
+
+    async def _keys_of(self, span: Span, size: int) -> Sequence[Cursor]:
+        """Return the first keys of the matches in order; a key may come several times."""
         if self._leading:
             # The keys come from PostgreSQL; `_take` fetches and checks them.
-            found = await self._state_reader.cursors(self._scope, self._leading, span, size, self.progress.order)
-        else:
-            sql = _KEYS.format(
-                span=span_clause(span),
-                conditions=self._sql,
-                order=_BY_TIME[self.progress.order],
-                limit=size,
-            )
-            found = read_rows(await self._clickhouse.read_limited(sql, STATEMENT_SECONDS), read_cursor)
-        return found, found[-1] if len(found) >= size else None
+            return await self._state_reader.cursors(self._scope, self._leading, span, size, self.progress.order)
+        sql = _KEYS.format(
+            span=span_clause(span), conditions=self._sql, order=_BY_TIME[self.progress.order], limit=size
+        )
+        return read_rows(await self._clickhouse.read_limited(sql, STATEMENT_SECONDS), read_cursor)
+
+    async def _fetch(self) -> None:
+        """Add the matches among the keys read so far; then everything up to there is read."""
+        keys, self._keys = self._keys, []
+        await self._take(keys)
+        if not self._is_full:
+            self.progress.reached = self._reached
 
     async def _take(self, cursors: Sequence[Cursor]) -> None:
         """Add the matches among these keys until the limit is reached."""
@@ -212,14 +232,21 @@ async def fetch_records(
     """Return the records of these keys that exist in the scope."""
     if not cursors:
         return {}
-    ggrids = sorted({cursor.ggrid for cursor in cursors})
-    moments = [time_of(ggrid) for ggrid in ggrids]
-    sql = _RECORDS.format(
-        days=list_literal(map(day_literal, sorted({moment.date() for moment in moments}))),
-        hours=hours_literal(ggrids),
-        ggrids=list_literal(map(uuid_literal, ggrids)),
-        scope=scope_clause(scope),
-    )
+    keys = f"(hour, tenant, ggrid) IN ({keys_literal(cursors)})"
+    return await _fetch(clickhouse, scope, keys, {time_of(each.ggrid).date() for each in cursors}, seconds)
+
+
+async def fetch_of_ggrid(clickhouse: Clickhouse, scope: Scope, ggrid: UUID) -> dict[Cursor, bytes]:
+    """Return the records of a ggrid that exist in the scope: one for each tenant."""
+    keys = f"hour = {hours_literal([ggrid])} AND ggrid = {key_literal(ggrid)}"
+    return await _fetch(clickhouse, scope, keys, {time_of(ggrid).date()}, STATEMENT_SECONDS)
+
+
+async def _fetch(
+    clickhouse: Clickhouse, scope: Scope, keys: str, days: Set[date], seconds: float
+) -> dict[Cursor, bytes]:
+    among = list_literal(map(day_literal, sorted(days)))
+    sql = _RECORDS.format(keys=keys, days=among, scope=scope_clause(scope))
     return dict(_read_record(await clickhouse.read_limited(sql, seconds)))
 
 

@@ -19,8 +19,8 @@ from mailwarden.history.clickhouse.client import BadData, Clickhouse, TooSlow
 from mailwarden.history.clickhouse.figures import ClickhouseAttacked, ClickhouseRows, ClickhouseVocabulary
 from mailwarden.history.clickhouse.ledger import AnnouncedRow, Ledger
 from mailwarden.history.clickhouse.rows import EncodedRow, encode_row
-from mailwarden.history.clickhouse.schema import NAMES, existing_days
-from mailwarden.history.clickhouse.search import STATEMENT_SECONDS, ClickhouseSearcher, fetch_records
+from mailwarden.history.clickhouse.schema import NAMES, KnownDays, existing_days
+from mailwarden.history.clickhouse.search import STATEMENT_SECONDS, ClickhouseSearcher, fetch_of_ggrid
 from mailwarden.history.postgresql.partitions import MAX_AHEAD, MAX_BEHIND
 from mailwarden.history.postgresql.states import StateReader
 from mailwarden.history.postgresql.statistics import LATE
@@ -29,7 +29,6 @@ from mailwarden.history.postgresql.store_base import HistoryStoreBase, require_d
 from mailwarden.history.records import decode
 from mailwarden.history.store import (
     Counting,
-    Cursor,
     RejectedRequest,
     Saved,
 )
@@ -62,12 +61,13 @@ class ClickhouseHistoryStore(HistoryStoreBase):
     """The rows are in ClickHouse, the rest is in PostgreSQL."""
 
     def __init__(self, clickhouse: Clickhouse, database: Database, judged: JudgedEvents = NO_JUDGED_EVENTS) -> None:
+        self._days = KnownDays(clickhouse)
         super().__init__(
             database,
-            searcher=ClickhouseSearcher(clickhouse, StateReader(database)),
+            searcher=ClickhouseSearcher(clickhouse, StateReader(database), self._days),
             rows=ClickhouseRows(clickhouse),
             attacked=ClickhouseAttacked(clickhouse),
-            vocabulary=ClickhouseVocabulary(clickhouse),
+            vocabulary=ClickhouseVocabulary(clickhouse, self._days),
         )
         self._clickhouse = clickhouse
         self._judged = judged
@@ -91,6 +91,7 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         # that one replica has may lack its quorum. So rows are sent again, and readers see one row of a key.
         sent = ordered if self._clickhouse.target.replicated else missing
         rejected = await self._insert([each.row for each in sent if each.row.key not in bad])
+        self._days.note({each.row.day for each in ordered})
         if (moment_of(ordered[0].row.request.ggrid) or datetime.now(UTC)) < datetime.now(UTC) - LATE:
             await self._ledger.mark_late([each.row for each in ordered])
         number = len(ordered) - len(noted.rejected) - len(rejected)
@@ -146,7 +147,7 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         if moment_of(ggrid) is None or scope.tenants == frozenset():
             return []
         try:
-            records = await fetch_records(self._clickhouse, scope, [Cursor(ggrid)])
+            records = await fetch_of_ggrid(self._clickhouse, scope, ggrid)
         except TooSlow as error:
             raise StorageUnavailable("The history store does not answer in time.", retry_after=1) from error
         requests = [decode(record) for cursor, record in records.items() if scope.allows(cursor.tenant)]
@@ -165,6 +166,7 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         for day in old:
             statement = f"ALTER TABLE history DROP PARTITION '{day:%Y-%m-%d}'"
             await self._clickhouse.execute(statement, MUTATION_SECONDS, optional=_ANY_SIZE)
+        self._days.forget()
         return len(old)
 
     async def delete_for_tenants(self, scope: Scope, before: Mapping[UUID, date]) -> int:
