@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,13 +25,17 @@ from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.dump import without_password
 from mailwarden.database.migrations import pending
 from mailwarden.database.pool import Database
+from mailwarden.errors import CommandError
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
+from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.model import RetentionDays
+from mailwarden.quarantine.release import ReleaseStore
+from mailwarden.quarantine.retention import QuarantineRetention, RetentionStore
 from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
-from mailwarden.quarantine.vault import open_vault
+from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.serving.spool import Spooled
 from mailwarden.settings.shared import Quarantine
 from mailwarden.wire.lists import AddEntries
@@ -297,16 +302,64 @@ def test_a_backup_of_a_newer_schema_is_rejected(installed: Installed, target: st
 def test_a_backup_of_an_older_schema_is_migrated(installed: Installed, target: str, tmp_path: Path, engines: Engines):
     file = tmp_path / "backup.tar"
     name = installed.url.rpartition("/")[2]
-    tables = "cell_directory, cell_tenants, cell_domains, cell_keys, tenant_places"
-    fences = "fence_tenant_row, fence_tenant, fence_tenants_row, fence_list_change, fence_held_recipient"
-    engines.postgresql.execute(f"DROP TABLE {tables}", name)
-    engines.postgresql.execute(f"DROP FUNCTION {fences}, require_tenant_here, is_here, accepts_changes CASCADE", name)
-    engines.postgresql.execute("DELETE FROM applied_migrations WHERE name = '0040_cells'", name)
+    engines.postgresql.execute("DROP TABLE deployment", name)
+    engines.postgresql.execute("DELETE FROM applied_migrations WHERE name = '0041_deployment'", name)
     back_up(installed, file)
     done = command("restore", str(file), "--config", str(tmp_path / "restored"), "--database-url", target)
     assert done.code == 0, done.error
-    assert "applied 0040_cells" in done.error
+    assert "applied 0041_deployment" in done.error
     assert asyncio.run(pending(target)) == []
+
+
+def deployment_of(engines: Engines, url: str) -> str:
+    return engines.postgresql.execute("SELECT uid FROM deployment", url.rpartition("/")[2]).strip()
+
+
+def test_a_restored_deployment_owns_its_new_vault(installed: Installed, target: str, tmp_path: Path, engines: Engines):
+    file, restored = tmp_path / "backup.tar", tmp_path / "restored"
+    back_up(installed, file)
+    run("restore", str(file), "--config", str(restored), "--database-url", target)
+    new = deployment_of(engines, target)
+    assert new != deployment_of(engines, installed.url)
+    assert (restored / "quarantine" / "owner").read_text() == new
+
+
+async def sweep(url: str, store: Path, key: Path) -> int:
+    database, vault = Database(url), Vault(FilesystemStore(store), read_ring(key, "contents.key"))
+    try:
+        retention = QuarantineRetention(vault, RetentionStore(database), ReleaseStore(database), RetentionDays())
+        return await retention.find_orphans(timedelta(seconds=-60))
+    finally:
+        await database.close()
+
+
+def test_a_restored_deployment_adopts_the_vault_of_production_by_command(
+    installed: Installed, target: str, tmp_path: Path, engines: Engines
+):
+    file, restored, store = tmp_path / "backup.tar", tmp_path / "restored", installed.folder / "quarantine"
+    key = installed.folder / "secrets" / "contents"
+    assert asyncio.run(sweep(installed.url, store, key)) == 0
+    production = deployment_of(engines, installed.url)
+    assert (store / "owner").read_text() == production
+    back_up(installed, file)
+    words = ["--config", str(restored), "--database-url", target, "--state", str(installed.folder)]
+    done = command("restore", str(file), *words)
+    assert done.code == 0, done.error
+    assert f"run: mailwarden quarantine adopt {production}" in done.error
+    engines.postgresql.execute("DELETE FROM quarantine", target.rpartition("/")[2])
+    with pytest.raises(CommandError, match=f"belongs to the deployment {production}"):
+        asyncio.run(sweep(target, store, key))
+    refused = command("quarantine", "adopt", "--config", str(restored))
+    assert refused.code == 2
+    assert production in refused.error
+
+    assert "belongs to this deployment now" in run("quarantine", "adopt", production, "--config", str(restored))
+    assert (store / "owner").read_text() == deployment_of(engines, target)
+    if ROOT:
+        assert (store / "owner").owner() == "nobody", "guard reads it"
+    assert asyncio.run(sweep(target, store, key)) == 1
+    with pytest.raises(CommandError, match="belongs to the deployment"):
+        asyncio.run(sweep(installed.url, store, key))
 
 
 def test_restore_refuses_a_target_in_use_unless_forced(installed: Installed, tmp_path: Path, engines: Engines):

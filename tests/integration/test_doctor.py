@@ -206,6 +206,20 @@ async def test_a_key_that_opens_no_held_message_is_reported(folder: Path):
     )
 
 
+async def test_a_vault_of_another_deployment_is_reported(tmp_path: Path, database_url: str):
+    folder = tmp_path / "made"
+    assert main(["init", str(folder), "--no-database", "--database-url", database_url]) == 0
+    file = folder / "guard" / "core" / "guard.yml"
+    file.write_text(file.read_text().replace("  restApi: {}", "  restApi: {}\n  smtp: {}"))
+    (folder / "quarantine").mkdir(exist_ok=True)
+    assert (await look(folder, check_smtp))["quarantine guard"][0]
+    (folder / "quarantine" / "owner").write_text(str(TENANT))
+    line = (await lines_of(folder, check_smtp))["quarantine guard"]
+    assert not line.well
+    assert f"belongs to the deployment {TENANT}" in line.seen
+    assert f"mailwarden quarantine adopt {TENANT}" in line.remedy
+
+
 async def test_the_next_hop_is_asked_for_its_greeting(folder: Path):
     file = folder / "guard" / "core" / "guard.yml"
     plain = file.read_text()

@@ -10,6 +10,7 @@ from typing import cast
 from uuid import UUID, uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, NewKey
 from mailwarden.access.tenants import TenantDirectory, TenantStore
@@ -549,3 +550,18 @@ async def test_a_domain_that_the_tenant_gave_up_is_free_in_its_old_cell(pair: Pa
     assert directory.assign("ann@north.example").by is AssignedBy.DEFAULT
     other = await tenants[0].create(ALL, "other", ["north.example"])
     assert other.domains == ("north.example",)
+
+
+async def test_cells_with_one_vault_move_no_tenant(pair: Pair) -> None:
+    await pair.a.hold(pair.uid)
+    target = replace(pair.b.access, vault=pair.a.access.vault)
+    with pytest.raises(CommandError, match="Both cells use the vault"):
+        await TenantMove(pair.a.access, target, pair.directory, pair.uid, lambda _: None).run(ACTOR)
+
+
+@pytest.mark.parametrize("cell", ["a", "b"])
+async def test_a_vault_of_another_deployment_moves_no_tenant(pair: Pair, cell: str) -> None:
+    vault = (pair.a if cell == "a" else pair.b).access.vault
+    await vault.claim(uuid4())
+    with pytest.raises(CommandError, match="belongs to the deployment"):
+        await pair.move().run(ACTOR)

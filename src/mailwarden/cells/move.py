@@ -39,6 +39,7 @@ from mailwarden.errors import CommandError
 from mailwarden.events.reader import cursor_of
 from mailwarden.model.scope import Actor
 from mailwarden.model.tenant import TenantState
+from mailwarden.quarantine.ownership import check_owner, read_deployment
 from mailwarden.quarantine.vault import Vault
 
 OLDER_SECONDS = 120.0  # for transactions that began before the move
@@ -238,7 +239,19 @@ class TenantMove:
             raise CommandError(f"The cell `{self._target.name}` has another user named `{taken}`. Rename one.")
         if others := await a.fetchval(_OTHER_VAULTS, self._tenant, await self._source.vault.uid()):
             raise CommandError(f"{others} held messages are in other vaults of this cell. Use one vault first.")
+        await self._check_vaults(a, b)
         await check_shared(a, b, self._tenant, self._target.name)
+
+    async def _check_vaults(self, a: asyncpg.Connection, b: asyncpg.Connection) -> None:
+        """Raise if a cell could remove the tenant's held messages from the vault of the other."""
+        shared = await self._source.vault.uid()
+        if shared == await self._target.vault.uid():
+            raise CommandError(
+                f"Both cells use the vault {shared}: the old cell would remove the held messages of the tenant. Give "
+                "each cell a vault of its own (quarantine.store)."
+            )
+        await check_owner(self._source.vault, await read_deployment(a))
+        await check_owner(self._target.vault, await read_deployment(b))
 
     async def _check_target(self, b: asyncpg.Connection, place: LocalPlace) -> None:
         there = await read_place(b, self._tenant)

@@ -37,7 +37,7 @@ from mailwarden.cli.installation import Installation, read_installation
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.dump import Snapshot, dump, open_snapshot
 from mailwarden.errors import CommandError, StorageUnavailable
-from mailwarden.quarantine.blob_store import VAULT_UID, BlobStore
+from mailwarden.quarantine.blob_store import OWNER, VAULT_UID, BlobStore
 from mailwarden.quarantine.vault import Vault, blob_name, first_uid, open_blob_store
 
 IN_MEMORY = 1 << 20  # of a held message while its size is not known yet
@@ -211,7 +211,7 @@ async def _message_names(vault: _Vault, snapshot: Snapshot | None) -> list[str]:
     if snapshot is not None:
         return sorted(blob_name(tenant, address) for tenant, address in snapshot.bodies)
     async with aclosing(vault.blobs.blobs()) as blobs:
-        return sorted([blob.name async for blob in blobs if blob.name != VAULT_UID])
+        return sorted([blob.name async for blob in blobs if blob.name not in (VAULT_UID, OWNER)])
 
 
 def _configuration(installation: Installation) -> Iterator[Path]:

@@ -19,6 +19,7 @@ from mailwarden.abby.config import AbbyConfig
 from mailwarden.access.tenants import TenantSettings, TenantStore, domain_of_recipient
 from mailwarden.cli.command import Command, add_action, operator, print_json, shown, table
 from mailwarden.cli.database import add_database_options, find_tenant, query_database
+from mailwarden.cli.vault_owner import add_adopt, run_adopt
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, MailwardenError
@@ -86,6 +87,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     days = _add_days(actions)
     add_digest(actions)
+    add_adopt(actions)
     for action in (ls, show, release, delete, days):
         action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
     for action in (ls, show, release, delete, export, days):
@@ -136,6 +138,7 @@ def _run(options: argparse.Namespace) -> int:
         "export": _export,
         "days": _days,
         "digest": run_digest,
+        "adopt": run_adopt,
     }
     return table[options.action](options)
 

@@ -24,12 +24,15 @@ from mailwarden.cli.archive import CONFIGURATION, DATABASE, VAULT, Archive, Mani
 from mailwarden.cli.command import Command, Progress, add_config_option
 from mailwarden.cli.database import unreachable
 from mailwarden.cli.installation import FILES, Installation, read_installation
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.dump import count_processes, count_tables, drop_all, restore
 from mailwarden.database.migrations import known_migrations, migrate
+from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
 from mailwarden.guard import config as guard
-from mailwarden.quarantine.blob_store import VAULT_UID, BlobStore
-from mailwarden.quarantine.vault import open_blob_store
+from mailwarden.quarantine.blob_store import OWNER, VAULT_UID, BlobStore
+from mailwarden.quarantine.ownership import Deployment, claim, renew_deployment
+from mailwarden.quarantine.vault import Vault, first_uid, open_blob_store
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -194,26 +197,36 @@ async def _is_same_vault(blobs: BlobStore, manifest: Manifest, archive: Archive)
             found = b"".join([piece async for piece in pieces])
     except FileNotFoundError:
         async with aclosing(blobs.blobs()) as stored:
-            return not [blob async for blob in stored]
+            return not [blob async for blob in stored if blob.name != OWNER]
     return found == b"".join(archive.read(VAULT + VAULT_UID, manifest))
 
 
 async def _restore(plan: _Plan, archive: Archive) -> None:
-    installation, manifest = plan.installation, plan.manifest
+    installation, manifest, deployment = plan.installation, plan.manifest, None
     if plan.has_database:
         if plan.force:
             await drop_all(installation.direct_url)
         _report("database   restoring")
         await restore(installation.direct_url, archive.read(DATABASE, manifest))
+        for name in await migrate(installation.direct_url):
+            _report(f"database   applied {name}")
+        deployment = await _renew_deployment(installation.direct_url)
     _make_folders(plan)
     with _configuration_folders(plan):
         others = [path for path in _configuration_files(manifest) if path not in plan.settings]
         _write_configuration(plan, archive, others)
-        await _write_vault(plan, archive)
+        await _write_vault(plan, archive, deployment)
         _write_configuration(plan, archive, [*plan.settings])
-    if plan.has_database:
-        for name in await migrate(installation.direct_url):
-            _report(f"database   applied {name}")
+
+
+async def _renew_deployment(url: str) -> Deployment:
+    """Give the restored database another id than that of the backup, whose vault may still be in use."""
+    database = Database(url, 1)
+    try:
+        async with database.connection() as connection:
+            return await renew_deployment(connection)
+    finally:
+        await database.close()
 
 
 def _make_folders(plan: _Plan) -> None:
@@ -226,17 +239,28 @@ def _make_folders(plan: _Plan) -> None:
                 _give(each, owner)
 
 
-async def _write_vault(plan: _Plan, archive: Archive) -> None:
-    """Write the held messages, and give those of a folder to the owner of the vault."""
-    blobs = plan.blobs or open_blob_store(plan.installation.quarantine, plan.installation.folder)
+async def _write_vault(plan: _Plan, archive: Archive, deployment: Deployment | None) -> None:
+    """Write the held messages, and give those of a folder to the owner of the vault.
+
+    The new deployment claims an empty vault. One that has messages may be in use: the operator decides.
+    """
+    installation = plan.installation
+    blobs = plan.blobs or open_blob_store(installation.quarantine, installation.folder)
+    if deployment is not None:
+        # No message is read or written with this key.
+        vault = Vault(blobs, KeyRing.of(os.urandom(64)), first_uid(installation.quarantine))
+        try:
+            await claim(vault, deployment)
+        except CommandError as error:
+            _report(f"quarantine {error.message}")
     names = [name for name in plan.manifest.digests if name.startswith(VAULT)]
     with Progress("held messages", len(names)) as progress:
         for name in names:
             await blobs.put(name.removeprefix(VAULT), archive.read(name, plan.manifest))
             progress.advance(1)
-    owner, vault = plan.manifest.folders.get("vault"), plan.installation.folders().get("vault")
-    if vault is not None and owner is not None and os.geteuid() == 0:
-        for path in (vault, *vault.rglob("*")):
+    owner, place = plan.manifest.folders.get("vault"), installation.folders().get("vault")
+    if place is not None and owner is not None and os.geteuid() == 0:
+        for path in (place, *place.rglob("*")):
             os.chown(path, _user(owner.user), _group(owner.group), follow_symlinks=False)
 
 

@@ -22,6 +22,7 @@ from obstore.store import ObjectStore
 from mailwarden.errors import StorageUnavailable
 
 VAULT_UID = "vault"  # the object that holds the vault's uid
+OWNER = "owner"  # the object that holds the uid of the deployment that may remove messages
 PARTS = ".parts"  # unfinished writes
 ABANDONED = 86_400.0  # seconds after which an unfinished write is removed
 READ = 1_048_576

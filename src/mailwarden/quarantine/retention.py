@@ -3,6 +3,7 @@
 A body is written before its row, so bodies younger than the grace period stay.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -14,9 +15,11 @@ from msgspec import Struct
 
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Database
+from mailwarden.errors import CommandError
 from mailwarden.events.outbox import NewEvent, record
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.model import DEFAULT, HeldMessage, RetentionDays, State
+from mailwarden.quarantine.ownership import Deployment, claim, read_deployment
 from mailwarden.quarantine.release import ReleaseStore
 from mailwarden.quarantine.store import IN_SCOPE, SELECT_MESSAGE, deleted_event, lock_body, message_of
 from mailwarden.quarantine.vault import Body, Vault
@@ -125,6 +128,11 @@ class RetentionStore:
         async with self._database.connection() as connection:
             return await read_now(connection)
 
+    async def deployment(self, scope: Scope) -> Deployment:
+        """Return this deployment."""
+        async with self._database.connection() as connection:
+            return await read_deployment(connection)
+
     async def totals(self, scope: Scope) -> HeldTotals:
         """Return the totals of all vaults."""
         async with self._database.connection() as connection:
@@ -183,6 +191,7 @@ SWEEP = timedelta(hours=24)  # between two searches of the whole vault
 FIRST_SWEEP = timedelta(hours=1)  # after the start
 REDATE = timedelta(hours=1)  # within which a tenant's new setting applies
 GRACE = timedelta(hours=72)  # also the time to notice that an old database backup was restored
+REPORT_SECONDS = 3_600.0  # between two log lines about a vault of another deployment
 ALL = Scope.deployment()
 
 _log = get_logger("quarantine.retention")
@@ -205,6 +214,8 @@ class QuarantineRetention:
         self._days = days
         self._swept = datetime.now(UTC) - SWEEP + FIRST_SWEEP
         self._dated = datetime.min.replace(tzinfo=UTC)
+        self.foreign = False  # the vault belongs to another deployment: nothing is removed from it
+        self._reported = 0.0
         self._periodic_task = PeriodicTask("quarantine retention", self._run, interval)
 
     def start(self) -> None:
@@ -229,6 +240,7 @@ class QuarantineRetention:
         """Remove orphaned bodies; return their number."""
         vault, total = await self._vault.uid(), 0
         while found := await self._store.orphans(ALL, vault):
+            await self._claim()
             for tenant, address in found:
                 remove = partial(self._vault.remove, tenant, address)
                 removed = await self._store.clear(ALL, vault, tenant, address, remove)
@@ -237,6 +249,7 @@ class QuarantineRetention:
 
     async def find_orphans(self, grace: timedelta = GRACE) -> int:
         """Record bodies without a row as orphans; return their number."""
+        await self._claim()
         vault, until, total = await self._vault.uid(), await self._store.now(ALL) - grace, 0
         batch: list[Body] = []
         async for body in self._vault.bodies():
@@ -275,14 +288,32 @@ class QuarantineRetention:
             self._dated = datetime.now(UTC)
         if expired := await self.expire():
             _log.info("held_messages_expired", messages=expired)
-        if removed := await self.clear():
+        owned = await self._is_owner()
+        if owned and (removed := await self.clear()):
             _log.info("held_bodies_removed", bodies=removed)
         if datetime.now(UTC) - self._swept < SWEEP:
             return
         self._swept = datetime.now(UTC)
-        if orphans := await self.find_orphans():
+        if owned and (orphans := await self.find_orphans()):
             _log.warning("held_bodies_without_row", bodies=orphans)
         await self.find_missing()
+
+    async def _claim(self) -> None:
+        """Claim a vault without an owner; raise CommandError if it belongs to another deployment."""
+        await claim(self._vault, await self._store.deployment(ALL))
+
+    async def _is_owner(self) -> bool:
+        """Return whether this deployment may remove messages; log the reason once an hour if not."""
+        try:
+            await self._claim()
+        except CommandError as error:
+            if not self.foreign or time.monotonic() - self._reported > REPORT_SECONDS:
+                _log.error("vault_of_other_deployment", reason=error.message)
+                self._reported = time.monotonic()
+            self.foreign = True
+        else:
+            self.foreign = False
+        return not self.foreign
 
 
 METRICS_INTERVAL = 60.0

@@ -23,7 +23,15 @@ from mailwarden.crypto.frames import FrameOpener, key_in_head, seal_frames
 from mailwarden.crypto.keyring import BrokenSeal, KeyRing
 from mailwarden.crypto.mac import Mac
 from mailwarden.errors import ConfigurationError
-from mailwarden.quarantine.blob_store import VAULT_UID, Blob, BlobStore, FilesystemStore, S3BlobStore, finish_in_thread
+from mailwarden.quarantine.blob_store import (
+    OWNER,
+    VAULT_UID,
+    Blob,
+    BlobStore,
+    FilesystemStore,
+    S3BlobStore,
+    finish_in_thread,
+)
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.settings.shared import Quarantine
 
@@ -31,6 +39,7 @@ if TYPE_CHECKING:  # for the type checker only
     from obstore.store import ClientConfig, RetryConfig, S3Config
 
 ADDRESS = 32
+UNREADABLE = UUID(int=0)  # the owner of a vault whose object `owner` has other contents
 
 
 class Bytes(Protocol):
@@ -71,6 +80,33 @@ class Vault:
     async def _read_uid(self) -> UUID:
         async with aclosing(self._blobs.get(VAULT_UID)) as pieces:
             return UUID(b"".join([piece async for piece in pieces]).decode("ascii"))
+
+    async def owner(self) -> UUID | None:
+        """Return the uid of the deployment that may remove messages; None if no deployment has claimed the vault."""
+        try:
+            async with aclosing(self._blobs.get(OWNER)) as pieces:
+                found = b"".join([piece async for piece in pieces])
+        except FileNotFoundError:
+            return None
+        try:
+            return UUID(found.decode("ascii"))
+        except ValueError:
+            return UNREADABLE
+
+    async def claim(self, owner: UUID) -> bool:
+        """Record the owner unless there is one; return whether it was recorded."""
+        return await self._blobs.create(OWNER, str(owner).encode("ascii"))
+
+    async def adopt(self, owner: UUID) -> None:
+        """Record the owner in place of another."""
+        await self._blobs.put(OWNER, [str(owner).encode("ascii")])
+
+    async def is_empty(self) -> bool:
+        """Return whether the vault has no message."""
+        async with aclosing(self.bodies()) as bodies:
+            async for _ in bodies:
+                return False
+        return True
 
     async def put(self, tenant: UUID, raw: Bytes) -> bytes:
         """Store a message durably; return its address."""

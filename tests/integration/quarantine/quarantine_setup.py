@@ -55,7 +55,7 @@ class QuarantineSetup:
         self.retention = QuarantineRetention(self.vault, RetentionStore(database), self.releases, self.DAYS)
 
     def bodies(self) -> list[Path]:
-        return [path for path in self.folder.rglob("*") if path.is_file() and path.name != "vault"]
+        return [path for path in self.folder.rglob("*") if path.is_file() and path.name not in ("vault", "owner")]
 
     async def keep(self, tenant: UUID | None = None, raw: bytes = RAW, **changes: Any) -> UUID:
         return await self.writer.hold(finished(tenant or self.north, **changes), Spooled.of(raw))

@@ -25,7 +25,7 @@ from mailwarden.cli.doctor.stored import PATIENCE, read_stored
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.clock import MAX_DIFFERENCE
 from mailwarden.database.migrations import pending, server_time
-from mailwarden.errors import MailwardenError, StorageUnavailable
+from mailwarden.errors import CommandError, MailwardenError, StorageUnavailable
 from mailwarden.event_delivery.model import State
 from mailwarden.event_delivery.store import EndpointStore
 from mailwarden.guard.config import PATH as GUARD_PATH
@@ -37,6 +37,8 @@ from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
+from mailwarden.quarantine.ownership import check_owner
+from mailwarden.quarantine.retention import ALL, RetentionStore
 from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.serving.tls import client_context
 from mailwarden.wire import guard as wire
@@ -221,6 +223,12 @@ async def _quarantine(folder: Path, guard: GuardConfig) -> Line:
             if settings.bucket is not None:
                 line = Line(True, name, f"{settings.store}, vault {await vault.uid()}")
             closed = await _unopened(vault)
+            deployment = await read_stored(guard.database.url, lambda each: RetentionStore(each).deployment(ALL))
+            if deployment is not None:
+                await check_owner(vault, deployment)
+    except CommandError as error:
+        seen, _, remedy = error.message.partition(". Give ")
+        return Line(False, name, seen, f"give {remedy}")
     except (MailwardenError, TimeoutError) as error:
         return Line(
             False, name, f"{settings.store}: {error or 'no answer'}", "set quarantine.store and what follows it"

@@ -62,6 +62,9 @@ def start_quarantine(context: GuardContext, *, key: KeyRing, hop: NextHop, stack
     retention_store = RetentionStore(database)
     retention = QuarantineRetention(vault, retention_store, releases, settings.days)
     totals = QuarantineMetrics(retention_store, context.metrics)
+    context.metrics.gauge(
+        "quarantine_vault_foreign", "1: the vault belongs to another deployment, and nothing is removed from it."
+    ).set_function(lambda: retention.foreign)
     for job in (releasing, retention, totals):
         stack.push_async_callback(job.stop)
         job.start()
