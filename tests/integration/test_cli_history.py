@@ -1,7 +1,6 @@
 """`mailwarden history resend`: rows that PostgreSQL rejected are written once their cause is gone, and none is lost."""
 
 import asyncio
-import fcntl
 from pathlib import Path
 from typing import cast
 
@@ -10,8 +9,9 @@ import pytest
 from mailwarden.cli.main import main
 from mailwarden.database.pool import Database
 from mailwarden.history.journal.format import Record
-from mailwarden.history.journal.losses import REJECTED, Losses
-from mailwarden.history.journal.rejected import CLAIMED
+from mailwarden.history.journal.losses import Losses
+from mailwarden.history.journal.put_aside import REJECTED
+from mailwarden.history.journal.rejected import CLAIMED, claimed_rows
 from mailwarden.history.records import encode
 from mailwarden.model.record import FinishedRequest
 from mailwarden.telemetry.metrics import Metrics
@@ -109,9 +109,7 @@ def test_an_interrupted_resend_starts_again(folder: Path, database_url: str) -> 
 
 def test_a_second_resend_is_refused_meanwhile(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put_aside(folder, finished_request())
-    (folder / "journal" / REJECTED).rename(folder / "journal" / CLAIMED)
-    with (folder / "journal" / CLAIMED).open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with claimed_rows(folder / "journal"):
         assert resend(folder) == 2
     assert "Another `mailwarden history resend`" in capsys.readouterr().err
 

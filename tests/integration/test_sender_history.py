@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from mailwarden.database.pool import Database
+from mailwarden.errors import StorageUnavailable
 from mailwarden.history import open_history, senders
 from mailwarden.history.maintenance import SENDER_DAYS, THREAD_DAYS, Retention
 from mailwarden.history.relations import MEMORY
@@ -386,3 +387,13 @@ async def test_without_the_database_lookups_return_none_at_once() -> None:
         assert await sender_history.lookup(TENANT, f"{number}@north.example", [BOB]) is None
     assert time.monotonic() - started < 3.0  # a short wait for each of them would be six seconds
     await database.close()
+
+
+async def test_rows_wait_while_the_server_refuses_the_salt(history: HistoryStore, database: Database) -> None:
+    async with database.connection() as connection:
+        await connection.execute("REVOKE SELECT ON relationship_salt FROM CURRENT_USER")
+        try:
+            with pytest.raises(StorageUnavailable, match="InsufficientPrivilege"):
+                await SenderHistory(history.senders).counting()
+        finally:
+            await connection.execute("GRANT SELECT ON relationship_salt TO CURRENT_USER")

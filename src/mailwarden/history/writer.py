@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from mailwarden.errors import StorageUnavailable
 from mailwarden.history.journal.format import Record
 from mailwarden.history.journal.journal import Journal
+from mailwarden.history.journal.losses import NotPutAside
 from mailwarden.history.records import decode
 from mailwarden.history.store import CampaignStore, Counting, Saved, SenderCounts
 from mailwarden.model.record import FinishedRequest
@@ -112,12 +113,15 @@ class HistoryWriter:
                     await asyncio.sleep(PAUSE)
                 if chunk.following > number:
                     await self._journal.advance(chunk.following)
+            except NotPutAside as error:
+                _log.error("rejected_row_waits", reason=str(error))
             except Exception:  # such as a disk that cannot be read: nothing is skipped
                 _log.exception("history_writer_failed")
-                number = self._journal.position
-                await asyncio.sleep(LAST_RETRY)
             else:
                 number = chunk.following
+                continue
+            number = self._journal.position
+            await asyncio.sleep(LAST_RETRY)
 
     async def _write_unsaved(self) -> None:
         """Write the rows that the disk did not take."""
@@ -144,6 +148,8 @@ class HistoryWriter:
                 await self._send(rows)
             except StorageUnavailable as error:
                 _log.warning("history_write_delayed", reason=error.message, waiting=self._journal.waiting)
+            except NotPutAside:
+                raise
             except Exception as error:
                 # Not an outage: one of the rows may be the cause.
                 reason = f"{type(error).__name__}: {error}"

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from mailwarden.errors import StorageUnavailable
 from mailwarden.history import writer as module
 from mailwarden.history.journal import journal as journal_module
-from mailwarden.history.journal.journal import MAX_UNSAVED
-from mailwarden.history.journal.losses import REJECTED, Loss, read_losses
+from mailwarden.history.journal.journal import MAX_GROUP
+from mailwarden.history.journal.losses import Loss, Losses, read_losses
+from mailwarden.history.journal.put_aside import REJECTED
 from mailwarden.history.journal.segments import Segments
 from mailwarden.history.store import Counting, RejectedRequest, Saved, SenderCounts
 from mailwarden.history.writer import BATCH
@@ -118,6 +119,25 @@ async def test_a_rejected_row_is_put_aside_and_counted(tmp_path: Path) -> None:
     assert aside["record"]["request"]["ggrid"] == str(requests[2].ggrid)
     assert "mailwarden_history_rejected_total 1.0" in metrics.page().decode()
     assert "mailwarden_history_written_total 4.0" in metrics.page().decode()
+
+
+async def test_a_rejected_row_waits_for_a_disk_that_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LAST_RETRY", 0.05)
+    store, requests, real = FlakyStore(), [finished_request() for _ in range(3)], Losses._append
+    store.bad = {requests[1].ggrid: "DataError: too long"}
+    failures = [OSError(errno.ENOSPC, "No space left on device") for _ in range(2)]
+
+    def append(losses: Losses, line: bytes) -> bool:
+        if failures:
+            raise failures.pop()
+        return real(losses, line)
+
+    monkeypatch.setattr(Losses, "_append", append)
+    async with writing(tmp_path, store) as journal:
+        await journal.append(requests)
+    assert {each.ggrid for each in store.saved} == {requests[0].ggrid, requests[2].ggrid}
+    assert len((tmp_path / REJECTED).read_text().splitlines()) == 1
+    assert journal._losses.counts == {Loss.REJECTED: 1}
 
 
 async def test_a_row_that_fails_with_a_bug_does_not_stop_the_others(
@@ -223,13 +243,13 @@ def refuse_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_rows_reach_the_store_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_rows(monkeypatch)
-    store, requests, metrics = FlakyStore(), [finished_request() for _ in range(MAX_UNSAVED)], Metrics()
+    store, requests, metrics = FlakyStore(), [finished_request() for _ in range(2 * MAX_GROUP)], Metrics()
     async with writing(tmp_path, store, metrics=metrics) as journal:
         assert not await journal.append(requests), "the row is on no disk yet"
         await eventually(lambda: not journal.waiting, 5.0)
         assert journal._losses.counts == {}
     assert store.saved == requests
-    assert f"mailwarden_history_direct_total {MAX_UNSAVED}.0" in metrics.page().decode()
+    assert f"mailwarden_history_direct_total {2 * MAX_GROUP}.0" in metrics.page().decode()
 
 
 async def test_bytes_of_rows_in_memory_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,14 +268,15 @@ async def test_rows_in_memory_wait_for_the_store_and_have_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse_rows(monkeypatch)
-    store, requests = FlakyStore(StorageUnavailable("away")), [finished_request() for _ in range(MAX_UNSAVED + 7)]
+    monkeypatch.setattr(journal_module, "MAX_UNSAVED", 20)
+    store, requests = FlakyStore(StorageUnavailable("away")), [finished_request() for _ in range(27)]
     async with writing(tmp_path, store) as journal:
         await journal.append(requests)
         await eventually(lambda: store.attempts)
-        assert journal.waiting == MAX_UNSAVED
+        assert journal.waiting == 20
         assert journal._losses.counts == {Loss.DROPPED: 7}
         store.error = None
-    assert store.saved == requests[:MAX_UNSAVED]
+    assert store.saved == requests[:20]
 
 
 async def test_a_stop_uses_all_its_time_for_rows_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

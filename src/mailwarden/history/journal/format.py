@@ -91,6 +91,20 @@ def parse(data: bytes, start: int = 0) -> Parsed:
     return Parsed(tuple(records), end, damaged)
 
 
+def damaged_at(data: bytes, start: int) -> int:
+    """Return how many records from `start` on have all their bytes, by their length, and a wrong checksum.
+
+    A crash leaves a shorter one: the file ends where the write did.
+    """
+    count, place = 0, start
+    while data[place : place + len(_MARK)] == _MARK and place + OVERHEAD <= len(data):
+        place += OVERHEAD + int(_RECORD.unpack_from(data, place)[1])
+        if place > len(data):
+            break
+        count += 1
+    return count
+
+
 def _record_at(data: bytes, place: int) -> Record | None:
     body = place + OVERHEAD
     if body > len(data):

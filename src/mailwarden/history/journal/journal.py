@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,11 +26,12 @@ from mailwarden.telemetry.periodic_task import end_tasks
 
 MAX_GROUP = 500  # requests of one fsync
 MAX_PENDING = 20_000  # requests that wait for the disk; further ones are dropped
-MAX_UNSAVED = 200  # requests that the disk did not take and history does not have yet; further ones are dropped
+MAX_UNSAVED = 5_000  # requests that the disk did not take and history does not have yet; further ones are dropped
 MAX_UNSAVED_BYTES = 64 * 1024 * 1024
 DISK_SECONDS = 2.0  # a scan waits no longer for the disk
 DISK_GRACE = 0.05  # while the disk is late
 STOP_SECONDS = 10.0
+CLOSE_SECONDS = 2.0  # for each of the last steps of a stop, on a disk that may hang
 LOG_EVERY = 10.0  # seconds between two log lines about refused or dropped requests
 
 _log = get_logger("history.journal")
@@ -56,6 +57,7 @@ class Journal:
         self._segments = segments
         self._losses = losses
         self._pending: list[_Pending] = []
+        self._writing: list[_Pending] = []  # the group that the disk has
         self._unsaved: deque[Record] = deque()  # numbered 0, because they have no place in the journal
         self._wake = asyncio.Event()
         self._readable = asyncio.Event()
@@ -87,7 +89,11 @@ class Journal:
         segments = Segments.open(folder, limits, VERSION)
         if segments.waiting:
             _log.info("journal_opened", rows=segments.waiting, bytes=segments.size)
-        return cls(segments, Losses(folder, metrics), metrics, max_bytes=limits.max_bytes)
+        losses = Losses(folder, metrics)
+        if segments.damaged_tail:
+            losses.add(Loss.DAMAGED, segments.damaged_tail)
+            losses.save()
+        return cls(segments, losses, metrics, max_bytes=limits.max_bytes)
 
     @property
     def waiting(self) -> int:
@@ -107,16 +113,27 @@ class Journal:
         self._task = asyncio.create_task(self._run(), name="journal")
 
     async def stop(self) -> None:
-        """Write what is pending, and close the files."""
+        """Write what is pending, and close the files; rows that the disk does not take in time are counted."""
         if self._task is not None:
             self._stopping = True
             self._wake.set()
             await asyncio.wait((self._task,), timeout=STOP_SECONDS)
             await end_tasks(self._task)
             self._task = None
-        await asyncio.to_thread(self._save_unsaved)
-        self._disk.shutdown(wait=False)
-        await asyncio.to_thread(self._segments.close)
+        rest = [*self._writing, *self._pending]
+        self._pending = []
+        if rest:  # the disk may still confirm the group that it has: then it is counted in vain
+            self._drop(len(rest), f"the disk took no more rows for {STOP_SECONDS:.0f} s while guard stopped")
+            await _within(CLOSE_SECONDS, self._losses.save)
+        for each in rest:
+            if not each.done.done():
+                each.done.set_result(False)
+        unsaved = len(self._unsaved)
+        if not await _within(CLOSE_SECONDS, self._save_unsaved):
+            self._drop(unsaved, "the disk hangs while guard stops")
+            await _within(CLOSE_SECONDS, self._losses.save)
+        self._disk.shutdown(wait=False, cancel_futures=True)
+        await _within(CLOSE_SECONDS, self._segments.close)
 
     async def append(self, requests: Sequence[FinishedRequest]) -> bool:
         """Return True when all requests are on disk, False if one was dropped or the disk did not confirm in time."""
@@ -199,6 +216,7 @@ class Journal:
             self._wake.clear()
             while self._pending:
                 group, self._pending = self._pending[:MAX_GROUP], self._pending[MAX_GROUP:]
+                self._writing = group
                 began = time.perf_counter()
                 try:
                     commit = await loop.run_in_executor(self._disk, self._commit, [each.request for each in group])
@@ -206,6 +224,7 @@ class Journal:
                     _log.exception("journal_commit_failed")
                     self._drop(len(group), f"{type(error).__name__}: {error}")
                     commit = _Commit([False] * len(group), [])
+                self._writing = []
                 await self._keep_in_memory(commit)
                 self._stalled = False
                 self._seconds.observe(time.perf_counter() - began)
@@ -271,6 +290,14 @@ class Journal:
         if now >= self._log_from:
             self._log_from = now + LOG_EVERY
             _log.error("history_rows_dropped", rows=self._losses.counts[Loss.DROPPED], reason=reason)
+
+
+async def _within(seconds: float, step: Callable[[], None]) -> bool:
+    """Run a step of the disk in a thread; return False if it takes longer, and goes on alone."""
+    done, _ = await asyncio.wait((asyncio.create_task(asyncio.to_thread(step)),), timeout=seconds)
+    for each in done:
+        each.result()
+    return bool(done)
 
 
 def _parts(payloads: Sequence[bytes | None]) -> Iterator[list[int]]:

@@ -1,7 +1,7 @@
 """Losses of the journal: rows that were dropped, damaged on disk, or rejected by the history store.
 
 The counts are metrics, and stay in the file `losses` for `mailwarden doctor`. Rejected rows are put aside into
-`rejected.jsonl`, up to a limit.
+`rejected.jsonl`, up to a limit; those beyond it are lost, and count as dropped.
 """
 
 import os
@@ -16,17 +16,18 @@ import msgspec
 from msgspec import Raw, Struct
 
 from mailwarden.history.journal.format import Record
+from mailwarden.history.journal.put_aside import MAX_REJECTED, REJECTED, PutAside, append_lines, locked
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 
-LOSSES, REJECTED = "losses", "rejected.jsonl"
-MAX_REJECTED = 64 * 1024 * 1024  # bytes put aside; further rows are only counted
+LOSSES = "losses"
+PATIENCE = 60.0  # seconds in which a rejected row holds back the others because the disk does not take it
 _WIDTH = 20  # digits, so that the file is overwritten in place and needs no free space
 _log = get_logger("history.journal")
 
 
 class Loss(StrEnum):
-    DROPPED = "dropped"  # never on disk: the journal was full or the disk failed
+    DROPPED = "dropped"  # on no disk: the journal was full, the disk failed, or no more rows are put aside
     DAMAGED = "damaged"  # unreadable on disk
     REJECTED = "rejected"  # the history store cannot store the row
 
@@ -44,13 +45,8 @@ class LossRecord(Struct, frozen=True):
         return self.dropped + self.damaged + self.rejected
 
 
-class PutAside(Struct, frozen=True):
-    """A rejected row, as a line of `rejected.jsonl`."""
-
-    moment: datetime
-    number: int
-    reason: str
-    record: Raw
+class NotPutAside(Exception):
+    """The disk does not take a rejected row: it stays in the journal, and is tried again."""
 
 
 class Losses:
@@ -60,6 +56,7 @@ class Losses:
         self._folder = folder
         self._before = read_losses(folder)
         self.counts: Counter[Loss] = Counter()  # of this process
+        self._failing_since: float | None = None
         dropped, damaged, rejected = (partial(self.counts.__getitem__, loss) for loss in Loss)
         metrics.read_counter("history_dropped", "Finished guard requests that the journal could not take.", dropped)
         metrics.read_counter("history_damaged", "Rows of the journal that are unreadable on disk.", damaged)
@@ -79,22 +76,39 @@ class Losses:
         )
         try:
             text = " ".join(f"{field:0{_WIDTH}d}" for field in fields) + "\n"
-            write_private(self._folder / LOSSES, text.encode(), append=False)
+            _overwrite(self._folder / LOSSES, text.encode())
         except OSError as error:
             _log.warning("journal_losses_not_saved", reason=str(error))
 
     def reject(self, record: Record, reason: str) -> None:
-        """Put a row aside and count it."""
-        _log.error("history_row_rejected", number=record.number, reason=reason)
-        path = self._folder / REJECTED
+        """Put a row aside and count it; raise NotPutAside if the disk does not take it, for a minute at most."""
+        aside = PutAside(datetime.now(UTC), record.number, reason[:1_000], Raw(record.payload))
+        lost = ""
         try:
-            if not path.exists() or path.stat().st_size + len(record.payload) <= MAX_REJECTED:
-                aside = PutAside(datetime.now(UTC), record.number, reason[:1_000], Raw(record.payload))
-                write_private(path, msgspec.json.encode(aside) + b"\n", append=True)
+            if not self._append(msgspec.json.encode(aside) + b"\n"):
+                lost = f"{REJECTED} has {MAX_REJECTED // 1024**2} MiB, the maximum"
         except OSError as error:
-            _log.warning("rejected_row_not_put_aside", number=record.number, reason=str(error))
-        self.add(Loss.REJECTED)
+            now = time.monotonic()
+            self._failing_since = self._failing_since or now
+            if now - self._failing_since < PATIENCE:
+                raise NotPutAside(f"{self._folder / REJECTED} cannot be written ({error}).") from error
+            lost = str(error)
+        else:
+            self._failing_since = None
+        _log.error("history_row_rejected", number=record.number, reason=reason)
+        if lost:
+            _log.error("rejected_row_not_put_aside", number=record.number, reason=lost)
+        self.add(Loss.DROPPED if lost else Loss.REJECTED)
         self.save()
+
+    def _append(self, line: bytes) -> bool:
+        """Append to the rejected rows; return False if there is no room."""
+        path = self._folder / REJECTED
+        with locked(self._folder):
+            if path.exists() and path.stat().st_size + len(line) > MAX_REJECTED:
+                return False
+            append_lines(path, line)
+        return True
 
 
 def read_losses(folder: Path) -> LossRecord:
@@ -106,13 +120,11 @@ def read_losses(folder: Path) -> LossRecord:
     return LossRecord(dropped, damaged, rejected, datetime.fromtimestamp(last, UTC))
 
 
-def write_private(path: Path, data: bytes, *, append: bool) -> None:
-    """Write to a file that only its owner can read; sync after an append."""
-    file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | (os.O_APPEND if append else 0), 0o600)
+def _overwrite(path: Path, data: bytes) -> None:
+    """Write to a file that only its owner can read."""
+    file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
         while data:
             data = data[os.write(file, data) :]
-        if append:
-            os.fsync(file)
     finally:
         os.close(file)

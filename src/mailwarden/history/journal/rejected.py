@@ -1,13 +1,13 @@
 """Rejected rows of a journal, to be sent again: claimed from guard, read, and put back if they fail once more.
 
-guard appends to `rejected.jsonl` at any time. So a resend renames the file first. The renamed file is deleted last: a
-resend that was interrupted starts again, and the history store ignores the rows that it has.
+guard appends to `rejected.jsonl` at any time. So a resend renames the file first, under the lock with which guard
+appends. The renamed file is deleted last: a resend that was interrupted starts again, and the history store ignores the
+rows that it has.
 """
 
-import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -17,9 +17,10 @@ from msgspec.structs import replace
 
 from mailwarden.errors import CommandError
 from mailwarden.history.journal.format import MAX_PAYLOAD
-from mailwarden.history.journal.losses import REJECTED, PutAside, write_private
+from mailwarden.history.journal.put_aside import REJECTED, PutAside, append_lines, locked
 
 CLAIMED = "rejected-resending.jsonl"
+RESEND_LOCK = "resend.lock"
 MAX_LINE = MAX_PAYLOAD + 65_536
 _decoder = msgspec.json.Decoder(PutAside)
 
@@ -42,19 +43,27 @@ class Line(Struct, frozen=True):
 def claimed_rows(folder: Path) -> Iterator["ClaimedRows | None"]:
     """Claim the rejected rows of a journal, or yield None if there are none; no other resend runs meanwhile."""
     _require_owner(folder)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder, RESEND_LOCK, 0.0))
+        except TimeoutError:
+            raise CommandError(f"Another `mailwarden history resend` uses {folder}. Wait until it ends.") from None
+        file = _claim(folder)
+        yield None if file is None else ClaimedRows(folder, stack.enter_context(file))
+
+
+def _claim(folder: Path) -> IO[bytes] | None:
+    """Open the rows of an interrupted resend, or else those that guard put aside."""
     path = folder / CLAIMED
     if not path.exists():
         try:
-            (folder / REJECTED).rename(path)
+            with locked(folder):
+                (folder / REJECTED).rename(path)
         except FileNotFoundError:
-            yield None
-            return
-    with path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CommandError(f"Another `mailwarden history resend` uses {path}. Wait until it ends.") from None
-        yield ClaimedRows(folder, file)
+            return None
+        except TimeoutError as error:
+            raise CommandError(f"{folder / REJECTED} cannot be claimed: {error.strerror}. Try again.") from None
+    return path.open("rb")
 
 
 class ClaimedRows:
@@ -68,14 +77,16 @@ class ClaimedRows:
         """Return the next lines, at most so many; none at the end of the file."""
         lines: list[Line] = []
         while len(lines) < count and (text := self._file.readline(MAX_LINE)):
-            lines.append(Line(text, _parse(text)))
+            if text.strip():
+                lines.append(Line(text, _parse(text)))
         return lines
 
     def finish(self, left: Sequence[Line]) -> None:
         """Put the rows back that history does not have, and delete the claimed file."""
         if left:
             text = b"".join(line.text if line.text.endswith(b"\n") else line.text + b"\n" for line in left)
-            write_private(self._folder / REJECTED, text, append=True)
+            with locked(self._folder):
+                append_lines(self._folder / REJECTED, text)
         (self._folder / CLAIMED).unlink()
 
 

@@ -12,6 +12,7 @@ import threading
 import time
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -22,6 +23,7 @@ from mailwarden.history.journal.format import (
     HEAD_SIZE,
     Head,
     Record,
+    damaged_at,
     decode_head,
     encode_head,
     encode_record,
@@ -33,6 +35,10 @@ from mailwarden.telemetry.logs import get_logger
 SEGMENT_BYTES = 4 * 1024 * 1024
 SUFFIX = ".journal"
 POSITION, LOCK = "position", "lock"
+DAMAGED = ".damaged"  # of a segment that has unreadable rows, beside its name
+MAX_DAMAGED = 8  # such files; the oldest is deleted
+BLOCK = 4096
+MAX_BAD_BLOCKS = 64  # of one reading: a failing disk may take seconds for each
 SENT_SECONDS = 60.0  # after which a segment without waiting rows is deleted
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -61,6 +67,14 @@ class _Segment(Struct):
     path: Path
     first: int
     size: int
+    damaged: bool = False
+
+
+class _Bytes(Struct, frozen=True):
+    """Bytes of a file, and the offsets in it of unreadable blocks, which are zeros here."""
+
+    data: bytes
+    bad: tuple[int, ...] = ()
 
 
 class Segments:
@@ -79,6 +93,7 @@ class Segments:
         self.next = 1
         self.position = 1
         self.torn_bytes = 0  # cut off at the start
+        self.damaged_tail = 0  # rows among them that were whole once
 
     @classmethod
     def open(cls, folder: Path, limits: Limits, version: int) -> Self:
@@ -133,18 +148,25 @@ class Segments:
             following = self._segments[place + 1].first if place + 1 < len(self._segments) else self.next
         start = self._cursor[2] if self._cursor[:2] == (segment.first, number) else HEAD_SIZE
         try:
-            data = _read(segment.path, start, size)
+            read = _read(segment.path, start, size)
         except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.EIO):
+            if error.errno not in (errno.ENOENT, errno.EIO):  # EIO of the whole file: its blocks are read one by one
                 raise  # such as too many open files: the rows are there, and the writer tries again
             _log.exception("journal_segment_unreadable", file=str(segment.path), rows=following - number)
             return Chunk((), following, following - number)
-        found = parse(data)
+        found = parse(read.data)
         records = tuple(record for record in found.records if number <= record.number < following)
         self._cursor = (segment.first, following, size)
         missing = following - number - len(records)
         if missing:
-            _log.error("journal_damaged", file=str(segment.path), rows=missing, bytes=found.damaged)
+            segment.damaged = True
+            _log.error(
+                "journal_damaged",
+                file=str(segment.path),
+                rows=missing,
+                bytes=found.damaged,
+                unreadable_blocks=len(read.bad),
+            )
         return Chunk(records, following, missing)
 
     def advance(self, number: int) -> None:
@@ -156,7 +178,7 @@ class Segments:
             except OSError:  # after a crash some rows are sent again, which changes nothing
                 _log.exception("journal_position_not_saved", folder=str(self._folder))
             while len(self._segments) > 1 and self._segments[1].first <= self.position:
-                self._segments.pop(0).path.unlink(missing_ok=True)
+                self._remove(self._segments.pop(0))
         self.tidy()
 
     def tidy(self) -> None:
@@ -168,8 +190,21 @@ class Segments:
                 return
             self._close_file()
             for segment in self._segments:
-                segment.path.unlink(missing_ok=True)
+                self._remove(segment)
             self._segments.clear()
+
+    def _remove(self, segment: _Segment) -> None:
+        """Delete a segment; one with unreadable rows is kept beside the journal for some time."""
+        if not segment.damaged:
+            segment.path.unlink(missing_ok=True)
+            return
+        with suppress(FileNotFoundError):
+            segment.path.rename(f"{segment.path}{DAMAGED}")
+        self._limit_damaged()
+
+    def _limit_damaged(self) -> None:
+        for old in sorted(self._folder.glob(f"*{DAMAGED}"))[:-MAX_DAMAGED]:
+            old.unlink(missing_ok=True)
 
     def close(self) -> None:
         with self._lock:
@@ -194,7 +229,7 @@ class Segments:
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
             if not path.stem.isdigit():
                 continue
-            head = decode_head(_read(path, 0, HEAD_SIZE))
+            head = decode_head(_read(path, 0, HEAD_SIZE).data)
             if head is not None:
                 require_readable(head, self._version, str(path))
             self._segments.append(_Segment(path, int(path.stem), path.stat().st_size))
@@ -207,17 +242,34 @@ class Segments:
 
     def _cut_tail(self) -> None:
         last = self._segments[-1]
-        data = _read(last.path, 0, last.size)
-        found = parse(data, HEAD_SIZE)
+        read = _read(last.path, 0, last.size)
+        found = parse(read.data, HEAD_SIZE)
         self.next = max(self.next, last.first, *(record.number + 1 for record in found.records[-1:]))
         if last.size > found.end:
             self.torn_bytes = last.size - found.end
-            _log.warning("journal_tail_cut", file=str(last.path), bytes=self.torn_bytes)
+            self._count_tail(last, read, found.end)
+            _log.warning("journal_tail_cut", file=str(last.path), bytes=self.torn_bytes, damaged=self.damaged_tail)
             os.truncate(last.path, found.end)
             last.size = found.end
         if not found.records:
             last.path.unlink()
             self._segments.pop()
+
+    def _count_tail(self, last: _Segment, read: _Bytes, end: int) -> None:
+        """Count the rows of the tail that are damaged and not torn, and keep a copy of what can be read of them."""
+        unreadable = any(offset + BLOCK > end for offset in read.bad)
+        self.damaged_tail = max(damaged_at(read.data, end), int(unreadable))
+        if not self.damaged_tail:
+            return
+        try:
+            file = os.open(f"{last.path}{DAMAGED}", os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            try:
+                _write_all(file, read.data, 0)
+            finally:
+                os.close(file)
+            self._limit_damaged()
+        except OSError:
+            _log.exception("journal_damaged_rows_not_kept", file=str(last.path))
 
     def _require_room(self, size: int) -> None:
         if self.size + size + HEAD_SIZE > self._limits.max_bytes:
@@ -287,10 +339,46 @@ def _write_all(file: int, data: bytes, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
-def _read(path: Path, start: int, end: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(start)
-        return file.read(max(0, end - start))
+def _read(path: Path, start: int, end: int) -> _Bytes:
+    """Read a part of a file; of unreadable blocks the others are read, since a row has a part of a block."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _Bytes(_pread(file, start, end))
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return _read_blocks(file, start, end)
+    finally:
+        os.close(file)
+
+
+def _pread(file: int, start: int, end: int) -> bytes:
+    parts: list[bytes] = []
+    while start < end and (part := os.pread(file, end - start, start)):
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)
+
+
+def _read_blocks(file: int, start: int, end: int) -> _Bytes:
+    """Read block by block; after many unreadable blocks the rest counts as unreadable."""
+    parts: list[bytes] = []
+    bad: list[int] = []
+    while start < end:
+        until = min(end, start - start % BLOCK + BLOCK)
+        try:
+            part = _pread(file, start, until) if len(bad) < MAX_BAD_BLOCKS else None
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            part = None
+        if part is None:
+            bad.append(start)
+        parts.append(bytes(until - start) if part is None else part)
+        if part is not None and len(part) < until - start:
+            break  # the file is shorter
+        start = until
+    return _Bytes(b"".join(parts), tuple(bad))
 
 
 def _sync_folder(folder: Path) -> None:
@@ -317,6 +405,10 @@ def _read_position(path: Path) -> int:
         text, _, checksum = path.read_text("ascii", "replace").strip().partition(" ")
     except FileNotFoundError:
         return 1
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        text = checksum = ""
     if text.isdigit() and checksum == f"{zlib.crc32(text.encode()):08x}":
         return int(text)
     _log.warning("journal_position_invalid", file=str(path))

@@ -9,6 +9,7 @@ import asyncpg
 import msgspec
 
 from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.errors import StorageUnavailable
 from mailwarden.history.store import (
     ContactCount,
     ContactRecord,
@@ -169,8 +170,13 @@ class PostgresqlSenderStore:
         self._database = database
 
     async def salt(self, scope: Scope) -> bytes:
-        async with self._database.connection() as connection:
-            salt = await connection.fetchval(_SALT)
+        try:
+            async with self._database.connection() as connection:
+                salt = await connection.fetchval(_SALT)
+        except asyncpg.PostgresError as error:
+            # Such as a missing permission: rows of history need the salt, and must wait.
+            reason = f"The database does not return the salt of senders ({type(error).__name__}: {error})."
+            raise StorageUnavailable(reason, retry_after=1) from error
         return salt if isinstance(salt, bytes) else b""
 
     async def stats(

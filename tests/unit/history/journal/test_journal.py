@@ -105,6 +105,7 @@ async def test_a_row_that_cannot_be_encoded_costs_itself(tmp_path: Path, monkeyp
         return encode(request)
 
     monkeypatch.setattr(module, "encode", fail_for_one)
+    monkeypatch.setattr(module, "DISK_SECONDS", 30.0)  # this test is not about the speed of this machine
     async with open_journal(tmp_path) as journal:
         assert [await journal.append([each]) for each in (bad, good)] == [False, True]
     assert on_disk(tmp_path) == {good.ggrid}
@@ -157,3 +158,36 @@ async def test_scans_do_not_wait_for_a_disk_that_is_known_to_hang(
         while journal.waiting < 2:
             await asyncio.sleep(0.01)
         assert await journal.append([finished_request()])
+
+
+async def test_rows_that_a_stop_cannot_write_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, released = os.fdatasync, threading.Event()
+
+    def hang(file: int) -> None:
+        released.wait(20)
+        real(file)
+
+    monkeypatch.setattr(os, "fdatasync", hang)
+    for name in ("DISK_SECONDS", "STOP_SECONDS", "CLOSE_SECONDS"):
+        monkeypatch.setattr(module, name, 0.2, raising=False)
+    began = time.monotonic()
+    async with open_journal(tmp_path) as journal:
+        await journal.append([finished_request()])
+        await journal.append([finished_request() for _ in range(3)])
+    try:
+        assert time.monotonic() - began < 5
+        assert read_losses(tmp_path).dropped == 4
+    finally:
+        released.set()
+
+
+async def test_a_damaged_row_at_the_end_counts_as_a_loss(tmp_path: Path) -> None:
+    async with open_journal(tmp_path) as journal:
+        await journal.append([finished_request() for _ in range(3)])
+    [path] = tmp_path.glob("*.journal")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 0x55
+    path.write_bytes(data)
+    async with open_journal(tmp_path):
+        pass
+    assert read_losses(tmp_path).damaged == 1

@@ -232,3 +232,73 @@ def test_rows_stay_when_a_file_cannot_be_opened_for_a_moment(tmp_path: Path, mon
     monkeypatch.setattr(segments, "_read", real)
     assert read_all(journal) == (rows, 0)
     journal.close()
+
+
+def break_block(monkeypatch: pytest.MonkeyPatch, path: Path, block: int) -> None:
+    """Let one block of a file be unreadable."""
+    real, damaged = os.pread, path.stat().st_ino
+
+    def read(file: int, size: int, offset: int) -> bytes:
+        if os.fstat(file).st_ino == damaged and offset < (block + 1) * 4096 and offset + size > block * 4096:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(file, size, offset)
+
+    monkeypatch.setattr(os, "pread", read)
+
+
+def test_an_unreadable_block_costs_its_rows_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = Limits(max_bytes=1 << 20, segment_bytes=20_000)
+    journal, rows = open_at(tmp_path, large), payloads(0, 600)
+    for start in range(0, len(rows), 10):
+        journal.append(rows[start : start + 10], 1)
+    first = min(tmp_path.glob("*.journal"))
+    break_block(monkeypatch, first, 2)
+    found, missing = read_all(journal)
+    assert 0 < missing <= 4096 // 75 + 2
+    assert found == [row for row in rows if row in set(found)]
+    assert len(found) + missing == len(rows)
+    journal.advance(journal.next)
+    assert not first.exists()
+    assert Path(f"{first}.damaged").exists(), "the damaged segment is kept"
+    journal.close()
+
+
+@pytest.mark.parametrize("place", ["head", "tail"])
+def test_guard_starts_with_an_unreadable_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    journal, rows = open_at(tmp_path, Limits(max_bytes=1 << 20)), payloads(0, 400)
+    journal.append(rows, 1)
+    journal.close()
+    [path] = tmp_path.glob("*.journal")
+    break_block(monkeypatch, path, 0 if place == "head" else path.stat().st_size // 4096)
+    journal = open_at(tmp_path)
+    found, missing = read_all(journal)
+    assert len(found) > 300
+    assert (missing > 0) == (place == "head")
+    assert (journal.damaged_tail > 0) == (place == "tail")
+    journal.close()
+
+
+def test_few_damaged_segments_are_kept(tmp_path: Path) -> None:
+    fill(tmp_path, 160)
+    paths = sorted(tmp_path.glob("*.journal"))
+    for path in paths:
+        path.write_bytes(path.read_bytes()[: HEAD_SIZE + 5] + b"\0" * 20 + path.read_bytes()[HEAD_SIZE + 25 :])
+    journal = open_at(tmp_path)
+    read_all(journal)
+    journal.advance(journal.next)
+    kept = sorted(tmp_path.glob("*.damaged"))
+    assert len(paths) > segments.MAX_DAMAGED == len(kept)
+    journal.close()
+
+
+def test_a_damaged_row_at_the_end_is_counted(tmp_path: Path) -> None:
+    rows = fill(tmp_path)
+    last = max(tmp_path.glob("*.journal"))
+    data = bytearray(last.read_bytes())
+    data[-1] ^= 0x55
+    last.write_bytes(data)
+    journal = open_at(tmp_path)
+    assert journal.damaged_tail == 1
+    assert Path(f"{last}.damaged").read_bytes() == bytes(data)
+    assert read_all(journal) == (rows[:-1], 0)
+    journal.close()
