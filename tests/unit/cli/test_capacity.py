@@ -118,7 +118,7 @@ def test_every_fifty_million_messages_are_a_cell():
 def test_long_history_goes_to_clickhouse_and_the_plan_says_so():
     result = plan(changed(messages_per_day=5e7, retention_days=365))
     assert result.history_store == "ClickHouse"
-    assert result.history_gb == pytest.approx(5e7 * 365 * 443 / 1e9)
+    assert result.history_gb == pytest.approx(5e7 * 365 * 435 / 1e9)
     assert any("History in ClickHouse" in note for note in result.notes)
     assert plan(changed(messages_per_day=1e6)).history_store == "PostgreSQL"
 
