@@ -48,15 +48,17 @@ def main() -> int:
     )
     chosen = [each for each in ALL if arguments.only in each.name]
     goals: list[Goal] = []
+    figures: dict[str, str] = {}
     for scenario in chosen:
-        goals += _run_abby(fleet, scenario, seed, again=not arguments.no_repeat)
+        reached, figures[scenario.name] = _run_abby(fleet, scenario, seed, again=not arguments.no_repeat)
+        goals += reached
     for scenario in () if arguments.no_comparison else COMPARED:
         if scenario in chosen:
-            _compare(fleet, scenario, seed)
-    return _conclude(f"{fleet.guards} guards, seed {seed}, {len(chosen)} scenarios", goals)
+            _compare(fleet, scenario, seed, figures[scenario.name])
+    return conclude(f"{fleet.guards} guards, seed {seed}, {len(chosen)} scenarios", goals)
 
 
-def _conclude(run: str, goals: Sequence[Goal]) -> int:
+def conclude(run: str, goals: Sequence[Goal]) -> int:
     """Print the last line, and return the exit status: 0 only if there were goals and all were reached."""
     missed = [goal for goal in goals if not goal.reached]
     if missed or not goals:
@@ -66,7 +68,8 @@ def _conclude(run: str, goals: Sequence[Goal]) -> int:
     return 0
 
 
-def _run_abby(fleet: Fleet, scenario: Scenario, seed: int, *, again: bool) -> Sequence[Goal]:
+def _run_abby(fleet: Fleet, scenario: Scenario, seed: int, *, again: bool) -> tuple[Sequence[Goal], str]:
+    """Run a scenario with abby's choice; print and return its goals and figures."""
     started = time.perf_counter()
     result = simulate(fleet, scenario, ABBY, seed)
     goals = list(goals_of(scenario, result, ideal_p99(fleet, scenario, seed)))
@@ -80,7 +83,7 @@ def _run_abby(fleet: Fleet, scenario: Scenario, seed: int, *, again: bool) -> Se
         print(f"  {result.failed:,} failed: {reasons}; {result.free_room:.0%} of all places were free meanwhile")
     for goal in goals:
         print(f"  {goal.line}", flush=True)
-    return goals
+    return goals, _figures(result)
 
 
 def ideal_p99(fleet: Fleet, scenario: Scenario, seed: int) -> float:
@@ -89,11 +92,12 @@ def ideal_p99(fleet: Fleet, scenario: Scenario, seed: int) -> float:
     return percentile([each.seconds for each in answers if each.arrival >= WARM_UP], 0.99)
 
 
-def _compare(fleet: Fleet, scenario: Scenario, seed: int) -> None:
+def _compare(fleet: Fleet, scenario: Scenario, seed: int, own: str) -> None:
     ideal = ideal_p99(fleet, scenario, seed)
     print(f"\n{scenario.name}, the same messages; p99 of a central queue {ideal * 1000:.0f} ms")
     for policy in POLICIES:
-        print(f"  {policy.name:<34}{_figures(simulate(fleet, scenario, policy, seed))}", flush=True)
+        figures = own if policy is ABBY else _figures(simulate(fleet, scenario, policy, seed))
+        print(f"  {policy.name:<34}{figures}", flush=True)
 
 
 def _figures(result: Result) -> str:

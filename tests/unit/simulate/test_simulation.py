@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
+import random
 
 import pytest
 import structlog
 
 from simulate import clock
-from simulate.__main__ import ideal_p99
-from simulate.goals import goals_of
-from simulate.guards import GuardSize
+from simulate.__main__ import conclude, ideal_p99
+from simulate.goals import Goal, goals_of, same_answers
+from simulate.guards import GuardSize, KilledError, Processes
 from simulate.policies import ABBY, POLICIES, WITHOUT_BUDGET
 from simulate.results import Answer, Message, Result, central_queue, percentile
 from simulate.scenarios import KILLED, OVERLOAD, STEADY, Fleet, Scenario, make_messages, simulate
@@ -92,6 +93,49 @@ def test_retries_without_a_budget_multiply_the_attempts():
     limited, unlimited = (simulate(TINIEST, short, policy, SEED) for policy in (ABBY, WITHOUT_BUDGET))
     assert limited.attempts_per_message < 1.6
     assert unlimited.attempts_per_message > 2 * limited.attempts_per_message
+
+
+def test_every_failed_message_has_a_reason():
+    result = simulate(TINIEST, Scenario("short", 3.0, 0.5), ABBY, SEED)
+    assert sum(result.reasons.values()) == result.failed > 0
+    assert set(result.reasons) <= {"retry budget empty", "rejected by 8 guards", "overloaded"}
+    assert 0.0 <= result.free_room < 0.5
+    assert result.least_capacity == 1.0
+
+
+def test_a_message_that_leaves_or_is_killed_gives_its_slot_to_the_next():
+    async def work():
+        processes = Processes(GuardSize(slots=1, maximum=4), random.Random(1))
+        first, second, third = (asyncio.create_task(processes.process(lambda: 1.0)) for _ in range(3))
+        await asyncio.sleep(0.5)
+        second.cancel()
+        await asyncio.wait([first, third])
+        ended = asyncio.get_running_loop().time()
+        fourth = asyncio.create_task(processes.process(lambda: 1.0))
+        await asyncio.sleep(0.5)
+        processes.kill()
+        await asyncio.wait([fourth])
+        await processes.process(lambda: 1.0)
+        return ended, fourth.exception(), processes.admission.in_processing, asyncio.get_running_loop().time()
+
+    ended, killed, left, now = clock.run(work())
+    assert (ended, left, now) == (2.0, 0, 3.5)
+    assert isinstance(killed, KilledError)
+
+
+def test_a_second_run_that_differs_misses_its_goal():
+    one, other = result_of(Answer(0.0, 0.1, "")), result_of(Answer(0.0, 0.2, ""))
+    assert same_answers(one, one).reached
+    assert not same_answers(one, other).reached
+    assert not same_answers(one, result_of()).reached
+
+
+@pytest.mark.parametrize(
+    ("reached", "status", "line"), [([True], 0, "ok"), ([True, False], 1, "FAILED"), ([], 1, "FAILED")]
+)
+def test_the_last_line_says_whether_all_goals_are_reached(capsys, reached, status, line):
+    assert conclude("a run", [Goal("a goal", 1.0, each) for each in reached]) == status
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"simulate {line}: a run, ")
 
 
 def result_of(*answers):
