@@ -16,7 +16,8 @@ from mailwarden.telemetry.periodic_task import end_tasks
 from mailwarden.wire.guard import GuardStatus
 
 ASK_TIMEOUT = 1.0
-ASK_EVERY = 1.0
+ASK_EVERY = 1.0  # on average
+ASK_JITTER = 0.25
 SHARED_FOR = 0.25
 SMOOTHING = 0.2  # weight of a new status
 
@@ -90,7 +91,7 @@ class Guard:
 
 
 class GuardWatch:
-    """Asks every guard for its status once a second or on demand, never twice at once."""
+    """Asks every guard for its status about once a second or on demand, never twice at once."""
 
     def __init__(self, guards: Sequence[Guard], source: random.Random | None = None) -> None:
         self.guards = tuple(guards)
@@ -140,7 +141,7 @@ class GuardWatch:
             return ()
 
     async def start(self, observe: Callable[[], object]) -> None:
-        """Ask now and then every second; call `observe` after each round."""
+        """Ask now and then about every second; call `observe` after each round."""
         await self.look()
         observe()
         self._task = asyncio.create_task(self._run(observe), name="guard watch")
@@ -149,8 +150,11 @@ class GuardWatch:
         await end_tasks(self._task)
 
     async def _run(self, observe: Callable[[], object]) -> None:
+        """Ask at other moments than other abbys: with the same statuses they would all prefer the same guards."""
+        wait = self._random.uniform(0.0, ASK_EVERY)
         while True:
-            await asyncio.sleep(ASK_EVERY)
+            await asyncio.sleep(wait)
+            wait = ASK_EVERY * self._random.uniform(1.0 - ASK_JITTER, 1.0 + ASK_JITTER)
             try:
                 await self.look()
                 observe()

@@ -1,12 +1,15 @@
 """The simulation of many guards in its shortest form: the goals of abby's choice, and the same result for a seed."""
 
 import asyncio
+import functools
+import itertools
 import logging
 import random
 
 import pytest
 import structlog
 
+from mailwarden.abby.guards import GuardWatch
 from simulate import clock
 from simulate.__main__ import conclude, ideal_p99
 from simulate.goals import Goal, goals_of, same_answers
@@ -51,6 +54,29 @@ def test_a_wait_without_end_is_an_error():
 
     with pytest.raises(RuntimeError, match="deadlock"):
         clock.run(wait())
+
+
+def note_time(loop, moments):
+    moments.append(loop.time())
+
+
+def test_abbys_that_start_together_ask_for_the_status_at_different_moments():
+    async def ask():
+        asked: list[list[float]] = [[], []]
+        loop = asyncio.get_running_loop()
+        watches = [GuardWatch([], random.Random(number)) for number in range(2)]
+        for watch, moments in zip(watches, asked, strict=True):
+            await watch.start(functools.partial(note_time, loop, moments))
+        await asyncio.sleep(20.0)
+        for watch in watches:
+            await watch.stop()
+        return asked
+
+    first, second = clock.run(ask())
+    assert first[0] == second[0] == 0.0
+    assert all(16 <= len(each) <= 26 for each in (first, second))
+    assert all(0.0 < late - early <= 1.25 for each in (first, second) for early, late in itertools.pairwise(each))
+    assert not set(first[1:]) & set(second[1:])
 
 
 def test_the_central_queue_serves_in_the_order_of_arrival():
