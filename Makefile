@@ -155,6 +155,9 @@ bench-fairness: ## Measure the p99 of a harmless message alone and beside attack
 bench-model: ## Predict the messages a second of one and two guards from CPU times, and measure them (MORE="--rounds 4 --count 300")
 	@$(BIN)/python -m bench.model $(MORE)
 
+bench-database-size: ## Measure the bytes of a row in the tables beside the history (MORE="--rows 200000")
+	@$(BIN)/python -m bench.database_size $(MORE)
+
 bench-history-size: ## Measure the bytes of a message in history (MORE="--rows 200000")
 	@$(BIN)/python -m bench.history_size $(MORE)
 

@@ -130,22 +130,22 @@ async def _make_pieces(connection: asyncpg.Connection) -> None:
     for number in range(SENDERS + 1):
         address, _, ip = sender(number)
         bounce, name = f"bounce{number % 50}@{address.partition('@')[2]}", f"Person {number % 700}"
-        request = _request(sender=address, ip=ip, name=name, bounce=bounce)
+        request = make_request(sender=address, ip=ip, name=name, bounce=bounce)
         found, words = _terms(request, "from", "ip", "name"), _words(request, SENDER)
         senders.append((number, address, bounce, name, ip, found, words))
     tenants = [tenant for tenant, share in TENANTS.items() for _ in range(share)]
     for number in range(RECIPIENTS):
         tenant = tenants[number * 100 // RECIPIENTS]
         address = f"user{number}@tenant{tenants.index(tenant)}.example"
-        request = _request(to=address, tenant=tenant)
+        request = make_request(to=address, tenant=tenant)
         recipients.append((number, address, tenant, _terms(request, "to", "tenant"), _words(request, RECIPIENT, "@")))
     subjects = []
     for number in range(SUBJECTS + 1):
-        request = _request(subject=subject(number))
+        request = make_request(subject=subject(number))
         subjects.append((number, subject(number), _terms(request, "subject"), _words(request, SUBJECT)))
     for number in range(HOSTS + 1):
         names = tuple(host(number + extra) for extra in range(chosen.choice((0, 1, 1, 2, 4))))
-        request = _request(hosts=names)
+        request = make_request(hosts=names)
         hosts.append((number, list(names), _terms(request, "url"), _words(request, LINK)))
     verdicts = [verdict for verdict, share in SHARES.items() for _ in range(share)]
     outcomes = [(number, *_outcome(number, verdict, chosen)) for number, verdict in enumerate(verdicts)]
@@ -162,7 +162,7 @@ def _outcome(number: int, verdict: Verdict, chosen: random.Random) -> tuple[str,
     decision = Decision.DELIVER if verdict in DELIVERED else Decision.QUARANTINE
     decision = Decision.UNDECIDED if verdict is Verdict.UNKNOWN else decision
     part = f"{chosen.getrandbits(256):064x}"
-    request = _request(verdict=verdict, decision=decision, tags=tags, part=part)
+    request = make_request(verdict=verdict, decision=decision, tags=tags, part=part)
     rest = encode(request).decode().partition('"evidence":')[2]
     return (
         verdict,
@@ -183,7 +183,7 @@ def _words(request: FinishedRequest, *fields: str) -> list[str]:
     return [lexeme for lexeme in lexemes_of(request) if lexeme.startswith(fields)]
 
 
-def _request(
+def make_request(
     *, sender: str = "", bounce: str = "", ip: str = "", name: str = "", to: str = "", tenant: UUID = _NAMESPACE,
     subject: str = "", hosts: tuple[str, ...] = (), verdict: Verdict = Verdict.CLEAN,
     decision: Decision = Decision.DELIVER, tags: tuple[str, ...] = (), part: str = "",

@@ -14,9 +14,11 @@ SECONDS_A_DAY = 86_400
 SMALL_KB, LARGE_KB = 5.0, 50.0
 MIN_DATABASE_MEMORY, MAX_DATABASE_MEMORY = 4, 256  # GiB
 
+EVENTS = "events"
+
 Positive = Annotated[float, Meta(gt=0)]
 Recorded = Annotated[str, Meta(pattern=r"^20\d\d-\d\d(-\d\d)?$", description="Day or month.")]
-Kind = Literal["measured", "trial", "assumed"]
+Kind = Literal["measured", "trial", "default", "assumed"]
 
 
 class CpuCost(Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,6 +63,23 @@ class Values(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     history_bytes: Value
     columnar_bytes: Value
     history_limit: Value
+    columnar_limit: Value
+    event_bytes: Value
+    event_days: Value
+    event_share: Value
+    ledger_bytes: Value
+    ledger_days: Value
+    thread_bytes: Value
+    thread_days: Value
+    thread_limit: Value
+    contact_bytes: Value
+    contact_days: Value
+    contact_share: Value
+    held_bytes: Value
+    database_rest: Value
+    redis_memory: Value
+    redis_cores: Value
+    keeper_memory: Value
     disk_fill: Value
     quarantine_share: Value
     spool_disk: Value
@@ -95,6 +114,8 @@ class Demand(Struct, frozen=True, rename="camel"):
     peak_factor: float
     utilisation: float
     quarantine_share: float
+    event_days: float
+    event_share: float  # of the messages that get an event
     hosts_lost: int = 1
     cores_per_host: int = 16
     core_speed: float = 1.0  # of a core of the deployment, by one of the measured machine
@@ -123,6 +144,13 @@ class Role(Struct, frozen=True, rename="camel"):
         return self.hosts * self.disk_gb_per_host
 
 
+class Stored(Struct, frozen=True, rename="camel"):
+    """Data in PostgreSQL beside the history, one copy in all cells."""
+
+    name: str
+    gb: float
+
+
 class Plan(Struct, frozen=True, rename="camel"):
     """The result of the model."""
 
@@ -131,6 +159,7 @@ class Plan(Struct, frozen=True, rename="camel"):
     peak_rate: float
     history_store: Literal["PostgreSQL", "ClickHouse"]
     history_gb: float
+    stored: tuple["Stored", ...]
     quarantine_gb: float
     roles: tuple[Role, ...]
     cost: float
@@ -163,13 +192,14 @@ class CapacityModel:
         self._cpu = coefficients.cpu
         self._values = coefficients.values
         self._prices = prices
-        self.cells = math.ceil(demand.messages_per_day / self._values.cell_messages.value)
+        self._full_cells = math.ceil(demand.messages_per_day / self._values.cell_messages.value)
+        self.cells = max(self._full_cells, self._cells_of_history())
         self._cell_messages = demand.messages_per_day / self.cells
         self.cell_peak = self._cell_messages / SECONDS_A_DAY * demand.peak_factor
 
     def plan(self) -> Plan:
         demand = self._demand
-        roles = self._one_host() or (self._abby(), self._guard(), *self._databases())
+        roles = self._one_host() or (*self._edge(), self._abby(), self._guard(), *self._databases())
         quarantine_gb = (
             demand.messages_per_day * demand.quarantine_share * demand.average_kb * 1_000 * demand.quarantine_days / 1e9
         )
@@ -179,6 +209,7 @@ class CapacityModel:
             peak_rate=self.cell_peak * self.cells,
             history_store="ClickHouse" if self._columnar else "PostgreSQL",
             history_gb=self._history_gb * self.cells,
+            stored=tuple(Stored(name, gb * self.cells) for name, gb in self._stored().items()),
             quarantine_gb=quarantine_gb,
             roles=roles,
             cost=self._cost(roles, quarantine_gb),
@@ -191,6 +222,17 @@ class CapacityModel:
         """Return the cores of one cell that are busy at the peak with these costs, and room beside them."""
         milliseconds = sum(cost.at(self._demand.average_kb) for cost in costs)
         return self.cell_peak * milliseconds / 1_000 / self._demand.core_speed / self._demand.utilisation
+
+    def rate(self, cores: float, *costs: CpuCost) -> float:
+        """Return the messages a second for which these cores are enough: the inverse of `cores`."""
+        return self.cell_peak * cores / self.cores(*costs)
+
+    def _cells_of_history(self) -> int:
+        """Return the cells whose history fits: a cell has one ClickHouse shard, and a shard has a largest size."""
+        messages, values = self._demand.messages_per_day * self._demand.retention_days, self._values
+        if messages / self._full_cells * values.history_bytes.value / 1e9 <= values.history_limit.value:
+            return 1
+        return math.ceil(messages * values.columnar_bytes.value / 1e9 / values.columnar_limit.value)
 
     @property
     def _in_postgresql(self) -> float:
@@ -207,16 +249,55 @@ class CapacityModel:
             return self._in_postgresql
         return self._cell_messages * self._demand.retention_days * self._values.columnar_bytes.value / 1e9
 
+    def _stored(self) -> dict[str, float]:
+        """Return the GB in the PostgreSQL of one cell beside the history, by name."""
+        demand, values, messages = self._demand, self._values, self._cell_messages
+        threads = min(messages, values.thread_limit.value * self._guard_hosts)
+        rows = {
+            EVENTS: messages * demand.event_share * demand.event_days * values.event_bytes.value,
+            "keys of history": messages * values.ledger_days.value * values.ledger_bytes.value * self._columnar,
+            "conversations": threads * values.thread_days.value * values.thread_bytes.value,
+            "senders": messages * values.contact_share.value * values.contact_days.value * values.contact_bytes.value,
+            "quarantine rows": messages * demand.quarantine_share * demand.quarantine_days * values.held_bytes.value,
+        }
+        rest = {"lists, counters, users": values.database_rest.value}
+        return {name: size / 1e9 for name, size in rows.items()} | rest
+
+    @property
+    def _cached_gb(self) -> float:
+        """Return the GB in PostgreSQL that are searched; events are read once, soon after they are written."""
+        stored = self._stored()
+        return sum(stored.values()) - stored[EVENTS] + (0.0 if self._columnar else self._history_gb)
+
+    @property
+    def _guard_hosts(self) -> int:
+        """Return the hosts with a guard in one cell."""
+        return 1 if self._one_host_is_enough else self._guard().hosts // self.cells
+
+    @property
+    def _one_host_is_enough(self) -> bool:
+        return not self._demand.hosts_lost and self.cells == 1 and self._need_of_all <= self._demand.cores_per_host
+
+    @property
+    def _need_of_all(self) -> float:
+        return self.cores(self._cpu.abby, self._cpu.guard, self._cpu.engines, self._cpu.database)
+
     def _one_host(self) -> tuple[Role, ...]:
         """Return one host for everything, if no host may be lost and one is enough."""
-        cpu = self._cpu
-        need = self.cores(cpu.abby, cpu.guard, cpu.engines, cpu.database)
-        if self._demand.hosts_lost or self.cells > 1 or need > self._demand.cores_per_host:
+        if not self._one_host_is_enough:
             return ()
-        cores = max(2, math.ceil(need))
-        memory = self._scan_memory(cores) + self._database_memory(self._history_gb)
-        disk = self._disk(self._history_gb)
-        return (Role("everything", 1, cores, memory, disk, f"{need:.2f} cores for the peak; no host may be lost"),)
+        need, stored = self._need_of_all, sum(self._stored().values())
+        cores, data = max(2, math.ceil(need)), self._history_gb + stored
+        reason = f"{need:.2f} cores for the peak, {stored:,.0f} GB beside the history; no host may be lost"
+        memory = self._scan_memory(cores) + self._database_memory(self._cached_gb)
+        return (Role("everything", 1, cores, memory, self._disk(data), reason),)
+
+    def _edge(self) -> Iterator[Role]:
+        """Yield HAProxy and keepalived in front of abby and of guard's SMTP, if a host may be lost."""
+        if lost := self._demand.hosts_lost:
+            reason = f"HAProxy and keepalived: one address for abby and SMTP; hosts of a cell: 1 busy, {lost} spare"
+            memory = self._gib(self._values.system_memory.value) + 1
+            yield Role("edge", (1 + lost) * self.cells, 2, memory, self._disk(0.0), reason)
 
     def _abby(self) -> Role:
         memory = self._gib(self._values.abby_memory.value + self._values.system_memory.value)
@@ -229,19 +310,25 @@ class CapacityModel:
 
     def _databases(self) -> Iterator[Role]:
         """Yield PostgreSQL with a majority after a loss, and ClickHouse where history is too large, for all cells."""
-        history = 0.0 if self._columnar else self._history_gb
+        stored = sum(self._stored().values())
+        data = stored + (0.0 if self._columnar else self._history_gb)
         need = self.cores(self._cpu.database)
         members, copies = 1 + 2 * self._demand.hosts_lost, 1 + self._demand.hosts_lost
-        memory = self._database_memory(history)
-        cores = max(2, math.ceil(need))
-        reason = f"{need:.2f} cores for the peak of a cell, {history:,.0f} GB of history; replicas: {members - 1}"
-        yield Role("PostgreSQL", members * self.cells, cores, memory, self._disk(history), reason)
+        cores, memory = max(2, math.ceil(need)), self._database_memory(self._cached_gb)
+        where = "in ClickHouse" if self._columnar else f"of {self._history_gb:,.0f} GB"
+        reason = f"{need:.2f} cores for the peak of a cell, history {where}, {stored:,.0f} GB beside it"
+        if self._demand.hosts_lost:
+            cores += math.ceil(self._values.redis_cores.value)
+            memory += self._gib(self._values.redis_memory.value + self._columnar * self._values.keeper_memory.value)
+            keeper = ", Keeper" if self._columnar else ""
+            reason += f"; replicas: {members - 1}; beside it etcd, Redis, Sentinel{keeper}"
+        yield Role("PostgreSQL", members * self.cells, cores, memory, self._disk(data), reason)
         if self._columnar:
-            shards = max(1, math.ceil(self._history_gb / self._values.history_limit.value))
-            each = self._history_gb / shards
-            reason = f"{self._history_gb:,.0f} GB of history in a cell; shards: {shards}, copies: {copies}"
-            hosts = shards * copies * self.cells
-            yield Role("ClickHouse", hosts, 8, self._database_memory(each), self._disk(each), reason)
+            history = self._history_gb
+            reason = f"{history:,.0f} GB of history in a cell, one shard; copies: {copies}"
+            yield Role(
+                "ClickHouse", copies * self.cells, 8, self._database_memory(history), self._disk(history), reason
+            )
 
     def _role(self, name: str, need: float, memory: int, data_gb: float, smallest: int = 1) -> Role:
         cores = max(smallest, self._host_cores(need))
@@ -259,8 +346,8 @@ class CapacityModel:
         fixed = values.guard_memory.value + values.engine_memory.value + values.system_memory.value
         return self._gib(fixed + cores * values.worker_memory.value)
 
-    def _database_memory(self, history_gb: float) -> int:
-        wanted = math.ceil(history_gb * self._values.database_cache.value)
+    def _database_memory(self, data_gb: float) -> int:
+        wanted = math.ceil(data_gb * self._values.database_cache.value)
         return min(MAX_DATABASE_MEMORY, max(MIN_DATABASE_MEMORY, wanted))
 
     def _disk(self, data_gb: float) -> int:
@@ -286,9 +373,20 @@ class CapacityModel:
             yield "The prices are examples: pass your own with --prices FILE."
         if self._columnar:
             yield "History in ClickHouse is a setting, and searches are slower there: see docs/operating.md."
+        if self.cells > self._full_cells:
+            limit = self._values.columnar_limit.value
+            yield f"Cells beyond those for the messages: a cell has one ClickHouse shard, of at most {limit:,.0f} GB."
         if self.cells > 1:
             yield "Each cell is a deployment of its own, and a tenant belongs to one cell: see docs/cells.md."
-        if self._demand.hosts_lost and not self._one_host():
-            yield "PostgreSQL fails over with Patroni and etcd on its hosts: see docs/high-availability.md."
-        if self._demand.average_kb > 2 * LARGE_KB:
+        if self._demand.hosts_lost:
+            yield from self._notes_of_availability()
+        if self._demand.average_kb > LARGE_KB:
             yield "The CPU of messages above 50 KB is extrapolated: measure your own with `make bench-growth`."
+
+    def _notes_of_availability(self) -> Iterator[str]:
+        """Yield which software survives the loss of a host, and where the plan puts it."""
+        yield "PostgreSQL fails over with Patroni and etcd on its hosts: see docs/high-availability.md."
+        yield "Redis with Sentinel for the statistics of learning runs on the hosts of PostgreSQL, beside etcd."
+        if self._columnar:
+            yield "The replicas of ClickHouse need a majority of Keepers, which run on the hosts of PostgreSQL, too."
+        yield "The edge hosts share one address by keepalived. Hosts of abby and guard also run PgBouncer and HAProxy."

@@ -36,6 +36,17 @@ def _number(low: float, high: float) -> Callable[[str], float]:
     return read_number
 
 
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers."""
+
+    def read_whole(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high):
+            raise argparse.ArgumentTypeError(f"`{text[:40]}` is not a whole number from {low} to {high}.")
+        return int(text)
+
+    return read_whole
+
+
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--messages-per-day", type=_number(1, 1e12), required=True, metavar="N", help="such as 10k, 50M or 1B"
@@ -50,12 +61,20 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--quarantine-retention", type=_number(0, 3_650), default=30.0, metavar="D", help="days (default: 30)"
     )
     parser.add_argument("--quarantine-share", type=_number(0, 1), metavar="X", help="share of messages that are held")
+    parser.add_argument(
+        "--event-retention", type=_number(4, 90), metavar="D", help="days, as events.retentionDays (default: 14)"
+    )
+    parser.add_argument(
+        "--event-share", type=_number(0, 1), metavar="X", help="share of messages with an event (default: 1)"
+    )
     parser.add_argument("--peak-factor", type=_number(1, 100), metavar="X", help="busiest minute by the mean of a day")
     parser.add_argument("--utilisation", type=_number(0.05, 1), metavar="X", help="of the cores at the peak")
     parser.add_argument(
         "--hosts-lost", type=int, choices=range(9), default=1, help="hosts of each role that may fail (default: 1)"
     )
-    parser.add_argument("--cores-per-host", type=int, default=16, metavar="C", help="of the largest host (default: 16)")
+    parser.add_argument(
+        "--cores-per-host", type=_whole(2, 1_024), default=16, metavar="C", help="of the largest host (default: 16)"
+    )
     parser.add_argument(
         "--core-speed", type=_number(0.1, 100), default=1.0, metavar="X", help="your core by the measured one"
     )
@@ -75,8 +94,10 @@ def _run(options: argparse.Namespace) -> int:
         peak_factor=_chosen(options.peak_factor, values.peak_factor),
         utilisation=_chosen(options.utilisation, values.utilisation),
         quarantine_share=_chosen(options.quarantine_share, values.quarantine_share),
+        event_days=_chosen(options.event_retention, values.event_days),
+        event_share=_chosen(options.event_share, values.event_share),
         hosts_lost=options.hosts_lost,
-        cores_per_host=max(2, options.cores_per_host),
+        cores_per_host=options.cores_per_host,
         core_speed=options.core_speed,
     )
     plan = CapacityModel(demand, coefficients, read_prices(options.prices)).plan()
@@ -111,6 +132,8 @@ def _lines(demand: Demand, plan: Plan, coefficients: Coefficients) -> Iterator[s
     ]
     yield table(rows)
     yield f"History of {demand.retention_days:g} days: {plan.history_gb:,.1f} GB in {plan.history_store}, one copy"
+    stored = ", ".join(f"{each.name} {each.gb:,.1f}" for each in plan.stored)
+    yield f"PostgreSQL beside the history, GB, one copy: {stored}"
     yield f"Quarantine of {demand.quarantine_days:g} days: {plan.quarantine_gb:,.1f} GB in object storage or a folder"
     example = " by EXAMPLE prices" if plan.example_prices else ""
     yield f"Total: {plan.hosts:,} hosts, {plan.cores:,} cores, {plan.cost:,.0f} {plan.currency} a month{example}"
