@@ -15,7 +15,7 @@ from mailwarden.errors import CommandError, ConfigurationError, SearchTooBroad, 
 from mailwarden.events.judged import JudgedEvents
 from mailwarden.history import open_history, pages
 from mailwarden.history.clickhouse import ledger as ledger_module
-from mailwarden.history.clickhouse import schema, search
+from mailwarden.history.clickhouse import replicas, schema, search
 from mailwarden.history.clickhouse.binary import Reader, encode_uint64, encode_varint, read_rows, text_literal
 from mailwarden.history.clickhouse.client import Clickhouse, Kind, Target, TooSlow
 from mailwarden.history.clickhouse.ledger import Ledger
@@ -450,3 +450,45 @@ async def test_a_replica_that_lags_or_is_read_only_is_reported(
         found = await replica_state(clickhouse, url)
         assert words in found
         assert bool(words) == bool(found)
+
+
+class Replicas:
+    """Two replicas: the state that each reports, and which of them was read."""
+
+    def __init__(self, client: Clickhouse, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.states = dict.fromkeys(client.target.urls, (0, 0))
+        self.read: list[str] = []
+        monkeypatch.setattr(client, "execute_on", self._state)
+        monkeypatch.setattr(client, "_post", self._post)
+
+    async def _state(self, url: str, statement: str, *, database: str | None = None) -> bytes:
+        readonly, delay = self.states[url]
+        return bytes((readonly,)) + encode_uint64(delay)
+
+    async def _post(self, url: str, parameters: dict[str, str], body: bytes) -> bytes:
+        self.read.append(url)
+        return b""
+
+
+async def test_reads_avoid_replicas_that_lag_or_are_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas, "ASK_SECONDS", 0.0)
+    first, second = "http://one.example/", "http://two.example/"
+    client = Clickhouse(Target((first, second), replicated=True))
+    watch = client.freshness = replicas.ReplicaWatch(client)
+    servers = Replicas(client, monkeypatch)
+    try:
+        for states, expected, fresh in (
+            (((0, 0), (0, 0)), first, 2),
+            (((0, 11), (0, 0)), second, 1),
+            (((0, 10), (1, 0)), first, 1),
+            (((0, 11), (0, 11)), first, 0),  # none is fresh: any answers
+            (((1, 0), (0, 0)), second, 1),
+        ):
+            servers.states = dict(zip((first, second), states, strict=True))
+            for _ in range(2):  # the question is asked in the background
+                await client.read("SELECT 1")
+                await asyncio.sleep(0.01)
+            await client.read("SELECT 1")
+            assert (servers.read[-1], watch.fresh) == (expected, fresh)
+    finally:
+        await client.close()

@@ -16,6 +16,7 @@ from mailwarden.errors import CommandError
 from mailwarden.events.judged import JudgedEvents
 from mailwarden.history.clickhouse import schema
 from mailwarden.history.clickhouse.client import Clickhouse, Target
+from mailwarden.history.clickhouse.replicas import ReplicaWatch
 from mailwarden.history.clickhouse.store import ClickhouseHistoryStore
 from mailwarden.history.query import parse_query
 from mailwarden.history.store import Range
@@ -43,7 +44,9 @@ def pair() -> Iterator[ClickhousePair]:
 
 
 def client_of(name: str, *addresses: str, quorum: int = 0) -> Clickhouse:
-    return Clickhouse(Target(addresses, name, user="default", replicated=True, quorum=quorum))
+    client = Clickhouse(Target(addresses, name, user="default", replicated=True, quorum=quorum))
+    client.freshness = ReplicaWatch(client)
+    return client
 
 
 def made(number: int) -> list[FinishedRequest]:
@@ -160,5 +163,31 @@ async def test_every_statement_of_the_store_runs_on_this_version(pair: Clickhous
         assert (await store.save(ALL, made(3))).stored == 3
         assert await store.delete_days(ALL, tomorrow) >= 1
         await wait_for(pair, name, 0)
+    finally:
+        await client.close()
+
+
+async def test_replicas_without_zookeeper_are_stale_and_still_answer(pair: ClickhousePair, database: Database) -> None:
+    client = client_of(f"test_{uuid4().hex}", *(replica.address for replica in pair.replicas))
+    watch = client.freshness
+    assert isinstance(watch, ReplicaWatch)
+    store = ClickhouseHistoryStore(client, database)
+
+    async def wait_for_fresh(number: int) -> None:
+        end = time.monotonic() + WAIT_SECONDS
+        while watch.fresh != number and time.monotonic() < end:
+            assert len((await store.search(Scope.of(TENANT), parse_query(""))).rows) == 5
+            await asyncio.sleep(0.2)
+        assert watch.fresh == number
+
+    try:
+        await schema.prepare(client, replicated=True)
+        assert (await store.save(ALL, made(5))).stored == 5
+        await wait_for(pair, client.target.database, 5)
+        await wait_for_fresh(2)
+        pair.zookeeper.kill()
+        await wait_for_fresh(0)
+        pair.zookeeper.start()
+        await wait_for_fresh(2)
     finally:
         await client.close()

@@ -11,7 +11,7 @@ import io
 import re
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -75,6 +75,15 @@ class _NoMeters:
     def failed(self) -> None: ...
 
 
+class Freshness(Protocol):
+    """Knows which replicas may lack the newest rows; see replicas.py."""
+
+    async def stale(self) -> Collection[str]:
+        """Return the addresses that reads should avoid."""
+
+    async def close(self) -> None: ...
+
+
 class Target(Struct, frozen=True):
     """Where ClickHouse is, and as whom: the addresses of the replicas of one shard."""
 
@@ -93,6 +102,7 @@ class Clickhouse:
     def __init__(self, target: Target, tls: ssl.SSLContext | None = None, *, logs: bool = False) -> None:
         self.up = False  # at the last attempt
         self.meters: Meters = _NoMeters()
+        self.freshness: Freshness | None = None
         self.target = target
         self._tls = tls
         self._logs = logs
@@ -159,6 +169,8 @@ class Clickhouse:
 
     async def close(self) -> None:
         self._closed = True
+        if self.freshness is not None:
+            await self.freshness.close()
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -169,10 +181,11 @@ class Clickhouse:
         parameters, body = self._parameters(settings), statement.encode()
         if rows:
             parameters, body = parameters | {"query": statement}, rows
+        places = await self._places(kind)
         began, urls = time.monotonic(), self.target.urls
         attempts = max(ATTEMPTS_OF_ONE, len(urls))
         for attempt in range(attempts):
-            place = (self._preferred + attempt) % len(urls)
+            place = places[attempt % len(places)]
             try:
                 async with asyncio.timeout(seconds):
                     answer = await self._post(urls[place], parameters, body)
@@ -190,6 +203,15 @@ class Clickhouse:
             if len(urls) == 1 and isinstance(failure, TimeoutError):
                 break  # another replica might answer, the same one would hang again
         raise self._failed(failure)
+
+    async def _places(self, kind: Kind) -> Sequence[int]:
+        """Return the order of the replicas: the one that answered last is first; reads avoid stale ones."""
+        urls = self.target.urls
+        places = [(self._preferred + step) % len(urls) for step in range(len(urls))]
+        if kind is not Kind.READ or self.freshness is None:
+            return places
+        stale = await self.freshness.stale()
+        return sorted(places, key=lambda place: urls[place] in stale)
 
     async def _post(self, url: str, parameters: dict[str, str], body: bytes) -> bytes:
         headers = {"X-ClickHouse-User": self.target.user}

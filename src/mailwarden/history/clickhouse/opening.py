@@ -5,6 +5,7 @@ from pathlib import Path
 
 from mailwarden.errors import ConfigurationError
 from mailwarden.history.clickhouse.client import Clickhouse, Kind, Target
+from mailwarden.history.clickhouse.replicas import ReplicaWatch
 from mailwarden.history.clickhouse.settings import ClickhouseSettings, HistoryStoreSettings
 from mailwarden.serving.tls import client_context
 from mailwarden.telemetry.metrics import Metrics
@@ -44,6 +45,8 @@ def open_clickhouse(
         connections=given.connections,
     )
     clickhouse = Clickhouse(target, _tls(given, folder), logs=logs)
+    if given.replicated and len(target.urls) > 1:
+        clickhouse.freshness = ReplicaWatch(clickhouse)
     if metrics is not None:
         clickhouse.meters = ClickhouseMeters(metrics, clickhouse)
     return clickhouse

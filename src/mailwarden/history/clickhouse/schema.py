@@ -58,7 +58,7 @@ _SYNCED = ", fsync_after_insert = 1, fsync_part_directory = 1"  # an answered in
 _REPLICATED = ("Replicated", "Shared")  # how the names of engines begin that several servers share
 _ENGINE = "SELECT engine FROM system.tables WHERE database = '{database}' AND name = 'history' FORMAT RowBinary"
 _REPLICA = """
-SELECT toUInt8(is_readonly), toUInt64(absolute_delay) FROM system.replicas
+SELECT toUInt8(is_readonly OR is_session_expired), toUInt64(absolute_delay) FROM system.replicas
 WHERE database = '{database}' AND table = 'history' FORMAT RowBinary
 """
 _HAS_TABLE = """
@@ -152,14 +152,14 @@ async def engine_mistake(clickhouse: Clickhouse, url: str, *, replicated: bool) 
     )
 
 
-async def replica_state(clickhouse: Clickhouse, url: str) -> str:
-    """Return why this replica may lack the newest rows, or an empty text."""
+async def replica_state(clickhouse: Clickhouse, url: str, most: int = MAX_DELAY) -> str:
+    """Return why this replica may lack the newest rows, or an empty text; `most` is how many seconds it may lag."""
     statement = _REPLICA.format(database=checked_name(clickhouse.target.database))
     answer = await clickhouse.execute_on(url, statement, database="system")
     for readonly, delay in read_rows(answer, lambda reader: (reader.uint8(), reader.uint64())):
         if readonly:
             return f"{url} is read-only: it has lost Keeper"
-        if delay > MAX_DELAY:
+        if delay > most:
             return f"{url} is {delay} s behind"
     return ""
 
