@@ -1,10 +1,11 @@
 """ClickHouse servers: one, a replicated pair with ZooKeeper, and the embedded one; commands can have a prefix."""
 
+import contextlib
 import functools
 import http.client
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -117,6 +118,13 @@ class Clickhouse(ServerProcess):
     def execute(self, statement: str, database: str = "default", seconds: float = QUERY_SECONDS) -> str:
         """Run a statement and return its rows as text, tabs between values."""
         return _post(self.host, self.ports.http, statement, database, seconds)
+
+
+def merge(replicas: Iterable[Clickhouse], table: str, database: str) -> None:
+    """Have the leader merge a table; 18.16 refuses it on other replicas, and where there is nothing to merge."""
+    for replica in replicas:
+        with contextlib.suppress(RigError):
+            replica.execute(f"OPTIMIZE TABLE {table} FINAL", database)
 
 
 class EmbeddedClickhouse(ServerProcess):

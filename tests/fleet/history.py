@@ -18,7 +18,7 @@ from mailwarden.history.store import Cursor, HistoryStore, Page
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
-from rig.clickhouse import Clickhouse, Ports
+from rig.clickhouse import Clickhouse, Ports, merge
 from rig.process import RigError
 from rig.product import Service
 from tests.fleet.edge import ABBY
@@ -98,10 +98,9 @@ def read_history(fleet: Fleet, since: datetime) -> StoredRows:
     seen = [set(map(_key, requests)) for requests in found]
     recent = [{key for key in table if _is_since(key, since)} for table in tables]
     differing = _differing([table.keys() for table in tables]) | _differing([*seen, *recent])
-    copies = _copies(tables[0])
+    copies = max(map(_copies, tables))
     if copies:
-        fleet.clickhouses[0].execute("OPTIMIZE TABLE history FINAL", DATABASE)
-        wait_until(lambda: not any(map(_copies, _tables(fleet))), EQUAL_SECONDS, 0.5)
+        wait_until(lambda: _are_merged(fleet), EQUAL_SECONDS, 0.5)
     repeated = sum(map(_copies, _tables(fleet))) + sum(map(_repeated, found))
     on_all = set.intersection(*seen)
     requests = [request for request in found[0] if _key(request) in on_all]
@@ -114,6 +113,11 @@ def _are_settled(fleet: Fleet) -> bool:
         return all(server.execute(_WAITING, seconds=ASK_SECONDS) == "0" for server in fleet.clickhouses)
     except (OSError, RigError):
         return False
+
+
+def _are_merged(fleet: Fleet) -> bool:
+    merge(fleet.clickhouses, "history", DATABASE)
+    return not any(map(_copies, _tables(fleet)))
 
 
 def _tables(fleet: Fleet) -> list[Table]:
