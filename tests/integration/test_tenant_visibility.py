@@ -114,6 +114,8 @@ async def test_nobody_sees_rows_of_a_tenant_that_is_arriving(pair: Pair, monkeyp
     after = await seen(pair.b)
     assert {**after, "statistics": 1} == before, "its statistics are counted later"
     assert nothing(await seen(pair.a)), await seen(pair.a)
+    await pair.move().finish()
+    assert nothing(await seen(pair.a)), await seen(pair.a)
 
 
 async def test_a_tenant_that_came_back_is_seen_again(pair: Pair) -> None:

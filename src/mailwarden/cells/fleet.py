@@ -30,6 +30,8 @@ KEYS_EVERY = 5.0
 LOG_EVERY = 60.0
 SWITCH_SECONDS = 3.0  # that a call waits for the end of a switch
 SWITCH_POLL = 0.1
+SWITCH_PAUSE = 10.0  # after a switch that did not end in this time: a move that was killed holds up no other tenant
+MAX_WAITING = 64  # calls at once
 
 _log = get_logger("cells.fleet")
 
@@ -105,6 +107,8 @@ class FleetDirectory:
         self._conflicts = 0
         self._refreshing = asyncio.Lock()
         self._switching = asyncio.Lock()
+        self._waiting = 0
+        self._wait_again_at = float("-inf")
         self._periodic_task = PeriodicTask("cell directory", self._round, interval, quiet=True)
         metrics.gauge("cell_directory_age_seconds", "Seconds since the directory of cells was read.").set_function(
             lambda: time.monotonic() - self._read_at
@@ -190,11 +194,17 @@ class FleetDirectory:
             if not forwarded and not any(map(self._is_switching, found)):
                 return
             if time.monotonic() > end:
+                self._wait_again_at = time.monotonic() + SWITCH_PAUSE
+            if self._waiting >= MAX_WAITING or time.monotonic() < self._wait_again_at:
                 raise TenantMoving("The tenant is being moved to this cell; try again.", retry_after=1)
-            async with self._switching:
-                if arriving():
-                    await asyncio.sleep(SWITCH_POLL)
-                    await self._tenants.refresh()
+            self._waiting += 1
+            try:
+                async with self._switching:
+                    if arriving():
+                        await asyncio.sleep(SWITCH_POLL)
+                        await self._tenants.refresh()
+            finally:
+                self._waiting -= 1
 
     def split(self, tenant_uid: UUID | None, recipients: Sequence[str]) -> Split:
         """Return the recipients by cell; a named tenant gets all of them."""

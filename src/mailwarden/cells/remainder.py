@@ -9,6 +9,7 @@ import asyncpg
 
 from mailwarden.cells.places import LocalPlace, lock_place
 from mailwarden.cells.tables import PREPARE, Rows, copy_rows
+from mailwarden.history.postgresql.days import ALL_TENANTS
 from mailwarden.history.postgresql.partitions import create_moved_days
 
 # Held messages take their recipients with them, users their sessions.
@@ -35,7 +36,19 @@ _MARK_LATE = "UPDATE history_rolled SET late_from = least(late_from, $1::date::t
 _HISTORY_OF_DAY = "history.tenant = $1::uuid AND history.day = $2::date"
 _OLD_COUNTS = Rows("history_days", conflict="DO NOTHING")
 _WIPE_DAY = "DELETE FROM history WHERE tenant = $1 AND day = $2"
+# The counts of the whole deployment are without those of the tenant from then on.
+_SUBTRACT = """
+UPDATE {table} AS total SET counts = coalesce((
+    SELECT jsonb_object_agg(key, rest) FROM (
+        SELECT key, value::bigint - coalesce((own.counts ->> key)::bigint, 0) AS rest FROM jsonb_each_text(total.counts)
+    ) AS counted WHERE rest > 0), '{{}}')
+FROM {table} AS own WHERE own.tenant = $1 AND total.tenant = '{all_tenants}' AND {same}
+"""
 _WIPE_REST = (
+    _SUBTRACT.format(
+        table="history_rollups", all_tenants=ALL_TENANTS, same="total.hourly = own.hourly AND total.bucket = own.bucket"
+    ),
+    _SUBTRACT.format(table="history_days", all_tenants=ALL_TENANTS, same="total.day = own.day"),
     "DELETE FROM history_days WHERE tenant = $1",
     "DELETE FROM history_rollups WHERE tenant = $1",
 )

@@ -31,6 +31,7 @@ class LocalTenants:
         self.moved: list[tuple[UUID, int, str]] = []
         self.given_up: list[tuple[UUID, int, tuple[str, ...]]] = []
         self.arrives = False
+        self.refreshed = 0
 
     def stored(self) -> Sequence[Tenant]:
         return tuple(self.tenants.values())
@@ -43,6 +44,7 @@ class LocalTenants:
 
     async def refresh(self) -> bool:
         """The move of each arriving tenant ends, if it `arrives`."""
+        self.refreshed += 1
         if self.arrives:
             those = self.tenants.items()
             self.tenants = {uid: replace(each, state=TenantState.HERE) for uid, each in those}
@@ -265,6 +267,11 @@ async def test_a_call_waits_for_the_end_of_a_switch(
         return
     with pytest.raises(TenantMoving):
         await made.wait_for_switch(*asked, forwarded=forwarded)
+    refreshed = tenants.refreshed
+    with pytest.raises(TenantMoving):
+        await made.wait_for_switch(*asked, forwarded=forwarded)
+    assert tenants.refreshed == refreshed, "a move that was killed does not make every call wait"
+    monkeypatch.setattr(made, "_wait_again_at", 0.0)
     tenants.arrives = True
     await made.wait_for_switch(*asked, forwarded=forwarded)
     assert made.home_of_tenant(NORTH) is None or known == directory("b", 0)
