@@ -70,7 +70,7 @@ def test_rejected_rows_are_stored_once(folder: Path, database_url: str, capsys: 
     assert resend(folder) == 0
     assert capsys.readouterr().out.endswith("\n4 rows: 4 stored, 0 rejected again.\n")
     assert run(database_url) == 3
-    assert not list((folder / "journal").glob("rejected*"))
+    assert not list((folder / "journal").glob("rejected*.jsonl"))
     assert resend(folder) == 0
     assert capsys.readouterr().out == "No rejected rows.\n"
 
