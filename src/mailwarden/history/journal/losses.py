@@ -7,6 +7,7 @@ The counts are metrics, and stay in the file `losses` for `mailwarden doctor`. R
 import os
 import time
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -33,12 +34,16 @@ class Loss(StrEnum):
 
 
 class LossRecord(Struct, frozen=True):
-    """All losses of a journal since its folder exists, and the time of the last."""
+    """All losses of a journal since its folder exists, and the seconds since 1970 of the last of each kind."""
 
     dropped: int = 0
     damaged: int = 0
     rejected: int = 0
-    last: datetime | None = None
+    times: Mapping[Loss, int] = {}
+
+    @property
+    def last(self) -> datetime | None:
+        return datetime.fromtimestamp(max(self.times.values()), UTC) if self.times else None
 
     @property
     def total(self) -> int:
@@ -56,14 +61,24 @@ class Losses:
         self._folder = folder
         self._before = read_losses(folder)
         self.counts: Counter[Loss] = Counter()  # of this process
+        self._times = dict(self._before.times)
         self._failing_since: float | None = None
         dropped, damaged, rejected = (partial(self.counts.__getitem__, loss) for loss in Loss)
         metrics.read_counter("history_dropped", "Finished guard requests that the journal could not take.", dropped)
         metrics.read_counter("history_damaged", "Rows of the journal that are unreadable on disk.", damaged)
         metrics.read_counter("history_rejected", "Rows that the history store cannot store, put aside.", rejected)
 
+        # A counter starts at 0: losses at a stop, and right after a start, would raise no alert.
+        metrics.read_gauge(
+            "history_last_loss_timestamp_seconds",
+            "Time of the last loss of a history row, also of an earlier run.",
+            lambda: [((loss.value,), float(moment)) for loss, moment in list(self._times.items())],
+            "kind",
+        )
+
     def add(self, loss: Loss, rows: int = 1) -> None:
         self.counts[loss] += rows
+        self._times[loss] = int(time.time())
 
     def save(self) -> None:
         """Write the counts for `mailwarden doctor`; this blocks."""
@@ -72,7 +87,7 @@ class Losses:
             before.dropped + now[Loss.DROPPED],
             before.damaged + now[Loss.DAMAGED],
             before.rejected + now[Loss.REJECTED],
-            int(time.time()),
+            *(self._times.get(loss, 0) for loss in Loss),
         )
         try:
             text = " ".join(f"{field:0{_WIDTH}d}" for field in fields) + "\n"
@@ -114,10 +129,13 @@ class Losses:
 def read_losses(folder: Path) -> LossRecord:
     """Return the losses of a journal; none if the file is missing or unreadable."""
     try:
-        dropped, damaged, rejected, last = map(int, (folder / LOSSES).read_text("ascii").split())
+        dropped, damaged, rejected, *times = map(int, (folder / LOSSES).read_text("ascii").split())
+        if len(times) == 1:  # of an earlier version: one time for all kinds
+            times = [times[0] if count else 0 for count in (dropped, damaged, rejected)]
+        found = {loss: moment for loss, moment in zip(Loss, times, strict=True) if moment}
     except (OSError, ValueError):
         return LossRecord()
-    return LossRecord(dropped, damaged, rejected, datetime.fromtimestamp(last, UTC))
+    return LossRecord(dropped, damaged, rejected, found)
 
 
 def _overwrite(path: Path, data: bytes) -> None:
