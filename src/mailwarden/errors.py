@@ -312,6 +312,10 @@ class StorageUnavailable(MailwardenError):
     code = "storage_unavailable"
 
 
+class HeldInDoubt(StorageUnavailable):
+    """The database did not answer the commit of a held message: the message may be in quarantine or not."""
+
+
 class TenantMoving(StorageUnavailable):
     """The tenant is being moved to another cell, or has moved; nothing was changed."""
 

@@ -5,8 +5,9 @@ A body is written before its row, so bodies younger than the grace period stay.
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
+from math import inf
 from typing import cast
 from uuid import UUID
 
@@ -187,9 +188,9 @@ def _count(status: str) -> int:
 
 
 INTERVAL = 60.0  # seconds between two runs
-SWEEP = timedelta(hours=24)  # between two searches of the whole vault
-FIRST_SWEEP = timedelta(hours=1)  # after the start
-REDATE = timedelta(hours=1)  # within which a tenant's new setting applies
+SWEEP = 24 * 3_600.0  # seconds between two searches of the whole vault
+FIRST_SWEEP = 3_600.0  # after the start
+REDATE = 3_600.0  # within which a tenant's new setting applies
 GRACE = timedelta(hours=72)  # also the time to notice that an old database backup was restored
 REPORT_SECONDS = 3_600.0  # between two log lines about a vault of another deployment
 ALL = Scope.deployment()
@@ -212,8 +213,9 @@ class QuarantineRetention:
         self._store = store
         self._releases = releases
         self._days = days
-        self._swept = datetime.now(UTC) - SWEEP + FIRST_SWEEP
-        self._dated = datetime.min.replace(tzinfo=UTC)
+        # By the monotonic clock: that of the host may be wrong at the start and be corrected later.
+        self._swept = time.monotonic() - SWEEP + FIRST_SWEEP
+        self._dated = -inf
         self.foreign = False  # the vault belongs to another deployment: nothing is removed from it
         self._reported = 0.0
         self._periodic_task = PeriodicTask("quarantine retention", self._run, interval)
@@ -283,17 +285,17 @@ class QuarantineRetention:
 
     async def _run(self) -> None:
         await self._store.now(ALL)  # raises if a clock is wrong: PostgreSQL's clock decides which messages expire
-        if datetime.now(UTC) - self._dated > REDATE:
+        if time.monotonic() - self._dated > REDATE:
             await self.redate()
-            self._dated = datetime.now(UTC)
+            self._dated = time.monotonic()
         if expired := await self.expire():
             _log.info("held_messages_expired", messages=expired)
         owned = await self._is_owner()
         if owned and (removed := await self.clear()):
             _log.info("held_bodies_removed", bodies=removed)
-        if datetime.now(UTC) - self._swept < SWEEP:
+        if time.monotonic() - self._swept < SWEEP:
             return
-        self._swept = datetime.now(UTC)
+        self._swept = time.monotonic()
         if owned and (orphans := await self.find_orphans()):
             _log.warning("held_bodies_without_row", bodies=orphans)
         await self.find_missing()

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
 from mailwarden.database.visible import in_scope
-from mailwarden.errors import MessageNotFound, NotReleasable, TenantForbidden
+from mailwarden.errors import HeldInDoubt, MessageNotFound, NotReleasable, StorageUnavailable, TenantForbidden
 from mailwarden.events.catalogue import MessageDeleted, MessageHeld, first, short
 from mailwarden.events.outbox import NewEvent, new_event, record
 from mailwarden.model.outcome import Verdict
@@ -194,31 +194,38 @@ class QuarantineStore:
         days: RetentionDays,
         body_exists: Callable[[], Awaitable[bool]],
     ) -> UUID:
-        """Store the row of a message with bytes in the vault; return its uid, or raise BodyGone.
+        """Store the row of a message with bytes in the vault; return its uid, or raise BodyGone or HeldInDoubt.
 
         `body_exists` runs under the lock that a removal takes as well.
         """
         require_tenant(scope, finished.tenant)
         summary, verdict = finished.summary, finished.judgement.verdict
         recipients = [storable_text(each) for each in finished.envelope.recipients]
-        async with self._database.connection() as connection, connection.transaction():
-            await commit_durably(connection)
-            await lock_body(connection, address)
-            if not await body_exists():
-                raise BodyGone
-            row = await connection.fetchrow(
-                _ADD, uid, finished.tenant, finished.ggrid, vault, address, summary.size,
-                storable_text(finished.envelope.sender), storable_text(summary.from_address),
-                storable_text(summary.from_name), storable_text(summary.subject)[:MAX_SUBJECT], verdict,
-                finished.created, days.for_verdict(verdict),
-                recipients, [fold(each) for each in recipients], NOT_WHOLE.isdisjoint(finished.tags),
-            )  # fmt: skip
-            assert row is not None
-            kept = cast("UUID", row["uid"])
-            if row["is_new"]:  # another guard, or an earlier attempt, may have stored it
-                await record(connection, [_held_event(kept, finished)])
-            else:
-                await confirm_earlier(connection)
+        commits = False
+        try:
+            async with self._database.connection() as connection, connection.transaction():
+                await commit_durably(connection)
+                await lock_body(connection, address)
+                if not await body_exists():
+                    raise BodyGone
+                row = await connection.fetchrow(
+                    _ADD, uid, finished.tenant, finished.ggrid, vault, address, summary.size,
+                    storable_text(finished.envelope.sender), storable_text(summary.from_address),
+                    storable_text(summary.from_name), storable_text(summary.subject)[:MAX_SUBJECT], verdict,
+                    finished.created, days.for_verdict(verdict),
+                    recipients, [fold(each) for each in recipients], NOT_WHOLE.isdisjoint(finished.tags),
+                )  # fmt: skip
+                assert row is not None
+                kept = cast("UUID", row["uid"])
+                if row["is_new"]:  # another guard, or an earlier attempt, may have stored it
+                    await record(connection, [_held_event(kept, finished)])
+                else:
+                    await confirm_earlier(connection)
+                commits = True
+        except StorageUnavailable as error:
+            if commits:
+                raise HeldInDoubt(error.message, retry_after=error.retry_after) from error
+            raise
         return kept
 
     async def find(self, scope: Scope, uid: UUID) -> HeldMessage:

@@ -15,7 +15,7 @@ from mailwarden.quarantine.blob_store import BlobStore, FilesystemStore, S3BlobS
 from mailwarden.quarantine.model import RetentionDays
 from mailwarden.quarantine.ownership import read_deployment, renew_deployment
 from mailwarden.quarantine.release import ReleaseStore
-from mailwarden.quarantine.retention import QuarantineRetention, RetentionStore
+from mailwarden.quarantine.retention import SWEEP, QuarantineRetention, RetentionStore
 from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
@@ -77,7 +77,7 @@ async def test_another_deployment_removes_nothing(
     stranger = retention_of(other, blobs)
     with pytest.raises(CommandError, match=r"belongs to the deployment .* run: mailwarden quarantine adopt \S+$"):
         await stranger.find_orphans(timedelta(seconds=-60))
-    stranger._swept -= timedelta(days=2)
+    stranger._swept -= 2 * SWEEP
     await stranger._run()
     assert stranger.foreign
     async with other.connection() as connection:

@@ -9,10 +9,12 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Protocol
+from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from mailwarden.errors import MailwardenError
+from mailwarden.errors import HeldInDoubt, MailwardenError
 from mailwarden.guard.result_headers import Cleaned, ResultSeal, clean
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.guard.smtp.next_hop import Connection, DeliveryFailed, NextHop
@@ -54,11 +56,19 @@ class Part(Struct, frozen=True):
         return self.finished.ruling.decision
 
 
+class Holding(Struct):
+    """The parts to hold, and the tenants in whose quarantine the message is or may be."""
+
+    parts: Sequence[Part]
+    stored: set[UUID] = field(default_factory=set)
+
+
 class Answer(Struct, frozen=True):
-    """The reply, and whether the decisions were carried out."""
+    """The reply, and whether the decisions were carried out; if not, the tenants in whose quarantine it may be."""
 
     reply: str
     done: bool
+    held: frozenset[UUID] = frozenset()
 
 
 def settle(parts: Sequence[Part]) -> list[Part]:
@@ -92,16 +102,20 @@ class Delivery:
         if held and self._writer is None:
             return self._answer("not_kept", f"{NO_QUARANTINE} ({held[0].finished.ggrid})", done=True)
         delivered = [part for part in parts if part.decision is Decision.DELIVER]
+        holding = Holding(held)
         try:
-            reply_text = await self._do(held, delivered, sender, forwarded, raw)
+            reply_text = await self._do(holding, delivered, sender, forwarded, raw)
         except NotHeld:
-            return self._answer("not_held", NOT_HELD, done=False)
+            answer = self._answer("not_held", NOT_HELD, done=False)
         except DeliveryFailed as failure:
-            return self._not_delivered(failure)
+            answer = self._not_delivered(failure)
         except TimeoutError:
-            return self._too_slow()
-        outcome = "delivered" if reply_text else "quarantined" if held else "dropped"
-        return self._answer(outcome, f"250 2.0.0 Ok: {parts[0].finished.ggrid} {reply_text}".rstrip(), done=True)
+            answer = self._too_slow()
+        else:
+            outcome = "delivered" if reply_text else "quarantined" if held else "dropped"
+            reply = f"250 2.0.0 Ok: {parts[0].finished.ggrid} {reply_text}".rstrip()
+            return self._answer(outcome, reply, done=True)
+        return replace(answer, held=frozenset(holding.stored))
 
     async def forward_released(
         self, recipients: Sequence[Recipient], sender: Sender, forwarded: Forwarded, raw: Spooled
@@ -118,11 +132,16 @@ class Delivery:
             return self._too_slow()
         return self._answer("passed", f"250 2.0.0 Ok: {reply_text}".rstrip(), done=True)
 
-    async def _hold_all(self, parts: Sequence[Part], raw: Spooled) -> None:
-        for part in parts:
+    async def _hold_all(self, holding: Holding, raw: Spooled) -> None:
+        for part in holding.parts:
             assert self._writer is not None
             try:
                 await self._writer.hold(part.finished, raw)
+                holding.stored.add(part.finished.tenant)
+            except HeldInDoubt as error:
+                holding.stored.add(part.finished.tenant)
+                log.warning("not_held", sentence=error.message)
+                raise NotHeld from error
             except MailwardenError as error:  # no room, or no database
                 log.warning("not_held", sentence=error.message)
                 raise NotHeld from error
@@ -131,7 +150,7 @@ class Delivery:
                 raise NotHeld from error
 
     async def _do(
-        self, held: Sequence[Part], delivered: Sequence[Part], sender: Sender, forwarded: Forwarded, raw: Spooled
+        self, held: Holding, delivered: Sequence[Part], sender: Sender, forwarded: Forwarded, raw: Spooled
     ) -> str:
         """Store the held parts and forward the others; return the reply of the next hop.
 

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import KeyRing
+from mailwarden.errors import HeldInDoubt, StorageUnavailable
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.config import Smtp as Settings
 from mailwarden.guard.list_lookup import ListLookupResult
@@ -54,11 +55,19 @@ class NoTokens:
 
 
 class HeldWriter:
+    """Stores the first messages, and fails for the others."""
+
+    def __init__(self, stores: int, failure: Exception | None = None) -> None:
+        self._left = stores
+        self._failure = failure
+
     async def hold(self, finished: FinishedRequest, raw: Spooled) -> None:
-        pass
+        self._left -= 1
+        if self._left < 0 and self._failure is not None:
+            raise self._failure
 
 
-async def taken(decisions: list[Decision]) -> tuple[str, list[Decision]]:
+async def taken(decisions: list[Decision], writer: HeldWriter | None = None) -> tuple[str, list[Decision]]:
     """Return the answer to a message for as many tenants, and the decisions that history is told of."""
     judge = Judge(decisions)
     nobody = NextHop(("127.0.0.1", 1), 1.0, "guard.example")
@@ -67,7 +76,7 @@ async def taken(decisions: list[Decision]) -> tuple[str, list[Decision]]:
         admission=Admission(maximum=1, threshold=1, max_delay=0.0, max_bytes=1_000),
         processing=cast("Any", judge),
         tenants=cast("Any", None),
-        delivery=Delivery(nobody, ResultSeal(KeyRing.of(b"k" * 32)), HeldWriter(), Metrics()),
+        delivery=Delivery(nobody, ResultSeal(KeyRing.of(b"k" * 32)), writer or HeldWriter(0), Metrics()),
         tokens=cast("Any", NoTokens()),
         spool=Path(),
         analysis_timeout=1.0,
@@ -100,3 +109,12 @@ async def test_history_records_the_executed_decision(
     decisions: list[Decision], reply: str, reported: list[Decision]
 ) -> None:
     assert await taken(decisions) == (reply, reported)
+
+
+@pytest.mark.parametrize(
+    ("failure", "reported"),
+    [(HeldInDoubt("The commit has no answer."), [Q, Q]), (StorageUnavailable("The database is down."), [Q])],
+)
+async def test_history_has_a_row_of_what_may_be_in_quarantine(failure: Exception, reported: list[Decision]) -> None:
+    """The client is asked to retry, but the first message is held, and the second may be."""
+    assert await taken([Q, Q, Q], HeldWriter(1, failure)) == ("451 4.3.0", reported)
