@@ -123,8 +123,8 @@ class Smtp:
             return REPORTED if not_stored is None else not_stored.reply(session_open=self._session_open)
         parts = settle([Part(each.finished, recipients[each.finished.tenant]) for each in examined])
         answer = await self._delivery.carry_out(parts, transaction.sender, transaction.forwarded, raw)
-        # Otherwise the client retries, and history stores the result of the retry. What may be in quarantine has a row
-        # all the same: analysts must see why it is held.
+        # Otherwise the client retries, and history stores the result of the retry. A message that may be in quarantine
+        # has a row all the same: analysts must see why it is held.
         done = {part.finished.tenant for part in answered(parts)} if answer.done else answer.held
         kept = [
             replace(each, finished=part.finished)
