@@ -104,10 +104,10 @@ class CellForwarding:
             raise TenantInOtherCell(f"A recipient has no tenant in the cell `{self._fleet.name}`.")
         return Split(recipients, {}, frozenset())
 
-    async def wait_for_switch(self, call: Call, parameters: MessageAnalysisRequest) -> None:
+    async def wait_for_switch(self, call: Call, scope: Scope, parameters: MessageAnalysisRequest) -> None:
         """Wait for a moment if a tenant of the message is just being switched to this cell."""
         recipients = parameters.border_mta_data.envelope_recipients
-        await self._fleet.wait_for_switch(parameters.tenant_uid, recipients, forwarded=bool(call.cell))
+        await self._fleet.wait_for_switch(scope, parameters.tenant_uid, recipients, forwarded=bool(call.cell))
 
     async def refresh(self) -> None:
         """Read the directory again, after a cell has rejected a recipient."""
@@ -199,7 +199,7 @@ class FleetTenants:
 
     async def find(self, tenant_uid: UUID) -> Tenant | None:
         """Return a tenant of this cell; callers ask only for tenants that they may see."""
-        await self._fleet.wait_for_switch(tenant_uid)
+        await self._fleet.wait_for_switch(Scope.of(tenant_uid), tenant_uid)
         found = await self._directory.find(tenant_uid)
         home = self._fleet.home_of_tenant(tenant_uid)
         if home is not None:

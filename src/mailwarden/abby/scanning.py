@@ -104,7 +104,7 @@ class Scanning:
             with upload:
                 parameters = read_parameters(upload.parameters)
                 if self._cells is not None:
-                    await self._cells.wait_for_switch(call, parameters)
+                    await self._cells.wait_for_switch(call, caller.scope, parameters)
                 message = self._message(call, caller, upload, parameters)
                 answer = await self._answer_once(call, caller, message)
         finally:
@@ -161,7 +161,7 @@ class Scanning:
                 raise
             # A tenant has moved since the directory was read.
             await self._cells.refresh()
-            await self._cells.wait_for_switch(call, message.parameters)
+            await self._cells.wait_for_switch(call, caller.scope, message.parameters)
             again = self._message(call, caller, message.upload, message.parameters)
             try:
                 result = await self._scan_in_cells(call, again, ggrid, deadline)

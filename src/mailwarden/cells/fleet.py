@@ -30,6 +30,7 @@ KEYS_EVERY = 5.0
 LOG_EVERY = 60.0
 SWITCH_SECONDS = 3.0  # that a call waits for the end of a switch
 SWITCH_POLL = 0.1
+RETRY_SECONDS = 1.0  # after a read of the directory that failed: until then calls decide by what is known
 SWITCH_PAUSE = 10.0  # after a switch that did not end in this time: a move that was killed holds up no other tenant
 MAX_WAITING = 64  # calls at once
 
@@ -100,6 +101,7 @@ class FleetDirectory:
         self._copy = copy
         self._snapshot: DirectorySnapshot | None = None
         self._read_at = float("-inf")
+        self._failed_at = float("-inf")
         self._complete_at = float("-inf")
         self._log_from = 0.0
         self._own_keys: frozenset[str] = frozenset()
@@ -133,25 +135,36 @@ class FleetDirectory:
 
     async def refresh(self) -> None:
         """Read the changes of the directory now; raise while it is down."""
-        async with self._refreshing, asyncio.timeout(READ_SECONDS):
-            now = time.monotonic()
-            complete = self._snapshot is None or now - self._complete_at > COMPLETE_EVERY
-            since = None if complete or self._snapshot is None else self._snapshot.version
-            changes = await self._store.changes(since)
-            self._read_at = now
-            if complete:
-                self._complete_at = now
-            if changes is None:
-                return
-            new = changes.applied_to(self._snapshot or DirectorySnapshot())
-            if new != self._snapshot:
-                self._snapshot = new
-                await asyncio.to_thread(write_copy, self._copy, new)
+        async with self._refreshing:
+            try:
+                async with asyncio.timeout(READ_SECONDS):
+                    await self._read()
+            except BaseException:  # also one that its caller has given up
+                self._failed_at = time.monotonic()
+                raise
+
+    async def _read(self) -> None:
+        now = time.monotonic()
+        complete = self._snapshot is None or now - self._complete_at > COMPLETE_EVERY
+        since = None if complete or self._snapshot is None else self._snapshot.version
+        changes = await self._store.changes(since)
+        self._read_at = now
+        if complete:
+            self._complete_at = now
+        if changes is None:
+            return
+        new = changes.applied_to(self._snapshot or DirectorySnapshot())
+        if new != self._snapshot:
+            self._snapshot = new
+            await asyncio.to_thread(write_copy, self._copy, new)
 
     async def try_refresh(self) -> None:
-        """Read the changes; while the directory is down, what is known stays."""
+        """Read the changes for a call; while the directory is down or hangs, what is known stays."""
+        if time.monotonic() - self._failed_at < RETRY_SECONDS:
+            return
         try:
-            await self.refresh()
+            async with asyncio.timeout(SWITCH_SECONDS):
+                await self.refresh()
         except (MailwardenError, TimeoutError) as error:
             _log.warning("cell_directory_not_read", reason=str(error) or type(error).__name__)
 
@@ -170,41 +183,53 @@ class FleetDirectory:
         return place == Place(self.name, tenant.place_version)
 
     async def wait_for_switch(
-        self, tenant_uid: UUID | None, recipients: Sequence[str] = (), *, forwarded: bool = False
+        self, scope: Scope, tenant_uid: UUID | None, recipients: Sequence[str] = (), *, forwarded: bool = False
     ) -> None:
         """Wait until the tenants of a call are here, if they are just being switched; raise TenantMoving after that.
 
         A call that another cell has forwarded proves that the directory was switched, also if this abby has not read
-        that yet.
+        that yet. A caller who may not act for all these tenants waits for none, and learns nothing of their moves.
         """
-
-        def arriving() -> list[Tenant]:
-            if tenant_uid is not None:
-                owners = [self._tenants.stored_tenant(tenant_uid)]
-            else:
-                domains = map(domain_of_recipient, recipients)
-                owners = [self._tenants.owner_of(domain) for domain in domains if domain]
-            return [each for each in owners if each is not None and each.state is TenantState.ARRIVING]
-
         end = time.monotonic() + SWITCH_SECONDS
-        while found := arriving():
-            async with self._switching:  # one at a time reads, however many wait
-                if time.monotonic() - self._read_at > SWITCH_POLL:
-                    await self.try_refresh()
+        while found := self._arriving(scope, tenant_uid, recipients):
+            # One call at a time reads, however many wait: the others decide by what is known.
+            if not self._refreshing.locked() and time.monotonic() - self._read_at > SWITCH_POLL:
+                await self.try_refresh()
             if not forwarded and not any(map(self._is_switching, found)):
                 return
             if time.monotonic() > end:
                 self._wait_again_at = time.monotonic() + SWITCH_PAUSE
             if self._waiting >= MAX_WAITING or time.monotonic() < self._wait_again_at:
-                raise TenantMoving("The tenant is being moved to this cell; try again.", retry_after=1)
+                raise _moving()
             self._waiting += 1
             try:
-                async with self._switching:
-                    if arriving():
-                        await asyncio.sleep(SWITCH_POLL)
-                        await self._tenants.refresh()
+                await self._poll_tenants(end)
             finally:
                 self._waiting -= 1
+
+    def _arriving(self, scope: Scope, tenant_uid: UUID | None, recipients: Sequence[str]) -> Sequence[Tenant]:
+        """Return the tenants of a call that arrive in this cell; none if the caller may not act for all of them."""
+        if tenant_uid is not None:
+            owners = [self._tenants.stored_tenant(tenant_uid)]
+        else:
+            owners = [self._tenants.owner_of(domain) for domain in map(domain_of_recipient, recipients) if domain]
+        known = [each for each in owners if each is not None]
+        if not all(scope.allows(each.uid) for each in known):
+            return []
+        return [each for each in known if each.state is TenantState.ARRIVING]
+
+    async def _poll_tenants(self, end: float) -> None:
+        """Wait for a moment, and read the tenants of this cell again, unless another call does that."""
+        if self._switching.locked():
+            await asyncio.sleep(SWITCH_POLL)
+            return
+        async with self._switching:
+            await asyncio.sleep(SWITCH_POLL)
+            try:
+                async with asyncio.timeout(max(SWITCH_POLL, end - time.monotonic())):
+                    await self._tenants.refresh()
+            except TimeoutError:
+                raise _moving() from None
 
     def split(self, tenant_uid: UUID | None, recipients: Sequence[str]) -> Split:
         """Return the recipients by cell; a named tenant gets all of them."""
@@ -349,3 +374,7 @@ class FleetDirectory:
 
 def _never_read() -> CellDirectoryUnavailable:
     return CellDirectoryUnavailable("The directory of cells was never read; try again.", retry_after=2)
+
+
+def _moving() -> TenantMoving:
+    return TenantMoving("The tenant is being moved to this cell; try again.", retry_after=1)

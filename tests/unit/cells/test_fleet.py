@@ -1,5 +1,7 @@
 """The directory of cells in memory: which cell is right when two claim a tenant, and a copy that is damaged."""
 
+import asyncio
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -263,16 +265,80 @@ async def test_a_call_waits_for_the_end_of_a_switch(
     await made.refresh()
     asked = (NORTH, ()) if named else (None, ("ann@north.example",))
     if not waits:
-        await made.wait_for_switch(*asked, forwarded=forwarded)
+        await made.wait_for_switch(Scope.of(NORTH), *asked, forwarded=forwarded)
         return
     with pytest.raises(TenantMoving):
-        await made.wait_for_switch(*asked, forwarded=forwarded)
+        await made.wait_for_switch(Scope.of(NORTH), *asked, forwarded=forwarded)
     refreshed = tenants.refreshed
     with pytest.raises(TenantMoving):
-        await made.wait_for_switch(*asked, forwarded=forwarded)
+        await made.wait_for_switch(Scope.of(NORTH), *asked, forwarded=forwarded)
     assert tenants.refreshed == refreshed, "a move that was killed does not make every call wait"
     monkeypatch.setattr(made, "_wait_again_at", 0.0)
     tenants.arrives = True
-    await made.wait_for_switch(*asked, forwarded=forwarded)
+    await made.wait_for_switch(Scope.of(NORTH), *asked, forwarded=forwarded)
     assert made.home_of_tenant(NORTH) is None or known == directory("b", 0)
     assert made.has(*asked)
+
+
+class HangingDirectory(KnownDirectory):
+    """A directory that answers once, and never again."""
+
+    reads = 0
+
+    async def changes(self, since: int | None) -> DirectoryChanges | None:
+        self.reads += 1
+        if self.reads > 1:
+            await asyncio.sleep(60.0)
+        return await super().changes(since)
+
+
+async def test_a_directory_that_hangs_holds_up_one_call_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "SWITCH_SECONDS", 0.3)
+    monkeypatch.setattr(fleet_module, "SWITCH_POLL", 0.01)
+    store = HangingDirectory(directory("b", 0))
+    made = FleetDirectory(
+        "a", store, LocalTenants(tenant(ARRIVING, 1)), NoKeys(), copy=tmp_path / "c", metrics=Metrics()
+    )
+    await made.refresh()
+    await asyncio.sleep(0.02)
+    took: list[float] = []
+
+    async def call() -> None:
+        began = time.monotonic()
+        await made.wait_for_switch(Scope.of(NORTH), NORTH)
+        took.append(time.monotonic() - began)
+
+    await asyncio.gather(*(call() for _ in range(20)))
+    assert (sum(each > 0.1 for each in took), store.reads) == (1, 2), took
+    for _ in range(3):
+        await call()
+    assert store.reads == 2, "a read that has just failed is not tried again by each call"
+    monkeypatch.setattr(fleet_module, "RETRY_SECONDS", 0.0)
+    await call()
+    assert store.reads == 3
+
+
+async def test_a_database_that_does_not_answer_during_a_switch_is_no_error_of_the_service(tmp_path: Path) -> None:
+    class Unanswered(LocalTenants):
+        async def refresh(self) -> bool:
+            raise TimeoutError
+
+    tenants, store = Unanswered(tenant(ARRIVING, 1)), KnownDirectory(directory("a", 1))
+    made = FleetDirectory("a", store, tenants, NoKeys(), copy=tmp_path / "copy", metrics=Metrics())
+    await made.refresh()
+    with pytest.raises(TenantMoving):
+        await made.wait_for_switch(Scope.of(NORTH), NORTH)
+
+
+@pytest.mark.parametrize("asked", [(NORTH, ()), (None, ("ann@north.example", "ben@south.example"))])
+@pytest.mark.parametrize("known", [directory("a", 1), directory("b", 0)])
+async def test_a_caller_without_rights_for_a_tenant_does_not_wait_for_its_move(
+    asked: tuple[UUID | None, Sequence[str]], known: DirectorySnapshot, tmp_path: Path
+) -> None:
+    south = Tenant(UUID(int=2), "south", domains=("south.example",))
+    tenants, store = LocalTenants(tenant(ARRIVING, 1), south), HangingDirectory(known)
+    made = FleetDirectory("a", store, tenants, NoKeys(), copy=tmp_path / "copy", metrics=Metrics())
+    await made.refresh()
+    await asyncio.sleep(2 * fleet_module.SWITCH_POLL)
+    await made.wait_for_switch(Scope.of(south.uid), *asked)
+    assert (store.reads, tenants.refreshed) == (1, 0)
