@@ -91,6 +91,7 @@ class Scanning:
 
     async def submit_email(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Return the result of one submission; the specification sets the order of the checks."""
+        arrived = asyncio.get_running_loop().time()  # the cell that forwarded it waits since then
         check_upload_head(call.request)
         refuse_query(call.request.query)
         if self._uploads >= self.max_uploads:
@@ -106,7 +107,7 @@ class Scanning:
                 if self._cells is not None:
                     await self._cells.wait_for_switch(call, caller.scope, parameters)
                 message = self._message(call, caller, upload, parameters)
-                answer = await self._answer_once(call, caller, message)
+                answer = await self._answer_once(call, caller, message, arrived)
         finally:
             self._uploads -= 1
         return web.Response(body=answer, content_type="application/json")
@@ -137,23 +138,23 @@ class Scanning:
             raise _forbidden()
         return groups
 
-    async def _answer_once(self, call: Call, caller: Caller, message: "Received") -> bytes:
+    async def _answer_once(self, call: Call, caller: Caller, message: "Received", arrived: float) -> bytes:
         """Return the result, or the stored one for a repeated Idempotency-Key."""
         keys = call.request.headers.getall(IDEMPOTENCY_KEY, ())
         if not keys:
-            return await self._scan(call, caller, message)
+            return await self._scan(call, caller, message, arrived)
         key = ", ".join(keys)  # two keys are ambiguous, and rejected like one with a space
         digest = await digest_of(message.parameters, message.upload)
         first = await self._first_answers.find(caller.name, key, digest)
         if first is not None:
             return first
-        answer = await self._scan(call, caller, message)
+        answer = await self._scan(call, caller, message, arrived)
         return await self._first_answers.remember(caller.name, key, digest, answer)
 
-    async def _scan(self, call: Call, caller: Caller, message: "Received") -> bytes:
+    async def _scan(self, call: Call, caller: Caller, message: "Received", arrived: float) -> bytes:
         ggrid = _ggrid_of(call)
         structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
-        deadline = asyncio.get_running_loop().time() + min(self._patience, _seconds_left(call))
+        deadline = min(asyncio.get_running_loop().time() + self._patience, arrived + _seconds_left(call))
         try:
             result = await self._scan_in_cells(call, message, ggrid, deadline)
         except TenantInOtherCell:
