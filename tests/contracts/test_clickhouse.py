@@ -2,9 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -142,6 +142,58 @@ async def test_rows_that_are_stored_several_times_fill_pages_once(
         seen += [row.ggrid for row in page.rows]
         place = page.next
     assert seen == sorted((request.ggrid for request in requests), reverse=order is Order.NEWEST)
+
+
+class SlowFetches:
+    """Lets some fetches of records take too long: those with these numbers."""
+
+    def __init__(self, clickhouse: Clickhouse, monkeypatch: pytest.MonkeyPatch, slow: Set[int]) -> None:
+        self.number, self._slow, self._read = 0, slow, clickhouse.read_limited
+        monkeypatch.setattr(clickhouse, "read_limited", self.read_limited)
+
+    async def read_limited(self, statement: str, seconds: float) -> bytes:
+        if "SELECT ggrid, tenant, record" in statement:
+            self.number += 1
+            if self.number in self._slow:
+                raise TooSlow("Code: 159")
+        return await self._read(statement, seconds)
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("order", [Order.NEWEST, Order.OLDEST])
+@pytest.mark.parametrize("text", ["", '"invoice for"'])  # a phrase is checked after every statement
+@pytest.mark.parametrize("slow", [{2}, {1, 2, 4}])
+async def test_no_row_is_skipped_after_a_slow_fetch(
+    slow: Set[int],
+    text: str,
+    order: Order,
+    clickhouse: Clickhouse,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(search, "FETCHED", 20)
+    monkeypatch.setattr(search, "MORE_KEYS", 30)
+    now = datetime.now(UTC)
+    requests = [
+        finished_request(ggrid=first_ggrid(now - timedelta(minutes=each)), subject="Invoice for May")
+        for each in range(120)
+    ]
+    await insert(clickhouse, *requests)
+    store, fetches = ClickhouseHistoryStore(clickhouse, database), SlowFetches(clickhouse, monkeypatch, slow)
+    seen, place, refused = list[UUID](), None, 0
+    while True:
+        try:
+            page = await store.search(ALL, parse_query(text), place, limit=50, order=order)
+        except SearchTooBroad:  # nothing was read: the same page is asked for again
+            refused += 1
+            assert refused <= len(slow)
+            continue
+        seen += [row.ggrid for row in page.rows]
+        if page.next is None:
+            break
+        place = page.next
+    assert seen == sorted((request.ggrid for request in requests), reverse=order is Order.NEWEST)
+    assert fetches.number > max(slow)
 
 
 @pytest.mark.usefixtures("patient")

@@ -152,11 +152,7 @@ class _Search:
         return len(self.progress.requests) >= self._limit
 
     async def run(self, clock: SearchClock) -> None:
-        try:
-            await self._read(clock)
-        except TooSlow:
-            await self._fetch()
-            raise
+        await self._read(clock)
         await self._fetch()
 
     async def _read(self, clock: SearchClock) -> None:
@@ -166,7 +162,11 @@ class _Search:
             while not part.rest.is_empty:
                 missing = self._limit - len(self.progress.requests) - len(self._keys)
                 size = max(missing, MORE_KEYS) if self._checks_more else missing
-                keys = await self._keys_of(part.rest, size)
+                try:
+                    keys = await self._keys_of(part.rest, size)
+                except TooSlow:
+                    await self._fetch()
+                    raise
                 if len(keys) < size:
                     part.finish(window)
                 else:
@@ -189,9 +189,12 @@ class _Search:
         return read_rows(await self._clickhouse.read_limited(sql, STATEMENT_SECONDS), read_cursor)
 
     async def _fetch(self) -> None:
-        """Add the matches among the keys read so far; then everything up to there is read."""
-        keys, self._keys = self._keys, []
-        await self._take(keys)
+        """Add the matches among the keys read so far; then everything up to there is read.
+
+        If this fails, `progress.reached` stays in front of the keys without records.
+        """
+        await self._take(self._keys)
+        self._keys = []
         if not self._is_full:
             self.progress.reached = self._reached
 
