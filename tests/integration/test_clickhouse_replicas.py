@@ -122,6 +122,23 @@ async def test_rows_are_on_both_replicas_once_after_one_was_killed(
         await client.close()
 
 
+async def test_a_replica_is_rebuilt_with_the_granules_of_the_other(
+    pair: ClickhousePair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"test_{uuid4().hex}"
+    client = client_of(name, *(replica.address for replica in pair.replicas))
+    try:
+        with monkeypatch.context() as earlier:
+            earlier.setattr(schema, "GRANULARITY", 2048)
+            await schema.prepare(client, replicated=True)
+        for rebuilt in pair.replicas:
+            rebuilt.execute("DROP TABLE history", name)
+            await schema.prepare(client, replicated=True)
+            assert "index_granularity = 2048" in rebuilt.execute("SHOW CREATE TABLE history", name)
+    finally:
+        await client.close()
+
+
 async def test_a_quorum_is_refused_where_it_delays_deletions(pair: ClickhousePair) -> None:
     client = client_of("refused", pair.replicas[0].address, quorum=2)
     try:

@@ -53,9 +53,14 @@ _INDEXES = (
     "INDEX terms_index terms TYPE bloom_filter(0.01) GRANULARITY 1",
     "INDEX ggrid_index ggrid TYPE bloom_filter(0.01) GRANULARITY 1",
 )
-_GRANULARITY = 512  # rows; the record of one row is read together with those of its granule, about 3 kB each
+GRANULARITY = 512  # rows of a new table; the record of a row is read with those of its granule, about 3 kB each
+_SERVERS_GRANULARITY = 8192  # of a table whose definition names none
+_GRANULARITY = re.compile(r"\bindex_granularity\s*=\s*(\d{1,9})\b")
 _SYNCED = ", fsync_after_insert = 1, fsync_part_directory = 1"  # an answered insert survives a loss of power
 _REPLICATED = ("Replicated", "Shared")  # how the names of engines begin that several servers share
+_DEFINITION = """
+SELECT engine_full FROM system.tables WHERE database = '{database}' AND name = 'history' FORMAT RowBinary
+"""
 _ENGINE = "SELECT engine FROM system.tables WHERE database = '{database}' AND name = 'history' FORMAT RowBinary"
 _REPLICA = """
 SELECT toUInt8(is_readonly OR is_session_expired), toUInt64(absolute_delay) FROM system.replicas
@@ -79,7 +84,7 @@ def parse_version(text: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def table_statement(database: str, version: tuple[int, int], *, replicated: bool) -> str:
+def table_statement(database: str, version: tuple[int, int], *, replicated: bool, granularity: int = 0) -> str:
     """Return the statement that creates the table for a server of this version."""
     modern = version >= MODERN
     columns = [f"{name} {kind}{more}" if modern else f"{name} {_plain(kind)}" for name, kind, more in COLUMNS]
@@ -89,7 +94,7 @@ def table_statement(database: str, version: tuple[int, int], *, replicated: bool
     return (
         f"CREATE TABLE IF NOT EXISTS {checked_name(database)}.{TABLE} ({', '.join(columns)}) "
         f"ENGINE = {engine if replicated else 'ReplacingMergeTree(version)'} "
-        f"PARTITION BY day ORDER BY (hour, tenant, ggrid) SETTINGS index_granularity = {_GRANULARITY}"
+        f"PARTITION BY day ORDER BY (hour, tenant, ggrid) SETTINGS index_granularity = {granularity or GRANULARITY}"
         f"{_SYNCED if modern else ''}"
     )
 
@@ -108,13 +113,27 @@ async def prepare(clickhouse: Clickhouse, *, replicated: bool) -> list[str]:
         answer = await clickhouse.execute_on(url, "SELECT version()", database="system")
         versions[url] = answer.decode("utf-8", "replace").strip()[:MAX_VERSION]
         _check_version(url, versions[url], clickhouse.target.quorum)
+    granularity = await _existing_granularity(clickhouse)
     for url, version in versions.items():
         await clickhouse.execute_on(url, f"CREATE DATABASE IF NOT EXISTS {database}", database="system")
-        statement = table_statement(database, parse_version(version), replicated=replicated)
+        statement = table_statement(database, parse_version(version), replicated=replicated, granularity=granularity)
         await clickhouse.execute_on(url, statement, database="system")
         if mistake := await engine_mistake(clickhouse, url, replicated=replicated):
             raise ConfigurationError(mistake)
     return [f"{url}: ClickHouse {version}, table {database}.{TABLE} exists" for url, version in versions.items()]
+
+
+async def _existing_granularity(clickhouse: Clickhouse) -> int:
+    """Return the rows of a granule of the table that a replica has, or 0 if none has it.
+
+    Keeper refuses a replica whose table has another number.
+    """
+    statement = _DEFINITION.format(database=checked_name(clickhouse.target.database))
+    for url in clickhouse.target.urls:
+        for definition in read_rows(await clickhouse.execute_on(url, statement, database="system"), Reader.text):
+            found = _GRANULARITY.search(definition)
+            return int(found[1]) if found else _SERVERS_GRANULARITY
+    return 0
 
 
 def _check_version(url: str, text: str, quorum: int) -> None:
