@@ -83,6 +83,8 @@ async def _migrate(options: argparse.Namespace, config: AbbyConfig) -> Migrated:
         tables: dict[str, HistoryTable] = {"postgresql": postgresql, "clickhouse": columns}
         source, target = tables[options.source], tables[options.target]
         days = await source.days()
+        if source is postgresql:
+            await _check_places(postgresql, days)
         migrated = await _copy_and_check(source, target, days)
         if days:
             await postgresql.count_again(days[-1])
@@ -90,6 +92,18 @@ async def _migrate(options: argparse.Namespace, config: AbbyConfig) -> Migrated:
     finally:
         await clickhouse.close()
         await database.close()
+
+
+async def _check_places(postgresql: PostgresqlTable, days: Sequence[date]) -> None:
+    """Raise if rows belong to a tenant of another cell: PostgreSQL hides them, and ClickHouse does not."""
+    tenant = await postgresql.tenant_elsewhere(days)
+    if tenant is not None:
+        raise CommandError(
+            f"The tenant {tenant} moved to another cell, or is on its way to this one, and this cell has rows of its "
+            "history: in ClickHouse users of the whole deployment would find them. Nothing was copied. Set "
+            "history.store to postgresql in abby.yml and in every guard.yml, restart them, complete the move "
+            "(`mailwarden tenants move`, in the end with --finish), and switch the store then."
+        )
 
 
 async def _copy_and_check(source: HistoryTable, target: HistoryTable, days: Sequence[date]) -> Migrated:

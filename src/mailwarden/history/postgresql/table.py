@@ -6,6 +6,7 @@ from typing import cast
 from uuid import UUID
 
 from mailwarden.database.pool import Database
+from mailwarden.database.visible import ELSEWHERE
 from mailwarden.history.postgresql.partitions import create_moved_days, existing_days
 from mailwarden.history.postgresql.statistics import mark_late
 from mailwarden.history.postgresql.store import PostgresqlHistoryStore
@@ -19,6 +20,8 @@ SELECT ggrid, tenant FROM history WHERE day = $1 AND (ggrid, tenant) > ($2, $3) 
 """
 _STORED = "SELECT ggrid, tenant FROM history WHERE day = $1 AND ggrid = ANY($2::uuid[])"
 _RECORDS = "SELECT ggrid, tenant, record FROM history WHERE day = $1 AND ggrid = ANY($2::uuid[])"
+_TENANTS_ELSEWHERE = f"SELECT {ELSEWHERE}"
+_OF_TENANTS = "SELECT tenant FROM history WHERE day = $1 AND tenant = ANY ($2::uuid[]) LIMIT 1"
 _LOWEST = UUID(int=0)
 
 
@@ -65,6 +68,15 @@ class PostgresqlTable:
         async with self._database.connection() as connection:
             await create_moved_days(connection, [day])
         return (await self._store.save(Scope.deployment(), requests)).rejected
+
+    async def tenant_elsewhere(self, days: Sequence[date]) -> UUID | None:
+        """Return a tenant that is not in this cell and has rows of these days here, or None."""
+        async with self._database.connection() as connection:
+            tenants = await connection.fetchval(_TENANTS_ELSEWHERE)
+            for day in days if tenants else ():
+                if (found := await connection.fetchval(_OF_TENANTS, day, tenants)) is not None:
+                    return cast("UUID", found)
+        return None
 
     async def count_again(self, since: date) -> None:
         """Have the figures of the dashboard counted again from this day on."""
