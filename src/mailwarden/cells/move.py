@@ -17,7 +17,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from mailwarden.cells import tables
+from mailwarden.cells import senders, tables
 from mailwarden.cells.bodies import BodyCopies
 from mailwarden.cells.places import (
     LocalPlace,
@@ -270,11 +270,12 @@ class TenantMove:
         """Copy what can be copied in advance, then the rest without writers, and switch; return the pause."""
         place = await self._announce(a, place)
         since = await self._copy_in_advance(a, b, place)
-        place = await self._drain(a, place)
+        place, mark = await self._drain(a, place), None
         for attempt in range(1, FREEZE_TRIES + 1):
+            mark = await self._copy_sender_changes(a, b, place, since if mark is None else mark.since)
             began = time.monotonic()
             try:
-                leaving = await self._freeze(a, b, place, since)
+                leaving = await self._freeze(a, b, place, since, mark)
             except asyncpg.LockNotAvailableError:
                 self._report(f"writes in flight, attempt {attempt} of {FREEZE_TRIES}")
             except LOST as error:
@@ -293,7 +294,14 @@ class TenantMove:
             "the move again, at a quieter time."
         )
 
-    async def _freeze(self, a: asyncpg.Connection, b: asyncpg.Connection, place: LocalPlace, since: str) -> LocalPlace:
+    async def _freeze(
+        self,
+        a: asyncpg.Connection,
+        b: asyncpg.Connection,
+        place: LocalPlace,
+        since: str,
+        mark: senders.SenderMark | None,
+    ) -> LocalPlace:
         """Copy the rest without writers, and accept no more; the transaction that locks them out also stores that.
 
         If the lock is lost, the place cannot be stored, and what writers have changed since is copied again.
@@ -302,7 +310,7 @@ class TenantMove:
             await frozen.execute(f"SET LOCAL lock_timeout = '{FREEZE_WAIT}'")
             await frozen.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE}'")
             await exclude_writers(frozen, self._tenant)
-            await self._copy_rest(a, b, place, since)
+            await self._copy_rest(a, b, place, since, mark)
             await self._check_alone()
             return await self._set(frozen, place, TenantState.LEAVING, place.version + 1)
 
@@ -346,9 +354,22 @@ class TenantMove:
         async with b.transaction():
             await b.execute(tables.PREPARE, str(self._tenant))
             await wipe_senders(b, self._tenant)
-            senders = await tables.copy_rows(a, b, tables.SENDERS, [self._tenant])
-            await tables.copy_rows(a, b, tables.THREADS, [self._tenant])
-        self._report(f"sender history: {senders:,} pairs")
+            pairs = await tables.copy_rows(a, b, senders.SENDERS, [self._tenant])
+            await tables.copy_rows(a, b, senders.THREADS, [self._tenant])
+        self._report(f"sender history: {pairs:,} pairs")
+
+    async def _copy_sender_changes(
+        self, a: asyncpg.Connection, b: asyncpg.Connection, place: LocalPlace, since: str
+    ) -> senders.SenderMark | None:
+        """Copy the changes of sender history, just before changes pause; None if it is not copied."""
+        if not await _same_salt(a, b):
+            return None
+        arriving = LocalPlace(TenantState.ARRIVING, place.version + 1, self._source.name, stored=True)
+        async with a.transaction(isolation="repeatable_read", readonly=True), b.transaction():
+            for connection in (a, b):
+                await connection.execute(tables.PREPARE, str(self._tenant))
+            await lock_place(b, self._tenant, arriving)
+            return await senders.copy_changes(a, b, self._tenant, since)
 
     async def _copy_settings(self, a: asyncpg.Connection, b: asyncpg.Connection) -> None:
         await tables.copy_rows(a, b, _TENANT_ROWS, [self._tenant])
@@ -366,7 +387,14 @@ class TenantMove:
             await asyncio.sleep(POLL)
         return draining
 
-    async def _copy_rest(self, a: asyncpg.Connection, b: asyncpg.Connection, place: LocalPlace, since: str) -> None:
+    async def _copy_rest(
+        self,
+        a: asyncpg.Connection,
+        b: asyncpg.Connection,
+        place: LocalPlace,
+        since: str,
+        mark: senders.SenderMark | None,
+    ) -> None:
         """Copy all that changed and all that background jobs act on; no writer is active."""
         arriving = LocalPlace(TenantState.ARRIVING, place.version + 1, self._source.name, stored=True)
         if await count_releases(a, self._tenant):
@@ -381,8 +409,8 @@ class TenantMove:
             await check_shared(a, b, self._tenant, self._target.name)
             await self._copy_settings(a, b)
             await tables.copy_list_changes(a, b, self._tenant, since)
-            if await _same_salt(a, b):
-                await tables.copy_sender_changes(a, b, self._tenant, since)
+            if mark is not None and await _same_salt(a, b):
+                await senders.copy_last_changes(a, b, self._tenant, mark)
             given = {"vault": vault, "cursor": cursor_of(cast("int", await b.fetchval(_CURSOR)))}
             for rows in tables.ACTIVE:
                 await tables.copy_rows(a, b, rows, [self._tenant, *([given[rows.given]] if rows.given else [])])

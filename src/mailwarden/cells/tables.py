@@ -23,10 +23,6 @@ _MINE = "{table}.tenant = $1::uuid"
 _HELD = "EXISTS (SELECT FROM quarantine WHERE quarantine.uid = quarantine_recipients.message AND tenant = $1::uuid)"
 _FED = "EXISTS (SELECT FROM feeds WHERE feeds.uid = feed_entries.feed AND feeds.tenant = $1::uuid)"
 _PERSON = "EXISTS (SELECT FROM people WHERE people.uid = {table}.person AND $1::uuid = ANY (people.tenants))"
-_KNOWN_SENDER = """
-UPDATE SET messages = greatest(known.messages, EXCLUDED.messages), days = greatest(known.days, EXCLUDED.days),
-    first_seen = least(known.first_seen, EXCLUDED.first_seen), last_seen = greatest(known.last_seen, EXCLUDED.last_seen)
-"""
 # A key or user of several tenants may be in the other cell already: the stricter of both applies (`shared_access`).
 _ALL_TENANTS = "tenants = ARRAY(SELECT DISTINCT unnest(known.tenants || EXCLUDED.tenants) ORDER BY 1)"
 _SAME_USER = f"""
@@ -66,25 +62,6 @@ class Rows(Struct, frozen=True):
         return self.where or _MINE.format(table=self.table)
 
 
-SENDERS = Rows("relationships", conflict=f"(tenant, pair) DO {_KNOWN_SENDER}")
-THREADS = Rows("thread_messages", conflict="DO NOTHING")
-# Rows that the transaction $2 or a later one has written; a row of another age is copied needlessly at worst.
-_WRITTEN_SINCE = "{table}.tenant = $1::uuid AND age({table}.xmin) <= age($2::text::xid8::xid)"
-_REPLACED_SENDER = """
-UPDATE SET messages = EXCLUDED.messages, days = EXCLUDED.days, first_seen = EXCLUDED.first_seen,
-    last_seen = EXCLUDED.last_seen
-"""
-CHANGED_SENDERS = Rows(
-    "relationships", _WRITTEN_SINCE.format(table="relationships"), conflict=f"(tenant, pair) DO {_REPLACED_SENDER}"
-)
-CHANGED_THREADS = Rows("thread_messages", _WRITTEN_SINCE.format(table="thread_messages"), conflict="DO NOTHING")
-_COUNT_SENDERS = "SELECT count(*) FROM relationships WHERE tenant = $1"
-_STAGE_SENDERS = "CREATE TEMP TABLE known_senders ON COMMIT DROP AS SELECT pair FROM relationships WITH NO DATA"
-_SENDERS = "SELECT pair FROM relationships WHERE tenant = $1"
-_DROP_SENDERS = """
-DELETE FROM relationships
-WHERE tenant = $1 AND NOT EXISTS (SELECT FROM known_senders WHERE known_senders.pair = relationships.pair)
-"""
 # In the order of their references.
 ACTIVE = (
     Rows(
@@ -203,7 +180,7 @@ async def copy_rows(
 
     Most tables have no row of a tenant: one look at the old cell is all that they cost while changes pause.
     """
-    known = values[: 2 if "$2" in rows.condition else 1]
+    known = values[: next(number for number in (3, 2, 1) if number == 1 or f"${number}" in rows.condition)]
     if not await source.fetchval(f"SELECT EXISTS (SELECT FROM {rows.table} WHERE {rows.condition})", *known):  # noqa: S608
         return 0
     columns = await columns_of(target, rows.table)
@@ -222,18 +199,6 @@ async def copy_rows(
         *values[: 1 if rows.only else 0],
     )
     await target.execute(f"DROP TABLE {stage}")
-    return number
-
-
-async def copy_sender_changes(source: asyncpg.Connection, target: asyncpg.Connection, tenant: UUID, since: str) -> int:
-    """Copy the sender history that was written by this transaction or later, and remove what is gone; return it."""
-    number = await copy_rows(source, target, CHANGED_SENDERS, [tenant, since])
-    await copy_rows(source, target, CHANGED_THREADS, [tenant, since])
-    if await source.fetchval(_COUNT_SENDERS, tenant) != await target.fetchval(_COUNT_SENDERS, tenant):
-        await target.execute(_STAGE_SENDERS)
-        await copy(source, target, _SENDERS, [tenant], "known_senders")
-        await target.execute(_DROP_SENDERS, tenant)
-        await target.execute("DROP TABLE known_senders")
     return number
 
 
