@@ -6,24 +6,20 @@ from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
 from ipaddress import ip_network
 from pathlib import Path
-from typing import cast
 from uuid import UUID, uuid4
 
 import pytest
 from msgspec.structs import replace
 
-from mailwarden.access.audit import record_event
 from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, NewKey
 from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.access.users import NewUser, Position, Role, UserStore
 from mailwarden.cells import move, remainder
 from mailwarden.cells.move import TenantMove
 from mailwarden.cells.places import LOCKS
-from mailwarden.cells.senders import RECENT_SENDERS, RECENT_THREADS
 from mailwarden.cells.snapshot import Place
 from mailwarden.errors import CommandError, DomainTaken, InvalidCredentials, TenantMoving
 from mailwarden.history import open_history
-from mailwarden.history.store import ContactCount
 from mailwarden.lists.service import Expiry
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.tenant import AssignedBy
@@ -35,7 +31,7 @@ from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.wire.lists import ListEntryInput
 from rig.engines import Engines
 from tests.databases import ReusedDatabases
-from tests.integration.cell_pair import ACTOR, ALL, LIST, RING, OneCell, Pair, interrupted, open_pair
+from tests.integration.cell_pair import ACTOR, ALL, LIST, RING, Pair, interrupted, open_pair
 from tests.integration.held_messages import RAW, finished
 
 NEW_PASSKEY = """
@@ -476,121 +472,6 @@ async def test_a_restored_cell_accepts_no_change_of_a_tenant_that_is_elsewhere(p
         await pair.a.add(pair.uid, "late.example")
     await directory.mark_moved(pair.uid, 1, "c")
     assert [each.other_cell for each in directory.stored() if each.uid == pair.uid] == ["b"]
-
-
-async def pairs(cell: OneCell, tenant: UUID) -> dict[bytes, int]:
-    """Return the sender history of the tenant in a cell: the messages of each pair."""
-    async with cell.database.connection() as connection:
-        rows = await connection.fetch("SELECT pair, messages FROM relationships WHERE tenant = $1", tenant)
-    return {cast("bytes", row["pair"]): cast("int", row["messages"]) for row in rows}
-
-
-async def test_sender_history_that_changes_during_the_move_follows(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    senders, today = open_history(pair.a.database).senders, datetime.now(UTC).date()
-    await share_salt(pair)
-    before = [ContactCount(pair.uid, name * 16, today, 3) for name in (b"a", b"b", b"c")]
-    await senders.add(ALL, before)
-    original = TenantMove._drain
-
-    async def busy(*values: object) -> object:
-        """After the first copy: one pair is seen again, one is new, one is removed; a mail of a thread is stored."""
-        later = [ContactCount(pair.uid, b"a" * 16, today, 2), ContactCount(pair.uid, b"d" * 16, today, 1)]
-        await senders.add(ALL, later)
-        await senders.add_messages(ALL, [(pair.uid, b"t" * 16)], today)
-        await senders.remove(ALL, pair.uid, [b"b" * 16])
-        return await original(*values)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(TenantMove, "_drain", busy)
-    await pair.move().run(ACTOR)
-    wanted = {b"a" * 16: 5, b"c" * 16: 3, b"d" * 16: 1}
-    assert (await pairs(pair.a, pair.uid), await pairs(pair.b, pair.uid)) == (wanted, wanted)
-    found = await open_history(pair.b.database).senders.stats(ALL, [], [(pair.uid, b"t" * 16)])
-    assert list(found) == [b"t" * 16]
-
-
-async def share_salt(pair: Pair) -> None:
-    async with pair.a.database.connection() as connection:
-        salt = await connection.fetchval("SELECT salt FROM relationship_salt")
-    async with pair.b.database.connection() as connection:
-        await connection.execute("UPDATE relationship_salt SET salt = $1", salt)
-
-
-@pytest.mark.parametrize("reported", [False, True])
-async def test_sender_history_that_changes_just_before_the_pause_follows(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, reported: bool
-) -> None:
-    """After the last look at all rows: a pair is seen again, one is new, and a report removes one of long ago."""
-    senders, today = open_history(pair.a.database).senders, datetime.now(UTC).date()
-    await share_salt(pair)
-    await senders.add(ALL, [ContactCount(pair.uid, name * 16, date(2026, 1, 2), 3) for name in (b"a", b"b")])
-    original = TenantMove._freeze
-
-    async def busy(*values: object) -> object:
-        later = [ContactCount(pair.uid, b"a" * 16, today, 2), ContactCount(pair.uid, b"d" * 16, today, 1)]
-        await senders.add(ALL, later)
-        await senders.add_messages(ALL, [(pair.uid, b"t" * 16)], today)
-        if reported:
-            async with pair.a.database.connection() as connection:
-                await record_event(connection, ACTOR, "learning.report", "Offer", {}, tenant=pair.uid)
-            await senders.remove(ALL, pair.uid, [b"b" * 16])
-        return await original(*values)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(TenantMove, "_freeze", busy)
-    await pair.move().run(ACTOR)
-    wanted = {b"a" * 16: 5, b"d" * 16: 1} | ({} if reported else {b"b" * 16: 3})
-    assert await pairs(pair.b, pair.uid) == wanted
-    found = await open_history(pair.b.database).senders.stats(ALL, [], [(pair.uid, b"t" * 16)])
-    assert list(found) == [b"t" * 16]
-
-
-async def test_an_index_bounds_the_look_at_sender_history_while_changes_pause(pair: Pair) -> None:
-    async with pair.a.database.connection() as connection, connection.transaction():
-        for rows, columns in (
-            (RECENT_SENDERS, "(tenant, pair, messages, days, first_seen, last_seen)"),
-            (RECENT_THREADS, "(tenant, message, day)"),
-        ):
-            some = "1, 1, '2026-01-02', '2026-01-02'" if rows is RECENT_SENDERS else "'2026-01-02'"
-            await connection.execute(
-                f"INSERT INTO {rows.table} {columns} SELECT $1, decode(md5(n::text), 'hex'), {some} "
-                "FROM generate_series(1, 3000) AS n",
-                pair.uid,
-            )
-            await connection.execute(f"ANALYZE {rows.table}")
-            plan = await connection.fetch(
-                f"EXPLAIN SELECT * FROM {rows.table} WHERE {rows.condition}",
-                pair.uid,
-                "1000",
-                datetime.now(UTC).date(),
-            )
-            lines = " ".join(str(row[0]) for row in plan)
-            assert "relationships_last_seen" in lines or "thread_messages_day" in lines, lines
-
-
-async def test_bytes_that_the_new_cell_removes_before_it_has_their_row_are_copied_again(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its retention began to remove them as orphans of an earlier move, and ends after the switch."""
-    uid = await pair.a.hold(pair.uid)
-    held = await QuarantineStore(pair.a.database).find(ALL, uid)
-    address, vault = held.address, pair.b.access.vault
-    assert address is not None
-    original, removals, removing = TenantMove._drain, [], asyncio.Event()
-
-    async def remove() -> None:
-        removing.set()
-        await asyncio.sleep(1.0)
-        await vault.remove(pair.uid, address)
-
-    async def watched(*values: object) -> object:
-        store, vault_uid = RetentionStore(pair.b.database), await vault.uid()
-        removals.append(asyncio.create_task(store.clear(ALL, vault_uid, pair.uid, address, remove)))
-        await removing.wait()
-        return await original(*values)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(TenantMove, "_drain", watched)
-    await pair.move().run(ACTOR)
-    assert await removals[0], "they were removed"
-    assert await vault.verifies(pair.uid, address)
 
 
 async def test_a_domain_that_the_tenant_gave_up_is_free_in_its_old_cell(pair: Pair) -> None:

@@ -19,6 +19,7 @@ from mailwarden.quarantine.vault import Vault
 
 BATCH = 32  # bodies that are locked and looked at together
 _BODIES = "SELECT DISTINCT address FROM quarantine WHERE tenant = $1 AND address IS NOT NULL"
+_PRESENT = "UPDATE quarantine SET missing = false WHERE tenant = $1 AND vault = $2 AND address = $3 AND missing"
 _ARRIVED = f"{_BODIES} AND vault = $2 ORDER BY address"
 
 
@@ -49,8 +50,12 @@ class BodyCopies:
                 self._copied.add(address)
 
     async def restore(self, b: asyncpg.Connection) -> int:
-        """Copy bytes again that the new cell has removed before it had their rows; return their number."""
-        rows = await b.fetch(_ARRIVED, self._tenant, await self._target.uid())
+        """Copy bytes again that the new cell has removed before it had their rows; return their number.
+
+        Their messages are not missing any more: a guard of the new cell may have looked for the bytes before.
+        """
+        vault = await self._target.uid()
+        rows = await b.fetch(_ARRIVED, self._tenant, vault)
         addresses = [cast("bytes", row["address"]) for row in rows]
         restored = 0
         for start in range(0, len(addresses), BATCH):
@@ -60,7 +65,9 @@ class BodyCopies:
                     await lock_body(b, address)
                 found = await asyncio.gather(*(self._target.has(self._tenant, address) for address in batch))
                 for address, exists in zip(batch, found, strict=True):
-                    restored += not exists and await self._copy(address)
+                    if not exists and await self._copy(address):
+                        await b.execute(_PRESENT, self._tenant, vault, address)
+                        restored += 1
         if restored:
             self._report(f"held messages: {restored:,} bodies copied again")
         return restored

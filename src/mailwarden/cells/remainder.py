@@ -8,7 +8,7 @@ from uuid import UUID
 import asyncpg
 
 from mailwarden.cells.places import LocalPlace, lock_place
-from mailwarden.cells.tables import PREPARE, Rows, copy_rows
+from mailwarden.cells.tables import PREPARE, Rows, copy, copy_rows
 from mailwarden.history.postgresql.days import ALL_TENANTS
 from mailwarden.history.postgresql.partitions import create_moved_days
 
@@ -34,7 +34,23 @@ _WIPE_ENDPOINTS = "DELETE FROM event_endpoints WHERE tenants = ARRAY[$1]::uuid[]
 _DAYS = "SELECT DISTINCT day FROM history WHERE tenant = $1 ORDER BY day"
 _MARK_LATE = "UPDATE history_rolled SET late_from = least(late_from, $1::date::timestamptz) WHERE rolled_to > $1::date"
 _HISTORY_OF_DAY = "history.tenant = $1::uuid AND history.day = $2::date"
-_OLD_COUNTS = Rows("history_days", conflict="DO NOTHING")
+_STAGE_COUNTS = "CREATE TEMP TABLE moved_counts ON COMMIT DROP AS SELECT day, counts FROM history_days WITH NO DATA"
+_OLD_COUNTS = "SELECT day, counts FROM history_days WHERE tenant = $1::uuid"
+# The counts of the whole deployment contain those of the tenant from then on; days whose hours are kept are summed
+# again anyway. The order is that of the task that sums them.
+_TAKE_COUNTS = f"""
+WITH added AS (
+    INSERT INTO history_days (tenant, day, counts) SELECT $1, day, counts FROM moved_counts ORDER BY day
+    ON CONFLICT DO NOTHING RETURNING day, counts
+)
+INSERT INTO history_days AS total (tenant, day, counts) SELECT '{ALL_TENANTS}', day, counts FROM added
+ON CONFLICT (tenant, day) DO UPDATE SET counts = coalesce((
+    SELECT jsonb_object_agg(key, messages) FROM (
+        SELECT key, sum(value::bigint) AS messages FROM (
+            SELECT * FROM jsonb_each_text(total.counts) UNION ALL SELECT * FROM jsonb_each_text(excluded.counts)
+        ) AS each GROUP BY key
+    ) AS summed), '{{}}')
+"""  # noqa: S608 -- one constant
 _WIPE_DAY = "DELETE FROM history WHERE tenant = $1 AND day = $2"
 # The counts of the whole deployment are without those of the tenant from then on.
 _SUBTRACT = """
@@ -82,9 +98,7 @@ async def copy_history(
         number = await _copy_day(source, target, tenant, day)
         total += number
         report(f"history of {day}: {number:,} messages")
-    async with target.transaction():
-        await target.execute(PREPARE, str(tenant))
-        await copy_rows(source, target, _OLD_COUNTS, [tenant])
+    await _copy_counts(source, target, tenant)
     return total
 
 
@@ -110,9 +124,7 @@ async def move_history(
     async with source.transaction():
         await source.execute(PREPARE, str(tenant))
         await lock_place(source, tenant, moved)
-        async with target.transaction():
-            await target.execute(PREPARE, str(tenant))
-            await copy_rows(source, target, _OLD_COUNTS, [tenant])
+        await _copy_counts(source, target, tenant)
         for statement in (*_WIPE_REST, *_WIPE_SENDERS, _WIPE_ENDPOINTS, _WIPE_LISTS):
             await source.execute(statement, tenant)
     return total
@@ -132,6 +144,16 @@ async def _copy_day(source: asyncpg.Connection, target: asyncpg.Connection, tena
         number = await copy_rows(source, target, rows, [tenant, day])
         await target.execute(_MARK_LATE, day)
     return number
+
+
+async def _copy_counts(source: asyncpg.Connection, target: asyncpg.Connection, tenant: UUID) -> None:
+    """Copy the counts of whole days; each that is new is added to those of the whole deployment."""
+    async with target.transaction():
+        await target.execute(PREPARE, str(tenant))
+        await target.execute(_STAGE_COUNTS)
+        if await copy(source, target, _OLD_COUNTS, [tenant], "moved_counts"):
+            await target.execute(_TAKE_COUNTS, tenant)
+        await target.execute("DROP TABLE moved_counts")
 
 
 def different(before: Sequence[str], after: Sequence[str]) -> str:
