@@ -121,7 +121,7 @@ async def test_an_index_bounds_the_look_at_sender_history_while_changes_pause(pa
                 "1000",
                 datetime.now(UTC).date(),
             )
-            lines = " ".join(str(row[0]) for row in plan)
+            lines = " ".join(str(row["QUERY PLAN"]) for row in plan)
             assert "relationships_last_seen" in lines or "thread_messages_day" in lines, lines
 
 

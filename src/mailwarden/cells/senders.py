@@ -86,7 +86,7 @@ async def copy_changes(source: asyncpg.Connection, target: asyncpg.Connection, t
 async def copy_last_changes(
     source: asyncpg.Connection, target: asyncpg.Connection, tenant: UUID, mark: SenderMark
 ) -> None:
-    """Copy what was written after the last look at all rows, while nobody writes."""
+    """Copy what was written after the last look at all rows, while no other transaction writes."""
     if await source.fetchval(_REPORTED, tenant, mark.moment, REPORT_SECONDS):
         await copy_changes(source, target, tenant, mark.since)
         return
