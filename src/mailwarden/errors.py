@@ -310,10 +310,7 @@ class ScanningDisabled(MailwardenError):
 
 class StorageUnavailable(MailwardenError):
     code = "storage_unavailable"
-
-
-class HeldInDoubt(StorageUnavailable):
-    """The database did not answer the commit of a held message: the message may be in quarantine or not."""
+    in_doubt = False  # the database did not answer a commit: the change may be stored or not
 
 
 class TenantMoving(StorageUnavailable):

@@ -17,15 +17,13 @@ from mailwarden.history import open_history, pages
 from mailwarden.history.clickhouse import ledger as ledger_module
 from mailwarden.history.clickhouse import replicas, schema, search
 from mailwarden.history.clickhouse.binary import Reader, encode_uint64, encode_varint, read_rows, text_literal
-from mailwarden.history.clickhouse.clauses import span_clause
 from mailwarden.history.clickhouse.client import Clickhouse, Kind, Target, TooSlow
 from mailwarden.history.clickhouse.ledger import Ledger
 from mailwarden.history.clickhouse.rows import encode_row
 from mailwarden.history.clickhouse.schema import NAMES, engine_mistake, prepare, replica_state, table_statement
 from mailwarden.history.clickhouse.store import ClickhouseHistoryStore
 from mailwarden.history.query import parse_query
-from mailwarden.history.spans import Span
-from mailwarden.history.store import Cursor, Order, Range, SenderCounts
+from mailwarden.history.store import Order, Range, SenderCounts
 from mailwarden.model.ggrid import first_ggrid
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
@@ -225,20 +223,6 @@ async def test_a_new_day_of_another_guard_is_found_after_a_second(clickhouse: Cl
     assert len((await store.search(ALL, parse_query(""))).rows) == 2
     await store.save(ALL, [finished_request(ggrid=first_ggrid(now - timedelta(days=4)))])
     assert len((await store.search(ALL, parse_query(""))).rows) == 3
-
-
-@pytest.mark.usefixtures("patient")
-async def test_a_search_until_a_full_hour_reads_no_row_of_it(clickhouse: Clickhouse, database: Database) -> None:
-    start = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
-    end, millisecond = start + timedelta(hours=1), timedelta(milliseconds=1)
-    moments = (start - millisecond, start, end - millisecond, end)
-    before, first, last, behind = (finished_request(ggrid=first_ggrid(moment)) for moment in moments)
-    await insert(clickhouse, before, first, last, behind)
-    store, query = ClickhouseHistoryStore(clickhouse, database), parse_query("", since=start, until=end)
-    assert [row.ggrid for row in (await store.search(ALL, query)).rows] == [last.ggrid, first.ggrid]
-    span, hour = Span(Cursor(first_ggrid(start)), Cursor(first_ggrid(end))), int(start.timestamp()) // 3_600
-    assert f"hour >= {hour} AND hour <= {hour} " in span_clause(span)
-    assert " OR " not in span_clause(span)
 
 
 class Calls:

@@ -1,12 +1,14 @@
-"""Connections that are cut around a COMMIT: a list change is applied once, and reported as it is."""
+"""Connections that are cut around a COMMIT: a list change is applied once, a held message is known to be in doubt."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pytest
 
+from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable
 from mailwarden.lists import store as list_store
@@ -14,7 +16,10 @@ from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.kinds import Entry
 from mailwarden.lists.service import stamp_of
 from mailwarden.lists.store import Changes, ListScope, ListStore
-from mailwarden.model.scope import Actor
+from mailwarden.model.scope import Actor, Scope
+from mailwarden.quarantine.model import RetentionDays
+from mailwarden.quarantine.store import QuarantineStore
+from tests.integration.held_messages import finished
 
 GLOBAL = ListScope()
 URLS = find_list("url-block")
@@ -82,11 +87,17 @@ async def proxy(database_url: str) -> AsyncIterator[CuttingProxy]:
 
 
 @pytest.fixture
-async def lists(proxy: CuttingProxy, database_url: str) -> AsyncIterator[ListStore]:
+async def cut(proxy: CuttingProxy, database_url: str) -> AsyncIterator[Database]:
+    """Return the database behind the proxy."""
     port = await proxy.start()
     database = Database(database_url.replace(f":{urlsplit(database_url).port}/", f":{port}/"), 2, pooled=True)
-    yield ListStore(database, database)
+    yield database
     await database.close()
+
+
+@pytest.fixture
+async def lists(cut: Database) -> ListStore:
+    return ListStore(cut, cut)
 
 
 async def add(lists: ListStore) -> None:
@@ -163,3 +174,27 @@ async def test_the_first_connection_after_an_outage_is_checked(proxy: CuttingPro
     lists._database.up = False
     await add(lists)
     assert proxy.cuts == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "in_doubt"), [(b"COMMIT", True), (b"INSERT INTO quarantine", False)], ids=["commit", "insert"]
+)
+async def test_a_held_message_is_in_doubt_if_its_commit_has_no_answer(
+    cut: Database, proxy: CuttingProxy, database: Database, text: bytes, in_doubt: bool
+) -> None:
+    async def exists() -> bool:
+        return True
+
+    tenant = (await TenantStore(database).create(Scope.deployment(), "Acme")).uid
+    proxy.text, proxy.cuts, proxy.forwards = text, 1, True
+    with pytest.raises(StorageUnavailable) as raised:
+        await QuarantineStore(cut).add(
+            Scope.of(tenant),
+            finished(tenant),
+            uid=uuid4(),
+            vault=uuid4(),
+            address=b"a" * 32,
+            days=RetentionDays(30),
+            body_exists=exists,
+        )
+    assert (raised.value.in_doubt, proxy.cuts) == (in_doubt, 0)

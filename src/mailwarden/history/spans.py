@@ -33,14 +33,11 @@ class Span(Struct, frozen=True):
     @property
     def values(self) -> tuple[date, date, UUID, UUID, UUID, UUID]:
         """Return the parameters of a statement: first and last day, lowest ggrid, end, lowest tenant."""
+        last = time_of(self.high.ggrid)
+        if self.high == Cursor(first_ggrid(last)):
+            last -= _MILLISECOND
         first = time_of(self.low.ggrid).date()
-        return first, self.last.date(), self.low.ggrid, self.high.ggrid, self.high.tenant, self.low.tenant
-
-    @property
-    def last(self) -> datetime:
-        """Return the last millisecond that it has rows of."""
-        moment = time_of(self.high.ggrid)
-        return moment - _MILLISECOND if self.high == Cursor(first_ggrid(moment)) else moment
+        return first, last.date(), self.low.ggrid, self.high.ggrid, self.high.tenant, self.low.tenant
 
     @property
     def is_empty(self) -> bool:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
 from mailwarden.database.visible import in_scope
-from mailwarden.errors import HeldInDoubt, MessageNotFound, NotReleasable, StorageUnavailable, TenantForbidden
+from mailwarden.errors import MessageNotFound, NotReleasable, StorageUnavailable, TenantForbidden
 from mailwarden.events.catalogue import MessageDeleted, MessageHeld, first, short
 from mailwarden.events.outbox import NewEvent, new_event, record
 from mailwarden.model.outcome import Verdict
@@ -194,7 +194,7 @@ class QuarantineStore:
         days: RetentionDays,
         body_exists: Callable[[], Awaitable[bool]],
     ) -> UUID:
-        """Store the row of a message with bytes in the vault; return its uid, or raise BodyGone or HeldInDoubt.
+        """Store the row of a message with bytes in the vault; return its uid, or raise BodyGone.
 
         `body_exists` runs under the lock that a removal takes as well.
         """
@@ -223,8 +223,7 @@ class QuarantineStore:
                     await confirm_earlier(connection)
                 commits = True
         except StorageUnavailable as error:
-            if commits:
-                raise HeldInDoubt(error.message, retry_after=error.retry_after) from error
+            error.in_doubt = commits
             raise
         return kept
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mailwarden.errors import HeldInDoubt, MailwardenError
+from mailwarden.errors import MailwardenError, StorageUnavailable
 from mailwarden.guard.result_headers import Cleaned, ResultSeal, clean
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.guard.smtp.next_hop import Connection, DeliveryFailed, NextHop
@@ -138,11 +138,9 @@ class Delivery:
             try:
                 await self._writer.hold(part.finished, raw)
                 holding.stored.add(part.finished.tenant)
-            except HeldInDoubt as error:
-                holding.stored.add(part.finished.tenant)
-                log.warning("not_held", sentence=error.message)
-                raise NotHeld from error
             except MailwardenError as error:  # no room, or no database
+                if isinstance(error, StorageUnavailable) and error.in_doubt:
+                    holding.stored.add(part.finished.tenant)
                 log.warning("not_held", sentence=error.message)
                 raise NotHeld from error
             except Exception as error:

@@ -1,7 +1,6 @@
 """The WHERE clause of a search in ClickHouse. Every value is an integer or hexadecimal digits (binary.py)."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from ipaddress import ip_network
 from uuid import UUID
 
@@ -42,22 +41,15 @@ def keys_literal(cursors: Iterable[Cursor]) -> str:
 
 
 def span_clause(span: Span) -> str:
-    """Return the condition of the rows of a span, first by the columns that the partitions and the key begin with.
-
-    It is short: ClickHouse takes longer to analyze a condition than to read the keys of an hour.
-    """
+    """Return the condition of the rows of a span, first by the columns that the partitions and the key begin with."""
     first, last, low, high, high_tenant, low_tenant = span.values
     lowest, highest = key_literal(low), key_literal(high)
-    clauses = [
-        f"day >= {day_literal(first)} AND day <= {day_literal(last)}",
-        f"hour >= {_hour(low)} AND hour <= {_hour_of(span.last)} AND ggrid >= {lowest}",
-        f"ggrid <= {highest} AND (ggrid < {highest} OR tenant < {key_literal(high_tenant)})"
-        if high_tenant.int
-        else f"ggrid < {highest}",
-    ]
-    if low_tenant.int:
-        clauses.append(f"(ggrid > {lowest} OR tenant >= {key_literal(low_tenant)})")
-    return " AND ".join(clauses)
+    return (
+        f"day >= {day_literal(first)} AND day <= {day_literal(last)} AND hour >= {_hour(low)} AND hour <= {_hour(high)}"
+        f" AND ggrid >= {lowest} AND ggrid <= {highest}"
+        f" AND (ggrid > {lowest} OR tenant >= {key_literal(low_tenant)})"
+        f" AND (ggrid < {highest} OR tenant < {key_literal(high_tenant)})"
+    )
 
 
 def conditions_clause(scope: Scope, conditions: Iterable[Condition]) -> str:
@@ -76,11 +68,7 @@ def conditions_clause(scope: Scope, conditions: Iterable[Condition]) -> str:
 
 
 def _hour(ggrid: UUID) -> int:
-    return _hour_of(time_of(ggrid))
-
-
-def _hour_of(moment: datetime) -> int:
-    return int(moment.timestamp()) // HOUR
+    return int(time_of(ggrid).timestamp()) // HOUR
 
 
 def _clause(condition: Condition) -> str:
