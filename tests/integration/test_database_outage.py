@@ -15,7 +15,7 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable
 from mailwarden.events.judged import JudgedEvents
 from mailwarden.history import open_history
-from mailwarden.history.journal.losses import REJECTED
+from mailwarden.history.journal.put_aside import REJECTED
 from mailwarden.history.senders import SenderHistory
 from mailwarden.model.outcome import Judgement, Verdict
 from mailwarden.model.scope import Scope

@@ -86,7 +86,8 @@ def test_a_rejected_message_uses_guards_that_return_like_others(chooser, clock):
     guards = [*(guard(n, 9) for n in range(6)), *(guard(n) for n in range(6, 10))]
     for each in guards[6:]:
         each.health.return_at(clock.now)
-    first, second = Counter(), Counter()
+    first: Counter[bool] = Counter()
+    second: Counter[bool] = Counter()
     for _ in range(1_000):
         order = chooser.order(guards)
         first[guards.index(next(order)) >= 6] += 1
