@@ -2,6 +2,7 @@
 
 import hashlib
 import heapq
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -135,6 +136,8 @@ class Result:
                 good = not each.error and each.seconds <= GOOD_SECONDS
                 seconds.setdefault(int(each.arrival - since), []).append(good)
         bad = [second for second, good in seconds.items() if sum(good) < GOOD_SHARE * len(good)]
+        if bad and max(bad) == max(seconds):
+            return math.inf  # the load ended before the recovery
         return float(max(bad) + 1) if bad else 0.0
 
     @property

@@ -184,11 +184,13 @@ class Scenario:
     events: Events = nothing
 
 
+# A fleet that has not recovered within 30 s must be seen: the load goes on for 35 s after the loss.
+AFTER_LOSS = LOSS - WARM_UP + 35.0
 STEADY = Scenario("load 0.8", 0.8, 4.0)
 OVERLOAD = Scenario("load 3", 3.0, 2.0)
 SLOW = Scenario("5 % of the guards ten times slower, load 0.7", 0.7, 5.0, slow_guards)
-DARK = Scenario("a dark rack: 20 % of the guards, load 0.7", 0.7, 22.0, rack_dark)
-KILLED = Scenario("20 % of the guards killed, load 0.7", 0.7, 8.0, guards_killed)
+DARK = Scenario("a dark rack: 20 % of the guards, load 0.7", 0.7, AFTER_LOSS, rack_dark)
+KILLED = Scenario("20 % of the guards killed, load 0.7", 0.7, AFTER_LOSS, guards_killed)
 ROLLING = Scenario("rolling restart of 40 %, load 0.7", 0.7, 20.0, rolling_restart)
 UPGRADE = Scenario("upgrade of abbys and 40 % of the guards, load 0.7", 0.7, 20.0, upgrade)
 ALL = (STEADY, OVERLOAD, SLOW, DARK, KILLED, ROLLING, UPGRADE)

@@ -4,6 +4,7 @@ import asyncio
 import functools
 import itertools
 import logging
+import math
 import random
 
 import pytest
@@ -12,11 +13,23 @@ import structlog
 from mailwarden.abby.guards import GuardWatch
 from simulate import clock
 from simulate.__main__ import conclude, ideal_p99
-from simulate.goals import Goal, goals_of, same_answers
+from simulate.goals import MAX_RECOVERY, Goal, goals_of, same_answers
 from simulate.guards import GuardSize, KilledError, Processes
 from simulate.policies import ABBY, POLICIES, WITHOUT_BUDGET
 from simulate.results import Answer, Message, Result, central_queue, percentile
-from simulate.scenarios import KILLED, OVERLOAD, STEADY, Fleet, Scenario, make_messages, simulate
+from simulate.scenarios import (
+    DARK,
+    KILLED,
+    LOSS,
+    OVERLOAD,
+    SLOW,
+    STEADY,
+    WARM_UP,
+    Fleet,
+    Scenario,
+    make_messages,
+    simulate,
+)
 
 TINY = Fleet(12, 3)
 TINIEST = Fleet(6, 2)
@@ -173,6 +186,21 @@ def test_recovery_ends_with_the_last_bad_second():
     assert result_of(*good).recovery(2.0) == 0
     assert result_of(*good, Answer(5.2, 5.3, "overloaded")).recovery(2.0) == 4
     assert result_of(*good, Answer(5.2, 9.0, "")).recovery(2.0) == 4
+
+
+def test_a_fleet_that_has_not_recovered_at_the_end_misses_the_goal():
+    bad = [Answer(LOSS + second + 0.5, LOSS + second + 0.6, "core_unreachable") for second in range(5)]
+    assert result_of(*bad).recovery(LOSS) == math.inf
+    for scenario in (DARK, KILLED):
+        assert WARM_UP + scenario.seconds > LOSS + MAX_RECOVERY  # the load goes on for longer than the goal
+        assert not all(goal.reached for goal in goals_of(scenario, result_of(*bad), 1.0))
+
+
+@pytest.mark.parametrize("scenario", [STEADY, SLOW], ids=lambda each: each.name)
+def test_a_message_that_failed_misses_the_goal(scenario):
+    answers = [Answer(1.0, 1.1, ""), Answer(2.0, 2.1, "overloaded")]
+    missed = [goal.text for goal in goals_of(scenario, result_of(*answers), 1.0) if not goal.reached]
+    assert "messages that failed, none" in missed
 
 
 def test_a_percentile_is_one_of_the_values():
