@@ -130,4 +130,4 @@ def answer_byte_by_byte(answer: bytes, connection: socket.socket) -> None:
     """Send one byte at a time: only a deadline for the whole answer ends this."""
     for place in range(len(answer)):
         connection.sendall(answer[place : place + 1])
-        time.sleep(0.2)
+        time.sleep(1.0)

@@ -13,7 +13,7 @@ from rig.product import Product
 from tests.faults.delivery_check import CopySink
 from tests.faults.list_calls import ListCaller, make_key, open_session
 from tests.faults.list_ledger import Ledger
-from tests.faults.load import LARGE, MALWARE, PLAIN, SPAM, Load, submit_once
+from tests.faults.load import LARGE, MALWARE, PLAIN, SPAM, Load, Outcome, submit_once
 from tests.faults.mail_load import MailLoad
 from tests.faults.numbered_messages import own_messages
 from tests.fleet.edge import HTTPS
@@ -80,11 +80,14 @@ class FleetLoad:
 
     def scanned(self) -> list[float]:
         """Return the moments of all decided scans."""
-        return [each.ended for each in self.scans.outcomes.copy() if each.decision not in ("", "undecided")]
+        return [each.ended for each in self._decided()]
 
     def scans_begun(self) -> list[float]:
         """Return when the decided scans were sent."""
-        return [each.began for each in self.scans.outcomes.copy() if each.decision not in ("", "undecided")]
+        return [each.began for each in self._decided()]
+
+    def _decided(self) -> list[Outcome]:
+        return [each for each in self.scans.outcomes.copy() if each.decision not in ("", "undecided")]
 
     def written(self) -> list[float]:
         """Return the moments of all acknowledged list changes."""

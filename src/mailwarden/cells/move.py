@@ -116,6 +116,17 @@ async def connect(url: str) -> AsyncIterator[asyncpg.Connection]:
         await connection.close(timeout=5.0)
 
 
+class _Copied(Struct, frozen=True):
+    """The state of a copy in advance: `since` is the first transaction it may lack, `mark` the last look at senders."""
+
+    since: str
+    mark: senders.SenderMark | None = None
+
+    @property
+    def senders_since(self) -> str:
+        return self.since if self.mark is None else self.mark.since
+
+
 class TenantMove:
     def __init__(
         self, source: CellAccess, target: CellAccess, directory: DirectoryStore, tenant: UUID, report: Report
@@ -270,12 +281,12 @@ class TenantMove:
         """Copy what can be copied in advance, then the rest without writers, and switch; return the pause."""
         place = await self._announce(a, place)
         since = await self._copy_in_advance(a, b, place)
-        place, mark = await self._drain(a, place), None
+        place, copied = await self._drain(a, place), _Copied(since)
         for attempt in range(1, FREEZE_TRIES + 1):
-            mark = await self._copy_sender_changes(a, b, place, since if mark is None else mark.since)
+            copied = _Copied(since, await self._copy_sender_changes(a, b, place, copied.senders_since))
             began = time.monotonic()
             try:
-                leaving = await self._freeze(a, b, place, since, mark)
+                leaving = await self._freeze(a, b, place, copied)
             except asyncpg.LockNotAvailableError:
                 self._report(f"writes in flight, attempt {attempt} of {FREEZE_TRIES}")
             except LOST as error:
@@ -295,12 +306,7 @@ class TenantMove:
         )
 
     async def _freeze(
-        self,
-        a: asyncpg.Connection,
-        b: asyncpg.Connection,
-        place: LocalPlace,
-        since: str,
-        mark: senders.SenderMark | None,
+        self, a: asyncpg.Connection, b: asyncpg.Connection, place: LocalPlace, copied: _Copied
     ) -> LocalPlace:
         """Copy the rest without writers, and accept no more; the transaction that locks them out also stores that.
 
@@ -310,7 +316,7 @@ class TenantMove:
             await frozen.execute(f"SET LOCAL lock_timeout = '{FREEZE_WAIT}'")
             await frozen.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE}'")
             await exclude_writers(frozen, self._tenant)
-            await self._copy_rest(a, b, place, since, mark)
+            await self._copy_rest(a, b, place, copied)
             await self._check_alone()
             return await self._set(frozen, place, TenantState.LEAVING, place.version + 1)
 
@@ -364,12 +370,18 @@ class TenantMove:
         """Copy the changes of sender history, just before changes pause; None if it is not copied."""
         if not await _same_salt(a, b):
             return None
+        async with self._copying(a, b, place):
+            return await senders.copy_changes(a, b, self._tenant, since)
+
+    @asynccontextmanager
+    async def _copying(self, a: asyncpg.Connection, b: asyncpg.Connection, place: LocalPlace) -> AsyncIterator[None]:
+        """Read the old cell in one snapshot, and write to the new one, in which the tenant must be arriving."""
         arriving = LocalPlace(TenantState.ARRIVING, place.version + 1, self._source.name, stored=True)
         async with a.transaction(isolation="repeatable_read", readonly=True), b.transaction():
             for connection in (a, b):
                 await connection.execute(tables.PREPARE, str(self._tenant))
             await lock_place(b, self._tenant, arriving)
-            return await senders.copy_changes(a, b, self._tenant, since)
+            yield
 
     async def _copy_settings(self, a: asyncpg.Connection, b: asyncpg.Connection) -> None:
         await tables.copy_rows(a, b, _TENANT_ROWS, [self._tenant])
@@ -388,29 +400,20 @@ class TenantMove:
         return draining
 
     async def _copy_rest(
-        self,
-        a: asyncpg.Connection,
-        b: asyncpg.Connection,
-        place: LocalPlace,
-        since: str,
-        mark: senders.SenderMark | None,
+        self, a: asyncpg.Connection, b: asyncpg.Connection, place: LocalPlace, copied: _Copied
     ) -> None:
         """Copy all that changed and all that background jobs act on; no writer is active."""
-        arriving = LocalPlace(TenantState.ARRIVING, place.version + 1, self._source.name, stored=True)
         if await count_releases(a, self._tenant):
             raise CommandError("A guard has just begun a release. Nothing was switched; run the move again.")
         await self._bodies.copy(a)
         vault = await self._target.vault.uid()
-        async with a.transaction(isolation="repeatable_read", readonly=True), b.transaction():
-            for connection in (a, b):
-                await connection.execute(tables.PREPARE, str(self._tenant))
-            await lock_place(b, self._tenant, arriving)
+        async with self._copying(a, b, place):
             await wipe_active(b, self._tenant)  # of an attempt before
             await check_shared(a, b, self._tenant, self._target.name)
             await self._copy_settings(a, b)
-            await tables.copy_list_changes(a, b, self._tenant, since)
-            if mark is not None and await _same_salt(a, b):
-                await senders.copy_last_changes(a, b, self._tenant, mark)
+            await tables.copy_list_changes(a, b, self._tenant, copied.since)
+            if copied.mark is not None and await _same_salt(a, b):
+                await senders.copy_last_changes(a, b, self._tenant, copied.mark)
             given = {"vault": vault, "cursor": cursor_of(cast("int", await b.fetchval(_CURSOR)))}
             for rows in tables.ACTIVE:
                 await tables.copy_rows(a, b, rows, [self._tenant, *([given[rows.given]] if rows.given else [])])

@@ -50,7 +50,7 @@ async def renew_deployment(connection: Connection) -> Deployment:
 async def claim(vault: Vault, deployment: Deployment) -> None:
     """Make the deployment the owner of a vault without one, if it may; raise CommandError if it is not the owner."""
     owner = await vault.owner()
-    if owner is None and (deployment.claims or await vault.is_empty()):
+    if owner is None and await _may_claim(vault, deployment):
         await vault.claim(deployment.uid)
         owner = await vault.owner()
     if owner != deployment.uid:
@@ -60,9 +60,14 @@ async def claim(vault: Vault, deployment: Deployment) -> None:
 async def check_owner(vault: Vault, deployment: Deployment) -> None:
     """Raise CommandError if another deployment owns the vault, or guard will not claim it; nothing is written."""
     owner = await vault.owner()
-    if owner == deployment.uid or (owner is None and (deployment.claims or await vault.is_empty())):
+    if owner == deployment.uid or (owner is None and await _may_claim(vault, deployment)):
         return
     raise CommandError(await foreign_text(vault, owner, deployment))
+
+
+async def _may_claim(vault: Vault, deployment: Deployment) -> bool:
+    """Return whether the deployment may claim this vault, which has no owner."""
+    return deployment.claims or await vault.is_empty()
 
 
 async def foreign_text(vault: Vault, owner: UUID | None, deployment: Deployment) -> str:

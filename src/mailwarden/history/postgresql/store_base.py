@@ -1,6 +1,6 @@
 """The part of a history store that is the same wherever its rows are: PostgreSQL has all but the rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Protocol, cast
 from uuid import UUID
@@ -13,23 +13,16 @@ from mailwarden.history.postgresql.campaigns import PostgresqlCampaignStore
 from mailwarden.history.postgresql.days import read_days
 from mailwarden.history.postgresql.senders import PostgresqlSenderStore
 from mailwarden.history.postgresql.statistics import RowCounter, StatisticsReader, update_rollups
-from mailwarden.history.query import Query
 from mailwarden.history.spans import Searcher
 from mailwarden.history.store import (
     Attacked,
     CampaignStore,
-    Count,
-    Cursor,
     DayFigures,
-    Facets,
-    Order,
-    Page,
     Range,
     SenderStore,
     Statistics,
 )
 from mailwarden.history.suggestions import Vocabulary
-from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 
 _TENANT_RETENTION = "SELECT uid, retention_days FROM tenants WHERE retention_days IS NOT NULL"
@@ -49,8 +42,8 @@ class VocabularyRows(Protocol):
     async def read(self, scope: Scope) -> Vocabulary: ...
 
 
-class HistoryStoreBase:
-    """Senders, campaigns, searches and figures, over the rows of a store."""
+class HistoryStoreBase(SearchPages):
+    """Searches, senders, campaigns and figures, over the rows of a store."""
 
     def __init__(
         self,
@@ -61,38 +54,17 @@ class HistoryStoreBase:
         attacked: AttackedRows,
         vocabulary: VocabularyRows,
     ) -> None:
+        super().__init__(searcher)
         self.senders: SenderStore = PostgresqlSenderStore(database)
         self.campaigns: CampaignStore = PostgresqlCampaignStore(database)
         self._database = database
-        self._pages = SearchPages(searcher)
         self._rows = rows
         self._statistics = StatisticsReader(database, rows)
         self._attacked = attacked
         self._vocabulary = vocabulary
 
-    async def search(
-        self,
-        scope: Scope,
-        query: Query,
-        place: Cursor | None = None,
-        limit: int = 50,
-        order: Order = Order.NEWEST,
-    ) -> Page:
-        return await self._pages.search(scope, query, place, limit, order)
-
-    async def facets(self, scope: Scope, query: Query) -> Facets:
-        return await self._pages.facets(scope, query)
-
     async def vocabulary(self, scope: Scope) -> Vocabulary:
         return await self._vocabulary.read(scope)
-
-    async def candidates(
-        self, scope: Scope, terms: Sequence[str], since: datetime, limit: int
-    ) -> Sequence[FinishedRequest]:
-        return await self._pages.candidates(scope, terms, since, limit)
-
-    async def count(self, scope: Scope, terms: Sequence[str], since: datetime, timeout: float = 1.0) -> Count:  # noqa: ASYNC109
-        return await self._pages.count(scope, terms, since, timeout)
 
     async def statistics(self, scope: Scope, range_: Range) -> Statistics:
         return await self._statistics.read(scope, range_)
