@@ -33,6 +33,7 @@ from mailwarden.guard.config import GuardConfig
 from mailwarden.learning.reports import ContentsSeal
 from mailwarden.learning.sealed_contents import SealedContents
 from mailwarden.model.scope import Scope
+from mailwarden.quarantine.ownership import check_owner
 from mailwarden.quarantine.release_token import TOKEN_HOURS
 from mailwarden.quarantine.retention import RetentionStore
 from mailwarden.quarantine.vault import Vault, open_vault
@@ -187,9 +188,15 @@ def _reseal(options: argparse.Namespace, place: Place) -> int:
 
 
 async def _reseal_contents(place: Place, database: Database) -> tuple[Mapping[str, int], Sequence[str]]:
+    """Encrypt with the current key what another `contents` key encrypted.
+
+    The vault must be this deployment's own: its owner could not decrypt what a copy of it encrypts with a key of its
+    own.
+    """
     failed: list[str] = []
     held = 0
     vault = _vault(place)
+    await check_owner(vault, await RetentionStore(database).deployment(ALL))
     with tempfile.TemporaryDirectory() as spool:
         async with aclosing(vault.bodies()) as bodies:
             async for body in bodies:

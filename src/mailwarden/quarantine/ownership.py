@@ -1,4 +1,4 @@
-"""The owner of a vault: the only deployment that removes messages from it.
+"""The owner of a vault: the only deployment that removes messages from it, or encrypts them with another key.
 
 Two deployments with one vault would take each other's messages for orphans. The vault therefore names its owner, and
 another deployment removes nothing. It may still hold messages there: a lost message is worse than a foreign one.
@@ -71,13 +71,13 @@ async def _may_claim(vault: Vault, deployment: Deployment) -> bool:
 
 
 async def foreign_text(vault: Vault, owner: UUID | None, deployment: Deployment) -> str:
-    """Return why nothing is removed from the vault, and the remedy."""
+    """Return why nothing in the vault is removed or changed, and the remedy."""
     if owner is None:
         state, command = "has messages and no owner, and this database was restored", "mailwarden quarantine adopt"
     else:
         state, command = f"belongs to the deployment {owner}", f"mailwarden quarantine adopt {owner}"
     return (
-        f"The vault {await vault.uid()} {state}; this deployment is {deployment.uid}. No messages are removed from the "
-        "vault. Give this deployment a vault of its own (quarantine.store), or, if no other deployment uses this "
-        f"vault, run: {command}"
+        f"The vault {await vault.uid()} {state}; this deployment is {deployment.uid}. Messages in the vault are not "
+        "removed and not encrypted again. Give this deployment a vault of its own (quarantine.store), or, if no other "
+        f"deployment uses this vault, run: {command}"
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -118,6 +118,19 @@ def test_a_rotation_loses_nothing_and_a_needed_key_stays(run, folder, pepper, da
     assert [key.name for key in ring_of(folder).keys] == [new]
     assert opened(folder, first, tmp_path) == RAW
     assert opened(folder, second, tmp_path) == RAW + b"more\r\n"
+
+
+def test_a_vault_of_another_deployment_is_not_encrypted_with_a_key_that_its_owner_lacks(
+    run, folder, pepper, database_url, tmp_path
+):
+    """A copy of a deployment, restored with its secrets and its vault, rotates the key."""
+    held = keep(database_url, folder)
+    whole = (folder / "secrets" / "contents").read_bytes()
+    asyncio.run(vault_of(folder).claim(uuid4()))
+    run("rotate", "contents")
+    assert "belongs to the deployment" in run("reseal", "contents", code=2).err
+    (folder / "secrets" / "contents").write_bytes(whole)
+    assert opened(folder, held, tmp_path) == RAW, "the owner has the old key alone"
 
 
 def test_a_lost_key_is_reported_and_its_data_is_kept(run, folder, pepper, database_url, tmp_path):
