@@ -102,7 +102,7 @@ def _compare(fleet: Fleet, scenario: Scenario, seed: int, own: str) -> None:
 
 def _figures(result: Result) -> str:
     failed = result.failed / max(1, len(result.counted))
-    herd = f"  herd {result.herd:.2f}" if result.herd else ""
+    herd = f"  herd {result.herd:.2f} ({result.herd_at_one:.2f})" if result.herd else ""
     p50, p99 = (result.latency(share) * 1000 for share in (0.5, 0.99))
     return (
         f"goodput {result.goodput:.3f}  p50 {p50:4.0f} ms  p99 {p99:5.0f} ms  "

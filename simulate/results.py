@@ -4,7 +4,7 @@ import hashlib
 import heapq
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simulate.guards import ONE_WAY, SimulatedGuard
@@ -12,6 +12,8 @@ from simulate.guards import ONE_WAY, SimulatedGuard
 GOOD_SECONDS = 1.0  # a message answered within ten times the mean work is answered in time
 GOOD_SHARE = 0.99
 BIN = 0.5
+WIDE_BIN = 2.0  # one guard gets few messages in half a second, and chance alone would double them
+RETURNING = 10.0  # seconds after its return in which a guard is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +144,27 @@ class Result:
 
     @property
     def herd(self) -> float:
-        """Return the largest number of attempts in half a second at guards that returned, by their fair share."""
-        bins: dict[int, int] = {}
-        returns = 0
+        """Return the largest number of attempts in half a second at all guards that returned, by their fair share."""
+        together = Counter(place for places in self._attempts_after_returns(BIN) for place in places.elements())
+        fair = self._fair(BIN) * sum(len(guard.returned) for guard in self.guards)
+        return max(together.values(), default=0) / fair if fair else 0.0
+
+    @property
+    def herd_at_one(self) -> float:
+        """Return the attempts in two seconds at one guard that returned, by its fair share: the 99th percentile."""
+        counts = [
+            places[place] / self._fair(WIDE_BIN)
+            for places in self._attempts_after_returns(WIDE_BIN)
+            for place in range(int(RETURNING / WIDE_BIN))
+        ]
+        return percentile(counts, 0.99)
+
+    def _fair(self, seconds: float) -> float:
+        return self.offered / len(self.guards) * seconds
+
+    def _attempts_after_returns(self, seconds: float) -> Iterator[Counter[int]]:
+        """Yield, for each return of a guard, its attempts in each stretch of `seconds` after it."""
         for guard in self.guards:
             for moment in guard.returned:
-                returns += 1
-                for attempt in guard.attempts:
-                    if 0 <= attempt - moment < 10.0:
-                        place = int((attempt - moment) / BIN)
-                        bins[place] = bins.get(place, 0) + 1
-        fair = self.offered / len(self.guards) * BIN * returns
-        return max(bins.values(), default=0) / fair if fair else 0.0
+                after = (attempt - moment for attempt in guard.attempts)
+                yield Counter(int(each / seconds) for each in after if 0 <= each < RETURNING)

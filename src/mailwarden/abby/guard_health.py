@@ -45,5 +45,5 @@ class Health:
         return seconds
 
     def return_at(self, moment: float) -> None:
-        """Begin a slow start at `moment`."""
-        self._back_since = moment
+        """Begin a slow start at `moment`, or at the end of an ejection if that is later."""
+        self._back_since = max(moment, self._ejected_until)

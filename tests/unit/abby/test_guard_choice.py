@@ -82,6 +82,13 @@ def test_of_two_guards_the_one_that_returns_gets_little(chooser, clock):
     assert first_choices(chooser, guards)[1] < 200, "though it has no load"
 
 
+def test_a_guard_that_answers_while_ejected_returns_slowly_after_its_ejection():
+    health = guard_health.Health()
+    seconds = max(health.eject(0.0, 1.0) for _ in range(8))
+    health.return_at(seconds / 3)
+    assert health.share(seconds) == guard_health.FIRST_SHARE
+
+
 def test_a_rejected_message_uses_guards_that_return_like_others(chooser, clock):
     guards = [*(guard(n, 9) for n in range(6)), *(guard(n) for n in range(6, 10))]
     for each in guards[6:]:

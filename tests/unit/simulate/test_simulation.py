@@ -14,7 +14,7 @@ from mailwarden.abby.guards import GuardWatch
 from simulate import clock
 from simulate.__main__ import conclude, ideal_p99
 from simulate.goals import MAX_RECOVERY, Goal, goals_of, same_answers
-from simulate.guards import GuardSize, KilledError, Processes
+from simulate.guards import GuardSize, KilledError, Processes, SimulatedGuard
 from simulate.policies import ABBY, POLICIES, WITHOUT_BUDGET
 from simulate.results import Answer, Message, Result, central_queue, percentile
 from simulate.scenarios import (
@@ -201,6 +201,17 @@ def test_a_message_that_failed_misses_the_goal(scenario):
     answers = [Answer(1.0, 1.1, ""), Answer(2.0, 2.1, "overloaded")]
     missed = [goal.text for goal in goals_of(scenario, result_of(*answers), 1.0) if not goal.reached]
     assert "messages that failed, none" in missed
+
+
+@pytest.mark.parametrize(("attempts", "at_one"), [([5.0], 10.0), ([1.0, 3.0, 5.0, 7.0, 9.0], 1.0)])
+async def test_all_messages_at_one_guard_that_returns_are_a_herd_there(attempts, at_one):
+    guards = [SimulatedGuard(f"g{n}", GuardSize(), random.Random(n)) for n in range(20)]
+    for guard in guards[:10]:
+        guard.returned.append(0.0)
+    for place in attempts:
+        guards[0].attempts += [place] * round(at_one * 10)
+    result = Result([], 0, 0, 1.0, 0.0, 10.0, guards, offered=100.0)
+    assert result.herd_at_one == at_one
 
 
 def test_a_percentile_is_one_of_the_values():
