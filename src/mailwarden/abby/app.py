@@ -259,7 +259,7 @@ async def _open_cells(context: AbbyContext, settings: CellsConfig, stack: AsyncE
         DirectoryStore(shared),
         context.directory,
         KeyStore(context.database),
-        copy=context.folder / settings.directory.copy,
+        copy=settings.directory.place(context.folder, context.spool),
         metrics=metrics,
     )
     await fleet.start()

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -276,9 +277,14 @@ class CellDirectoryConfig(Struct, frozen=True, rename="camel", forbid_unknown_fi
     """The directory of all cells; see docs/cells.md."""
 
     url: Annotated[str, Meta(description="PostgreSQL address of the database with the directory.")]
-    copy: Annotated[str, Meta(description="File with a copy, for the time in which the database is down.")] = (
-        "cell-directory"
-    )
+    copy: Annotated[
+        str,
+        Meta(description="File for a copy, used while the database is down; unset: cell-directory in the spool."),
+    ] = ""
+
+    def place(self, folder: Path, spool: Path) -> Path:
+        """Return the file for the copy; abby must be able to write it, and the configuration is read-only to it."""
+        return folder / self.copy if self.copy else spool / "cell-directory"
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
         if not self.url.startswith(("postgresql://", "postgres://")):

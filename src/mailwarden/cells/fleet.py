@@ -100,6 +100,8 @@ class FleetDirectory:
         self._keys = keys
         self._copy = copy
         self._snapshot: DirectorySnapshot | None = None
+        self._copied = True  # the copy on disk is that of the snapshot
+        self._copy_failed = False
         self._read_at = float("-inf")
         self._failed_at = float("-inf")
         self._complete_at = float("-inf")
@@ -151,12 +153,24 @@ class FleetDirectory:
         self._read_at = now
         if complete:
             self._complete_at = now
-        if changes is None:
-            return
-        new = changes.applied_to(self._snapshot or DirectorySnapshot())
-        if new != self._snapshot:
+        if changes is not None:
+            new = changes.applied_to(self._snapshot or DirectorySnapshot())
+            self._copied = self._copied and new == self._snapshot
             self._snapshot = new
-            await asyncio.to_thread(write_copy, self._copy, new)
+        if not self._copied and self._snapshot is not None:
+            self._copied = await self._write_copy(self._snapshot)
+
+    async def _write_copy(self, snapshot: DirectorySnapshot) -> bool:
+        """Replace the copy on disk; a full or read-only disk stops no call."""
+        try:
+            await asyncio.to_thread(write_copy, self._copy, snapshot)
+        except OSError as error:
+            if not self._copy_failed:
+                _log.error("cell_directory_copy_not_written", path=str(self._copy), reason=error.strerror)
+            self._copy_failed = True
+            return False
+        self._copy_failed = False
+        return True
 
     async def try_refresh(self) -> None:
         """Read the changes for a call; while the directory is down or hangs, what is known stays."""

@@ -137,6 +137,16 @@ async def test_the_copy_on_disk_is_used_while_the_directory_is_down(tmp_path: Pa
     assert again.split(NORTH, ["ann@north.example"]).elsewhere == {"b": ("ann@north.example",)}
 
 
+async def test_a_copy_that_cannot_be_written_stops_no_call_and_is_written_later(tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()  # a file cannot replace it
+    made, store = await fleet(tmp_path, None, directory("b", 3))
+    await made.refresh()
+    assert made.split(NORTH, ["ann@north.example"]).elsewhere == {"b": ("ann@north.example",)}
+    (tmp_path / "copy").rmdir()
+    await made.refresh()
+    assert read_copy(tmp_path / "copy") == store.snapshot
+
+
 async def test_without_directory_and_copy_no_other_recipient_is_taken(tmp_path: Path) -> None:
     made, _ = await fleet(tmp_path, tenant(HERE, 0), None)
     assert made.split(None, ["ann@north.example"]).local == ("ann@north.example",)
