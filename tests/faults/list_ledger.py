@@ -61,7 +61,7 @@ class Ledger:
         return added + [f"-{name}" for name in sorted(self.deleted) if entries.get(name, 0) != 0]
 
     def torn(self, entries: Mapping[str, int], changes: Mapping[str, int]) -> list[str]:
-        """Return the batches that are stored by halves, or more often than they were sent."""
+        """Return the batches that are stored in part, or more often than they were sent."""
         doubtful = self.in_doubt | self.deletion_in_doubt
         halves = [name for name in sorted(doubtful) if entries.get(name, 0) not in (0, self.size)]
         sent = dict.fromkeys(self.deleted | self.deletion_in_doubt, 2)

@@ -114,9 +114,9 @@ async def test_no_acknowledged_list_change_is_lost_when_the_primary_is_killed(
     answered = sum(outcome.status == 200 for outcome in scans.outcomes)
     note(
         f"primary killed {KILLS} times: {len(ledger.acknowledged)} list changes acknowledged, {len(lost)} lost, "
-        f"{len(torn)} by halves, {len(doubled)} applied twice, {len(ledger.in_doubt)} answered 503; writes went on "
-        f"after {', '.join(f'{seconds:.1f}' for seconds in outages)} s; {answered} of {len(scans.outcomes)} scans "
-        f"answered, the slowest after {slowest:.1f} s"
+        f"{len(torn)} partially applied, {len(doubled)} applied twice, {len(ledger.in_doubt)} answered 503; writes "
+        f"went on after {', '.join(f'{seconds:.1f}' for seconds in outages)} s; {answered} of {len(scans.outcomes)} "
+        f"scans answered, the slowest after {slowest:.1f} s"
     )
     assert not lost
     assert not torn

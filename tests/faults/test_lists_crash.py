@@ -1,4 +1,4 @@
-"""PostgreSQL killed again and again under writes: what was acknowledged is there, and nothing by halves."""
+"""PostgreSQL killed again and again under writes: what was acknowledged is there, and nothing is partially applied."""
 
 import asyncio
 import os
@@ -155,7 +155,7 @@ class Found:
         ]
 
     def torn(self, ledger: Ledger) -> Iterator[str]:
-        """Name the batches that are there by halves, and those whose changes do not tell what happened."""
+        """Name the batches that are there in part, and those whose changes do not tell what happened."""
         for batch in ledger.batches:
             found, changes = self.entries[batch.name], self.changes[batch.name]
             if found not in {0, SIZE} or changes not in ({1} if found else {0, 2} if batch.deleting else {0}):
@@ -194,7 +194,7 @@ async def test_acknowledged_writes_survive_kills_of_postgresql_completely(
     lost, torn = found.lost(ledger), list(found.torn(ledger))
     note(
         f"PostgreSQL killed {KILLS} times under {WRITERS} writers: {ledger.acknowledged} calls of {SIZE} acknowledged, "
-        f"{ledger.in_doubt} in doubt, {len(lost)} lost, {len(torn)} by halves; writes went on after "
+        f"{ledger.in_doubt} in doubt, {len(lost)} lost, {len(torn)} partially applied; writes went on after "
         f"{max(outages):.1f} s at most"
     )
     assert not lost

@@ -67,7 +67,7 @@ class Result:
     def failures(self) -> dict[str, object]:
         found: dict[str, object] = {
             "acknowledged list changes lost": self.lists_lost,
-            "list changes by halves or twice": self.lists_torn,
+            "list changes partially applied or twice": self.lists_torn,
             "messages lost": self.mail_lost,
             "messages changed": self.mail_changed,
             "threats delivered": self.threats_delivered,

@@ -83,6 +83,7 @@ class Values(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     disk_fill: Value
     quarantine_share: Value
     spool_disk: Value
+    journal_disk: Value
     cell_messages: Value
 
 
@@ -287,7 +288,7 @@ class CapacityModel:
         if not self._one_host_is_enough:
             return ()
         need, stored = self._need_of_all, sum(self._stored().values())
-        cores, data = max(2, math.ceil(need)), self._history_gb + stored
+        cores, data = max(2, math.ceil(need)), self._history_gb + stored + self._values.journal_disk.value
         reason = f"{need:.2f} cores for the peak, {stored:,.0f} GB beside the history; no host may be lost"
         memory = self._scan_memory(cores) + self._database_memory(self._cached_gb)
         return (Role("everything", 1, cores, memory, self._disk(data), reason),)
@@ -300,13 +301,18 @@ class CapacityModel:
             yield Role("edge", (1 + lost) * self.cells, 2, memory, self._disk(0.0), reason)
 
     def _abby(self) -> Role:
+        """Return the hosts of abby: one process each, whose event loop uses one core, and one core for the rest."""
         memory = self._gib(self._values.abby_memory.value + self._values.system_memory.value)
-        return self._role("abby", self.cores(self._cpu.abby), memory, 0.0, smallest=2)
+        need = self.cores(self._cpu.abby)
+        busy = max(1, math.ceil(need))
+        return Role("abby", self._hosts(busy), 2, memory, self._disk(0.0), self._because(need, busy))
 
     def _guard(self) -> Role:
         need = self.cores(self._cpu.guard, self._cpu.engines)
         cores = self._host_cores(need)
-        return self._role("guard and engines", need, self._scan_memory(cores), 0.0)
+        busy = max(1, math.ceil(need / cores))
+        memory, disk = self._scan_memory(cores), self._disk(self._values.journal_disk.value)
+        return Role("guard and engines", self._hosts(busy), cores, memory, disk, self._because(need, busy))
 
     def _databases(self) -> Iterator[Role]:
         """Yield PostgreSQL with a majority after a loss, and ClickHouse where history is too large, for all cells."""
@@ -330,12 +336,13 @@ class CapacityModel:
                 "ClickHouse", copies * self.cells, 8, self._database_memory(history), self._disk(history), reason
             )
 
-    def _role(self, name: str, need: float, memory: int, data_gb: float, smallest: int = 1) -> Role:
-        cores = max(smallest, self._host_cores(need))
-        busy = max(1, math.ceil(need / cores))
+    def _hosts(self, busy: int) -> int:
+        """Return the hosts of all cells: those that are busy at the peak, and the spare ones."""
+        return (busy + self._demand.hosts_lost) * self.cells
+
+    def _because(self, need: float, busy: int) -> str:
         spare = self._demand.hosts_lost
-        reason = f"{need:.2f} cores for the peak of a cell; hosts of a cell: {busy} busy, {spare} spare"
-        return Role(name, (busy + spare) * self.cells, cores, memory, self._disk(data_gb), reason)
+        return f"{need:.2f} cores for the peak of a cell; hosts of a cell: {busy} busy, {spare} spare"
 
     def _host_cores(self, need: float) -> int:
         """Return the cores of a host: fewer than the largest host has, if one host is enough."""

@@ -12,6 +12,7 @@ from mailwarden.errors import MailwardenError
 from mailwarden.guard.config import Events
 from mailwarden.history import maintenance, senders
 from mailwarden.history.clickhouse import ledger
+from mailwarden.history.journal.config import JournalSettings
 
 COEFFICIENTS = read_coefficients()
 FREE = Prices("EUR", 0, 0, 0, 0, 0)
@@ -50,7 +51,7 @@ def made(**values):
 
 def test_a_case_computed_by_hand():
     coefficients = made(
-        history_bytes=2_000, disk_fill=0.5, spool_disk=10, guard_memory=1_024, engine_memory=1_024,
+        history_bytes=2_000, disk_fill=0.5, spool_disk=10, journal_disk=20, guard_memory=1_024, engine_memory=1_024,
         system_memory=1_024, worker_memory=512, database_cache=0.1, event_bytes=1_000, thread_bytes=100,
         thread_days=10, thread_limit=1_000_000, contact_bytes=100, contact_days=100, contact_share=0.1,
         held_bytes=1_000, database_rest=10, redis_cores=1, redis_memory=2_048,
@@ -67,7 +68,9 @@ def test_a_case_computed_by_hand():
     assert (edge.hosts, edge.cores_per_host) == (2, 2)
     assert (guard.hosts, guard.cores_per_host, guard.cores) == (3, 4, 12)
     assert guard.memory_gib_per_host == 3 + 4 * 0.5
-    assert (abby.hosts, abby.cores_per_host) == (2, 4)  # 200 x 10 ms = 2 busy of 4, and one spare
+    assert (guard.disk_gb_per_host, abby.disk_gb_per_host) == (10 + 20 / 0.5, 10)  # guard has the journal
+    # 200 x 10 ms = 2 busy of 4: four processes of one core each, on a host each, and one spare.
+    assert (abby.hosts, abby.cores_per_host) == (5, 2)
     assert result.history_gb == pytest.approx(8_640_000 * 10 * 2_000 / 1e9)  # 172.8 GB
     # Three guards store a million Message-IDs each: 3e6 x 10 x 100 = 3 GB.
     assert {each.name: each.gb for each in result.stored} == pytest.approx({
@@ -81,7 +84,7 @@ def test_a_case_computed_by_hand():
     cores, memory, disk = (
         sum(getattr(role, name) for role in result.roles) for name in ("cores", "memory_gib", "disk_gb")
     )
-    assert result.cost == 10 * 1 + cores * 10 + memory * 100 + disk * 1_000
+    assert result.cost == sum(role.hosts for role in result.roles) * 1 + cores * 10 + memory * 100 + disk * 1_000
 
 
 @pytest.mark.parametrize(
@@ -124,6 +127,10 @@ def test_one_host_is_enough_if_none_may_be_lost():
     assert (role.name, role.hosts) == ("everything", 1)
     assert len(plan(changed(messages_per_day=10_000)).roles) == 4
     assert role.disk_gb_per_host > COEFFICIENTS.values.spool_disk.value + 10  # events, senders and so on
+
+
+def test_the_plan_has_room_for_the_whole_journal():
+    assert COEFFICIENTS.values.journal_disk.value >= JournalSettings().max_bytes / 1e9
 
 
 def test_every_fifty_million_messages_are_a_cell():

@@ -77,8 +77,8 @@ def test_nothing_is_missing_where_all_is_stored() -> None:
     [
         ({"entries": ""}, "acknowledged list changes lost", 1),
         ({"entries": f"a01000001|{BATCH}\na01000003|{BATCH}"}, "acknowledged list changes lost", 1),
-        ({"entries": f"a01000001|{BATCH}\na01000002|2"}, "list changes by halves or twice", 0),
-        ({"changes": "a01000001|2"}, "list changes by halves or twice", 0),
+        ({"entries": f"a01000001|{BATCH}\na01000002|2"}, "list changes partially applied or twice", 0),
+        ({"changes": "a01000001|2"}, "list changes partially applied or twice", 0),
         ({"copies": []}, "messages lost", 1),
         ({"copies": [Copy("sink", b"other", UUID(int=1))]}, "messages changed", None),
         ({"copies": [Copy("sink", DIGEST, UUID(int=1))] * 2}, "messages delivered twice by one analysis", None),
