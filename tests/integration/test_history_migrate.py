@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 from msgspec.structs import replace
 
+from mailwarden.cli import history_migrate
 from mailwarden.cli.main import main
 from mailwarden.database.pool import Database
 from mailwarden.events.judged import JudgedEvents
@@ -23,6 +24,7 @@ from mailwarden.model.ggrid import first_ggrid, new_ggrid
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from rig.clickhouse import EmbeddedClickhouse
+from rig.ports import free_port
 from tests.samples.finished import finished_request
 
 pytestmark = pytest.mark.slow
@@ -41,12 +43,12 @@ def clickhouse(tmp_path: Path) -> Iterator[EmbeddedClickhouse]:
     server.stop()
 
 
-def configure(folder: Path, database_url: str, address: str, store: str) -> None:
+def configure(folder: Path, database_url: str, address: str, store: str, *others: str) -> None:
     file = folder / "abby" / "abby" / "abby.yml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(
         f"serviceProviders: {{core: {{hosts: ['https://127.0.0.1:1']}}}}\ndatabase: {{url: '{database_url}'}}\n"
-        f"history: {{store: {store}, clickhouse: {{urls: ['{address}']}}}}\n"
+        f"history: {{store: {store}, clickhouse: {{urls: {[*others, address]}, replicated: {len(others) > 0}}}}}\n"
     )
 
 
@@ -182,6 +184,36 @@ def test_rows_of_a_tenant_in_another_cell_are_refused(
     run(database_url, f"DELETE FROM history WHERE tenant = '{TENANTS[0]}'")  # as the end of a move does
     assert migrate(tmp_path, *TO_CLICKHOUSE) == 0
     assert clickhouse.execute("SELECT count() FROM history", "mailwarden") == "4"
+
+
+def test_rows_of_a_stale_replica_are_not_called_complete(
+    clickhouse: EmbeddedClickhouse,
+    database_url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    configure(tmp_path, database_url, clickhouse.address, "clickhouse")
+    assert main(["history", "prepare", "--config", str(tmp_path)]) == 0
+    configure(tmp_path, database_url, clickhouse.address, "postgresql", f"http://127.0.0.1:{free_port()}")
+    capsys.readouterr()
+    assert migrate(tmp_path, *TO_POSTGRESQL) == 2  # the other replica may have newer rows
+    printed = capsys.readouterr()
+    assert "does not answer: rows may be missing" in printed.err
+    assert "Every row" not in printed.out
+    configure(tmp_path, database_url, clickhouse.address, "postgresql")
+    for states in (["is 1 s behind"], ["", "is read-only"]):  # the second is asked before the report
+
+        async def state(client: Clickhouse, url: str, most: int, states: list[str] = states) -> str:
+            assert most == 0
+            return states.pop(0)
+
+        monkeypatch.setattr(history_migrate, "replica_state", state)
+        assert migrate(tmp_path, *TO_POSTGRESQL) == 2
+        printed = capsys.readouterr()
+        assert "Delete nothing in ClickHouse." in printed.err
+        assert "Every row" not in printed.out
+        assert not states
 
 
 def test_a_store_that_is_not_configured_is_refused(
