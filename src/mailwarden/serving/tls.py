@@ -42,10 +42,11 @@ def server_context(
 
 
 class ServerTls:
-    """The context of a listener, whose certificate can be replaced while it listens.
+    """The context of a listener, whose certificate and CA of clients can be replaced while it listens.
 
-    New handshakes get the newest certificate; open connections keep theirs. The CA of clients stays the one of the
-    start: `SSL.context` replaces only the certificate.
+    New handshakes use the newest files; open connections keep theirs. `SSLObject.context` replaces the certificate, and
+    with it the CAs that OpenSSL verifies the client's certificate with, which it gets later in the handshake. Whether a
+    client must present one stays as at the start.
     """
 
     def __init__(self, make: Callable[[], ssl.SSLContext]) -> None:

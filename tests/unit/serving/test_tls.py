@@ -1,5 +1,7 @@
-"""TLS files that cannot be used: which one, and what is wrong with it."""
+"""TLS files that cannot be used: which one, and what is wrong with it; and what a reload replaces."""
 
+import shutil
+import ssl
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ from cryptography.hazmat.primitives import serialization
 
 from mailwarden.cli.certificates import make_certificates
 from mailwarden.errors import ConfigurationError
-from mailwarden.serving.tls import client_context, server_context
+from mailwarden.serving.tls import ServerTls, client_context, server_context
 
 
 @pytest.fixture
@@ -49,3 +51,49 @@ def test_an_encrypted_key_is_reported_without_a_prompt(folder: Path):
     )
     (folder / "guard.key").write_bytes(sealed)
     assert "without a password" in problem(folder)
+
+
+def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext) -> None:
+    """Run a handshake in memory until both sides are content; raise the error of either side."""
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    calling = client.wrap_bio(to_client, to_server, server_hostname="localhost")
+    sides = [calling, server.wrap_bio(to_server, to_client, server_side=True)]
+    for _ in range(10):
+        for side in tuple(sides):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            sides.remove(side)
+    assert sides == []
+
+
+def client_of(folder: Path) -> ssl.SSLContext:
+    return client_context(folder / "ca.crt", folder / "abby.crt", folder / "abby.key")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_reload_replaces_the_certificate_and_the_ca_of_clients(tmp_path: Path, version: ssl.TLSVersion):
+    old, new, used = (tmp_path / name for name in ("old", "new", "used"))
+    for folder in (old, new):
+        make_certificates(folder, ["localhost"])
+    shutil.copytree(old, used)
+    tls = ServerTls(lambda: server_context(used / "guard.crt", used / "guard.key", used / "ca.crt"))
+    before, after, foreign = client_of(old), client_of(new), client_of(old)
+    foreign.load_verify_locations(new / "ca.crt")  # accepts both servers, and has a certificate of the old CA
+    for context in (before, after, foreign):
+        context.maximum_version = version
+
+    shake_hands(before, tls.context)
+    shake_hands(foreign, tls.context)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(after, tls.context)
+
+    shutil.copytree(new, used, dirs_exist_ok=True)
+    shake_hands(before, tls.context)  # the files count after the reload
+    tls.reload()
+    shake_hands(after, tls.context)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(before, tls.context)
+    with pytest.raises(ssl.SSLError, match=r"verify failed|unknown ca"):
+        shake_hands(foreign, tls.context)
