@@ -2,10 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import Sequence, Set
+from collections.abc import AsyncIterator, Callable, Sequence, Set
 from datetime import UTC, datetime, timedelta
+from inspect import isawaitable
 from uuid import UUID, uuid4
 
+import aiohttp
 import asyncpg
 import pytest
 from msgspec.structs import replace
@@ -16,8 +18,15 @@ from mailwarden.events.judged import JudgedEvents
 from mailwarden.history import open_history, pages
 from mailwarden.history.clickhouse import ledger as ledger_module
 from mailwarden.history.clickhouse import replicas, schema, search
-from mailwarden.history.clickhouse.binary import Reader, encode_uint64, encode_varint, read_rows, text_literal
-from mailwarden.history.clickhouse.client import Clickhouse, Kind, Target, TooSlow
+from mailwarden.history.clickhouse.binary import (
+    Reader,
+    encode_uint64,
+    encode_varint,
+    read_rows,
+    text_literal,
+    uuid_literal,
+)
+from mailwarden.history.clickhouse.client import Clickhouse, Kind, Reads, Target, TooSlow
 from mailwarden.history.clickhouse.ledger import Ledger
 from mailwarden.history.clickhouse.rows import encode_row
 from mailwarden.history.clickhouse.schema import NAMES, engine_mistake, prepare, replica_state, table_statement
@@ -151,12 +160,12 @@ class SlowFetches:
         self.number, self._slow, self._read = 0, slow, clickhouse.read_limited
         monkeypatch.setattr(clickhouse, "read_limited", self.read_limited)
 
-    async def read_limited(self, statement: str, seconds: float) -> bytes:
+    async def read_limited(self, statement: str, seconds: float, reads: Reads | None = None) -> bytes:
         if "SELECT ggrid, tenant, record" in statement:
             self.number += 1
             if self.number in self._slow:
                 raise TooSlow("Code: 159")
-        return await self._read(statement, seconds)
+        return await self._read(statement, seconds, reads)
 
 
 @pytest.mark.usefixtures("patient")
@@ -393,7 +402,7 @@ async def test_a_page_of_another_server_is_an_outage(page: bytes, database: Data
 async def test_a_statement_over_its_limit_is_an_outage_or_a_broad_search(
     clickhouse: Clickhouse, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def slow(statement: str, seconds: float) -> bytes:
+    async def slow(statement: str, seconds: float, reads: Reads | None = None) -> bytes:
         raise TooSlow("Code: 159")
 
     store = ClickhouseHistoryStore(clickhouse, database)
@@ -544,3 +553,106 @@ async def test_reads_avoid_replicas_that_lag_or_are_read_only(monkeypatch: pytes
             assert (servers.read[-1], watch.fresh) == (expected, fresh)
     finally:
         await client.close()
+
+
+class LaggingPair:
+    """Two replicas of which the second lacks rows; `after_keys` runs when keys were read."""
+
+    ALL, SOME = "http://all.example/", "http://some.example/"
+
+    def __init__(self, server: EmbeddedClickhouse, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.client = Clickhouse(Target((self.ALL, self.SOME), replicated=True))
+        self.databases = {url: Clickhouse(Target((server.address,), f"test_{uuid4().hex}")) for url in self.urls}
+        self.down: set[str] = set()
+        self.after_keys: Callable[[], object] = lambda: None
+        monkeypatch.setattr(self.client, "_post", self._post)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return self.client.target.urls
+
+    async def store(self, *requests: FinishedRequest, lacks: FinishedRequest) -> None:
+        for url, client in self.databases.items():
+            await prepare(client, replicated=False)
+            await insert(client, *(each for each in requests if url == self.ALL or each != lacks))
+
+    async def delete(self, request: FinishedRequest) -> None:
+        for client in self.databases.values():
+            await client.execute(f"ALTER TABLE history DELETE WHERE ggrid = {uuid_literal(request.ggrid)}")
+
+    async def _post(self, url: str, parameters: dict[str, str], body: bytes) -> bytes:
+        if url in self.down:
+            raise aiohttp.ClientConnectionError("down")
+        real = self.databases[url]
+        answer = await real._post(real.target.urls[0], parameters | {"database": real.target.database}, body)
+        found_keys = answer and body.startswith(b"SELECT ggrid, tenant FROM")
+        if found_keys and isawaitable(waits := self.after_keys()):
+            await waits
+        return answer
+
+    async def close(self) -> None:
+        for client in self.databases.values():
+            await client.execute(f"DROP DATABASE {client.target.database}")
+            await client.close()
+        await self.client.close()
+
+
+@pytest.fixture
+async def lagging(clickhouse_server: EmbeddedClickhouse, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LaggingPair]:
+    pair = LaggingPair(clickhouse_server, monkeypatch)
+    yield pair
+    await pair.close()
+
+
+def three_requests() -> list[FinishedRequest]:
+    """Return three requests of the last minutes, the newest first."""
+    now = datetime.now(UTC)
+    return [finished_request(ggrid=first_ggrid(now - timedelta(minutes=each))) for each in range(3)]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_search_stays_at_one_replica(lagging: LaggingPair, database: Database) -> None:
+    requests = three_requests()
+    await lagging.store(*requests, lacks=requests[1])
+    lagging.after_keys = lambda: setattr(lagging.client, "_preferred", 1)  # another call has failed over
+    page = await ClickhouseHistoryStore(lagging.client, database).search(ALL, parse_query(""))
+    assert ([row.ggrid for row in page.rows], page.complete) == ([each.ggrid for each in requests], True)
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("order", [Order.NEWEST, Order.OLDEST])
+async def test_a_search_stops_before_a_row_that_the_next_replica_lacks(
+    order: Order, lagging: LaggingPair, database: Database
+) -> None:
+    requests, store = three_requests(), ClickhouseHistoryStore(lagging.client, database)
+    await lagging.store(*requests, lacks=requests[1])
+    lagging.after_keys = lambda: lagging.down.add(lagging.ALL)
+    page = await store.search(ALL, parse_query(""), order=order)
+    expected = [each.ggrid for each in (requests if order is Order.NEWEST else requests[::-1])]
+    assert ([row.ggrid for row in page.rows], page.complete) == (expected[:1], False)
+    lagging.down, lagging.after_keys, lagging.client._preferred = set(), lambda: None, 0
+    page = await store.search(ALL, parse_query(""), page.next, order=order)
+    assert ([row.ggrid for row in page.rows], page.complete) == (expected[1:], True)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_search_that_can_show_no_row_is_an_outage(lagging: LaggingPair, database: Database) -> None:
+    requests = three_requests()
+    await lagging.store(*requests, lacks=requests[0])
+    lagging.after_keys = lambda: lagging.down.add(lagging.ALL)
+    with pytest.raises(StorageUnavailable, match="lacks a row"):
+        await ClickhouseHistoryStore(lagging.client, database).search(ALL, parse_query(""))
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_row_that_is_deleted_during_a_search_does_not_stop_it(lagging: LaggingPair, database: Database) -> None:
+    requests, store = three_requests(), ClickhouseHistoryStore(lagging.client, database)
+    await lagging.store(*requests, lacks=finished_request())
+
+    async def delete() -> None:
+        await lagging.delete(requests[1])
+
+    lagging.after_keys = delete
+    page = await store.search(ALL, parse_query(""))
+    assert page.complete
+    assert requests[2].ggrid in {row.ggrid for row in page.rows}

@@ -84,6 +84,17 @@ class Freshness(Protocol):
     async def close(self) -> None: ...
 
 
+class Reads(Struct):
+    """The replica that answers the statements of one search, as long as it can: another one may lack rows of it."""
+
+    url: str = ""
+    moved: bool = False  # another replica had to answer
+
+    def note(self, url: str) -> None:
+        self.moved = self.moved or (bool(self.url) and url != self.url)
+        self.url = url
+
+
 class Target(Struct, frozen=True):
     """Where ClickHouse is, and as whom: the addresses of the replicas of one shard."""
 
@@ -119,10 +130,13 @@ class Clickhouse:
         except TooSlow as error:
             raise StorageUnavailable("The history store does not answer in time.", retry_after=RETRY_AFTER) from error
 
-    async def read_limited(self, statement: str, seconds: float) -> bytes:
-        """Return the answer of a SELECT that takes at most `seconds`; raise TooSlow if it takes longer."""
+    async def read_limited(self, statement: str, seconds: float, reads: Reads | None = None) -> bytes:
+        """Return the answer of a SELECT that takes at most `seconds`; raise TooSlow if it takes longer.
+
+        Statements with the same `reads` go to the same replica if it answers.
+        """
         settings = {"max_execution_time": str(max(1, round(seconds)))}
-        return await self._call(Kind.READ, statement, b"", settings, seconds + MARGIN_SECONDS)
+        return await self._call(Kind.READ, statement, b"", settings, seconds + MARGIN_SECONDS, reads=reads)
 
     async def insert(self, statement: str, rows: bytes, *, deduplicate: bool = True) -> None:
         """Insert rows; raise BadData if one of them is refused. Replicas ignore a block that they had before."""
@@ -175,13 +189,22 @@ class Clickhouse:
         if session is not None:
             await session.close()
 
-    async def _call(self, kind: Kind, statement: str, rows: bytes, settings: dict[str, str], seconds: float) -> bytes:
+    async def _call(
+        self,
+        kind: Kind,
+        statement: str,
+        rows: bytes,
+        settings: dict[str, str],
+        seconds: float,
+        *,
+        reads: Reads | None = None,
+    ) -> bytes:
         if self._closed:
             raise StorageUnavailable("The connections to the history store are closed.", retry_after=1)
         parameters, body = self._parameters(settings), statement.encode()
         if rows:
             parameters, body = parameters | {"query": statement}, rows
-        places = await self._places(kind)
+        places = await self._places(kind, reads)
         began, urls = time.monotonic(), self.target.urls
         attempts = max(ATTEMPTS_OF_ONE, len(urls))
         for attempt in range(attempts):
@@ -199,19 +222,25 @@ class Clickhouse:
                 failure = error
             else:
                 self._succeeded(place, kind, time.monotonic() - began)
+                if reads is not None:
+                    reads.note(urls[place])
                 return answer
             if len(urls) == 1 and isinstance(failure, TimeoutError):
                 break  # another replica might answer, the same one would hang again
         raise self._failed(failure)
 
-    async def _places(self, kind: Kind) -> Sequence[int]:
-        """Return the order of the replicas: the one that answered last is first; reads avoid stale ones."""
+    async def _places(self, kind: Kind, reads: Reads | None) -> Sequence[int]:
+        """Return the order of the replicas: the one that answered last is first; reads avoid stale ones.
+
+        A search stays at its replica.
+        """
         urls = self.target.urls
         places = [(self._preferred + step) % len(urls) for step in range(len(urls))]
-        if kind is not Kind.READ or self.freshness is None:
+        if kind is not Kind.READ:
             return places
-        stale = await self.freshness.stale()
-        return sorted(places, key=lambda place: urls[place] in stale)
+        stale = await self.freshness.stale() if self.freshness is not None else ()
+        kept = "" if reads is None else reads.url
+        return sorted(places, key=lambda place: (urls[place] != kept, urls[place] in stale))
 
     async def _post(self, url: str, parameters: dict[str, str], body: bytes) -> bytes:
         headers = {"X-ClickHouse-User": self.target.user}

@@ -2,8 +2,9 @@
 
 Statements find the keys of the matches by narrow columns; the records of a page are fetched by key at the end and
 checked once more. So a row that is repeated until its parts are merged is found once, by the version that stays. A
-call costs more than the rows of a small window: a window that was quick is followed by a much longer one. States of
-messages are in PostgreSQL: a search for a state starts with the messages that have it.
+search reads one replica; if another one has to answer and lacks a row, the search stops before that row. A call costs
+more than the rows of a small window: a window that was quick is followed by a much longer one. States of messages are
+in PostgreSQL: a search for a state starts with the messages that have it.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import date, timedelta
 from uuid import UUID
 
-from mailwarden.errors import SearchTooBroad
+from mailwarden.errors import SearchTooBroad, StorageUnavailable
 from mailwarden.history.clickhouse.binary import Reader, day_literal, key_literal, list_literal, read_one, read_rows
 from mailwarden.history.clickhouse.clauses import (
     conditions_clause,
@@ -20,7 +21,7 @@ from mailwarden.history.clickhouse.clauses import (
     scope_clause,
     span_clause,
 )
-from mailwarden.history.clickhouse.client import Clickhouse, TooSlow
+from mailwarden.history.clickhouse.client import RETRY_AFTER, Clickhouse, Reads, TooSlow
 from mailwarden.history.clickhouse.schema import KnownDays
 from mailwarden.history.postgresql.states import StateReader
 from mailwarden.history.query import Condition, Query, condition_matches
@@ -92,6 +93,10 @@ class ClickhouseSearcher:
         except TooSlow:
             if search.progress.rest == span:
                 raise SearchTooBroad("This search takes too long: narrow the time range, or add a term.") from None
+        if search.lacks_row and search.progress.rest == span:
+            raise StorageUnavailable(
+                "A server of the history store lacks a row that another one has.", retry_after=RETRY_AFTER
+            )
         return search.progress
 
     async def count(self, scope: Scope, query: Query, seconds: float) -> Count:
@@ -146,10 +151,12 @@ class _Search:
         self._limit = limit
         self._keys: list[Cursor] = []  # of matches whose records are not fetched yet
         self._reached = progress.reached  # how far keys were read
+        self._reads = Reads()
+        self.lacks_row = False  # the replica that has to answer now lacks the next row
 
     @property
-    def _is_full(self) -> bool:
-        return len(self.progress.requests) >= self._limit
+    def _ends(self) -> bool:
+        return self.lacks_row or len(self.progress.requests) >= self._limit
 
     async def run(self, clock: SearchClock) -> None:
         await self._read(clock)
@@ -175,7 +182,7 @@ class _Search:
                 self._reached = part.reached
                 if self._checks_more or len(self.progress.requests) + len(self._keys) >= self._limit:
                     await self._fetch()
-                if self._is_full or not clock.has_time_for_more():
+                if self._ends or not clock.has_time_for_more():
                     return
 
     async def _keys_of(self, span: Span, size: int) -> Sequence[Cursor]:
@@ -186,7 +193,7 @@ class _Search:
         sql = _KEYS.format(
             span=span_clause(span), conditions=self._sql, order=_BY_TIME[self.progress.order], limit=size
         )
-        return read_rows(await self._clickhouse.read_limited(sql, STATEMENT_SECONDS), read_cursor)
+        return read_rows(await self._clickhouse.read_limited(sql, STATEMENT_SECONDS, self._reads), read_cursor)
 
     async def _fetch(self) -> None:
         """Add the matches among the keys read so far; then everything up to there is read.
@@ -195,7 +202,7 @@ class _Search:
         """
         await self._take(self._keys)
         self._keys = []
-        if not self._is_full:
+        if not self._ends:
             self.progress.reached = self._reached
 
     async def _take(self, cursors: Sequence[Cursor]) -> None:
@@ -203,16 +210,19 @@ class _Search:
         step = FETCHED if len(cursors) > FETCHED else max(1, len(cursors))
         for start in range(0, len(cursors), step):
             some = cursors[start : start + step]
-            records = await fetch_records(self._clickhouse, self._scope, some)
+            records = await fetch_records(self._clickhouse, self._scope, some, reads=self._reads)
             states = await self._state_reader.of(some) if self._states else {}
             for number, cursor in enumerate(some):
                 if number % _DECODED == 0:
                     await asyncio.sleep(0)
-                if self._is_full:
+                if self._ends:
+                    return
+                record = records.get(cursor)
+                # A key whose row was deleted meanwhile has no record; the next search does not find such a key.
+                if record is None and self._reads.moved and not self._leading:
+                    self.lacks_row = True
                     return
                 self.progress.reached = behind(cursor, self.progress.order)
-                record = records.get(cursor)
-                # A key whose row was deleted meanwhile has no record.
                 if record is not None and self._scope.allows(cursor.tenant):
                     request = decode(record)
                     if self._matches(request, states.get(cursor, frozenset())):
@@ -230,13 +240,18 @@ def _matches(condition: Condition, found: Set[str], request: FinishedRequest, st
 
 
 async def fetch_records(
-    clickhouse: Clickhouse, scope: Scope, cursors: Sequence[Cursor], seconds: float = STATEMENT_SECONDS
+    clickhouse: Clickhouse,
+    scope: Scope,
+    cursors: Sequence[Cursor],
+    seconds: float = STATEMENT_SECONDS,
+    *,
+    reads: Reads | None = None,
 ) -> dict[Cursor, bytes]:
     """Return the records of these keys that exist in the scope."""
     if not cursors:
         return {}
     keys = f"(hour, tenant, ggrid) IN ({keys_literal(cursors)})"
-    return await _fetch(clickhouse, scope, keys, {time_of(each.ggrid).date() for each in cursors}, seconds)
+    return await _fetch(clickhouse, scope, keys, {time_of(each.ggrid).date() for each in cursors}, seconds, reads=reads)
 
 
 async def fetch_of_ggrid(clickhouse: Clickhouse, scope: Scope, ggrid: UUID) -> dict[Cursor, bytes]:
@@ -246,11 +261,11 @@ async def fetch_of_ggrid(clickhouse: Clickhouse, scope: Scope, ggrid: UUID) -> d
 
 
 async def _fetch(
-    clickhouse: Clickhouse, scope: Scope, keys: str, days: Set[date], seconds: float
+    clickhouse: Clickhouse, scope: Scope, keys: str, days: Set[date], seconds: float, *, reads: Reads | None = None
 ) -> dict[Cursor, bytes]:
     among = list_literal(map(day_literal, sorted(days)))
     sql = _RECORDS.format(keys=keys, days=among, scope=scope_clause(scope))
-    return dict(_read_record(await clickhouse.read_limited(sql, seconds)))
+    return dict(_read_record(await clickhouse.read_limited(sql, seconds, reads)))
 
 
 def _read_record(data: bytes) -> Iterator[tuple[Cursor, bytes]]:
