@@ -519,10 +519,13 @@ class Replicas:
     def __init__(self, client: Clickhouse, monkeypatch: pytest.MonkeyPatch) -> None:
         self.states = dict.fromkeys(client.target.urls, (0, 0))
         self.read: list[str] = []
+        self.asked = 0
         monkeypatch.setattr(client, "execute_on", self._state)
         monkeypatch.setattr(client, "_post", self._post)
 
     async def _state(self, url: str, statement: str, *, database: str | None = None) -> bytes:
+        self.asked += 1
+        await asyncio.sleep(0.001)
         readonly, delay = self.states[url]
         return bytes((readonly,)) + encode_uint64(delay)
 
@@ -553,6 +556,37 @@ async def test_reads_avoid_replicas_that_lag_or_are_read_only(monkeypatch: pytes
             assert (servers.read[-1], watch.fresh) == (expected, fresh)
     finally:
         await client.close()
+
+
+async def test_old_knowledge_about_replicas_is_renewed_before_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas, "ASK_SECONDS", 0.1)
+    first, second = "http://one.example/", "http://two.example/"
+    client = Clickhouse(Target((first, second), replicated=True))
+    client.freshness = replicas.ReplicaWatch(client)
+    servers = Replicas(client, monkeypatch)
+    try:
+        await client.read("SELECT 1")
+        assert servers.read == [first]
+        await asyncio.sleep(0.3)  # no search for a while
+        servers.states[first] = (0, 3_600)
+        asked = servers.asked
+        await asyncio.gather(*(client.read("SELECT 1") for _ in range(5)))
+        assert servers.read[1:] == [second] * 5
+        assert servers.asked - asked == 2, "all wait for the same question"
+    finally:
+        await client.close()
+
+
+class Known:
+    """Knows which replicas are stale."""
+
+    def __init__(self, addresses: set[str]) -> None:
+        self.addresses = addresses
+
+    async def stale(self) -> Set[str]:
+        return self.addresses
+
+    async def close(self) -> None: ...
 
 
 class LaggingPair:
@@ -614,7 +648,8 @@ def three_requests() -> list[FinishedRequest]:
 async def test_a_search_stays_at_one_replica(lagging: LaggingPair, database: Database) -> None:
     requests = three_requests()
     await lagging.store(*requests, lacks=requests[1])
-    lagging.after_keys = lambda: setattr(lagging.client, "_preferred", 1)  # another call has failed over
+    lagging.client.freshness = known = Known(set())
+    lagging.after_keys = lambda: known.addresses.add(lagging.ALL)  # it did not answer the last question in time
     page = await ClickhouseHistoryStore(lagging.client, database).search(ALL, parse_query(""))
     assert ([row.ggrid for row in page.rows], page.complete) == ([each.ggrid for each in requests], True)
 

@@ -14,6 +14,7 @@ from mailwarden.history.clickhouse.schema import replica_state
 from mailwarden.telemetry.logs import get_logger
 
 ASK_SECONDS = 3.0  # between two questions
+RECENT = 2  # times ASK_SECONDS for which an answer is used
 ANSWER_SECONDS = 1.0  # that an answer may take
 MAX_DELAY = 10  # seconds behind the others, up to which reads prefer a replica
 NO_ANSWER = "does not answer"
@@ -27,6 +28,7 @@ class ReplicaWatch:
         self._clickhouse = clickhouse
         self._reasons: Mapping[str, str] = {}
         self._ask_from = 0.0
+        self._known_until = 0.0
         self._task: asyncio.Task[None] | None = None
         self._logged = False
 
@@ -36,13 +38,17 @@ class ReplicaWatch:
         return len(self._clickhouse.target.urls) - len(self._reasons)
 
     async def stale(self) -> Mapping[str, str]:
-        """Return the addresses that reads should avoid; ask in the background, and wait for the first answer only."""
-        now, first = time.monotonic(), self._task is None
+        """Return the addresses that reads should avoid.
+
+        The replicas are asked in the background; without a recent answer, such as after an hour without searches, every
+        caller waits for the same question.
+        """
+        now = time.monotonic()
         if now >= self._ask_from and (self._task is None or self._task.done()):
             self._ask_from = now + ASK_SECONDS
             self._task = asyncio.create_task(self._ask())
-        if first and self._task is not None:
-            await asyncio.shield(self._task)
+        if self._task is not None and now >= self._known_until:
+            await asyncio.wait((self._task,))  # at most ANSWER_SECONDS
         return self._reasons
 
     async def close(self) -> None:
@@ -54,6 +60,7 @@ class ReplicaWatch:
         urls = self._clickhouse.target.urls
         found = zip(urls, await asyncio.gather(*map(self._reason, urls)), strict=True)
         self._reasons = {url: reason for url, reason in found if reason}
+        self._known_until = time.monotonic() + RECENT * ASK_SECONDS
         if self.fresh and self._logged:
             self._logged = False
             _log.info("history_replicas_fresh", fresh=self.fresh)
