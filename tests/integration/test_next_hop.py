@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import pytest
@@ -12,70 +11,16 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import StorageUnavailable
 from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
-from mailwarden.guard.smtp.delivery import Delivery, Part
+from mailwarden.guard.smtp.delivery import Delivery, Part, Progress
 from mailwarden.guard.smtp.next_hop import DeliveryFailed, NextHop
 from mailwarden.model.outcome import Decision
 from mailwarden.serving.spool import Spooled
 from mailwarden.telemetry.metrics import Metrics
+from tests.integration.scripted_hop import Scripted
 from tests.samples.finished import finished_request
 
-OFFERS = "\r\n250-".join(("250-next.example", "PIPELINING", "SIZE 1000", "8BITMIME", "SMTPUTF8", "DSN"))
-OFFERS += "\r\n250 XFORWARD NAME ADDR HELO"
 ALICE = Sender("alice@pass.example")
 BOB = (Recipient("bob@company.example"),)
-
-
-class Scripted:
-    """A server that answers by the first word of a command, or by a whole line where the script has one."""
-
-    def __init__(self, **script: str) -> None:
-        self.script: dict[str, str] = {
-            "GREETING": "220 next.example", "EHLO": OFFERS, "MAIL": "250 2.1.0 Ok", "RCPT": "250 2.1.5 Ok",
-            "XFORWARD": "250 2.0.0 Ok", "DATA": "354 Go on", "END": "250 2.0.0 Ok: queued as 4711", **script,
-        }  # fmt: skip
-        self.lines: list[str] = []
-        self.messages: list[bytes] = []
-        self.connections = 0
-
-    @asynccontextmanager
-    async def serving(self, timeout: float = 5.0) -> AsyncIterator[NextHop]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2_000_000)
-        hop = NextHop(("127.0.0.1", server.sockets[0].getsockname()[1]), timeout, "guard.example")
-        try:
-            yield hop
-        finally:
-            hop.close()
-            server.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        try:
-            if not await self._answer(writer, "GREETING"):
-                return
-            while line := (await reader.readline()).decode().rstrip("\r\n"):
-                self.lines.append(line)
-                whole = line if line in self.script else line.split(" ")[0]
-                if line == "QUIT" or not await self._answer(writer, whole):
-                    return
-                if line == "DATA" and self.script["DATA"].startswith("354"):
-                    self.messages.append((await reader.readuntil(b"\r\n.\r\n"))[:-3])
-                    if not await self._answer(writer, "END"):
-                        return
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    async def _answer(self, writer: asyncio.StreamWriter, key: str) -> bool:
-        """Say what the script says; HANG waits, CLOSE hangs up, and 421 hangs up after it was said."""
-        said = self.script[key]
-        if said == "HANG":
-            await asyncio.sleep(5)
-        if said == "CLOSE":
-            return False
-        writer.write(said.encode() + b"\r\n")
-        await writer.drain()
-        return not said.startswith("421")
 
 
 async def stream(*pieces: bytes) -> AsyncIterator[bytes]:
@@ -203,12 +148,12 @@ async def test_no_part_is_sent_before_every_part_is_accepted(refused: str) -> No
     async with server.serving() as hop:
         delivery = Delivery(hop, ResultSeal(KeyRing.of(b"k" * 32)), None, Metrics())
         both = parts("bob@company.example", "eve@bank.example")
-        answer = await delivery.carry_out(both, Sender(""), Forwarded(), raw)
+        answer = await delivery.carry_out(Progress(both), Sender(""), Forwarded(), raw)
         assert answer.reply.startswith("450 4.2.1")
         assert not answer.done
         assert server.messages == []
         server.script[refused] = "250 Ok" if refused != "DATA" else "354 Go on"
-        answer = await delivery.carry_out(both, Sender(""), Forwarded(), raw)
+        answer = await delivery.carry_out(Progress(both), Sender(""), Forwarded(), raw)
         assert answer.reply.startswith("250 2.0.0")
     assert len(server.messages) == 2
     seal = ResultSeal(KeyRing.of(b"k" * 32))
@@ -249,7 +194,9 @@ async def test_held_messages_are_stored_before_the_others_are_sent(
     )
     async with server.serving() as hop:
         delivery = Delivery(hop, ResultSeal(KeyRing.of(b"k" * 32)), shelf, Metrics())
-        answer = await delivery.carry_out([held, delivered], ALICE, Forwarded(), Spooled.of(b"Subject: x\r\n\r\n"))
+        answer = await delivery.carry_out(
+            Progress([held, delivered]), ALICE, Forwarded(), Spooled.of(b"Subject: x\r\n\r\n")
+        )
     assert answer.reply.startswith(reply)
     assert (shelf.kept, len(server.messages)) == (kept, sent)
 
@@ -260,7 +207,7 @@ async def test_a_next_hop_that_crawls_is_given_up_as_a_whole() -> None:
         delivery = Delivery(hop, ResultSeal(KeyRing.of(b"k" * 32)), None, Metrics())
         began = asyncio.get_running_loop().time()
         answer = await delivery.carry_out(
-            parts(*[f"r{number}@company.example" for number in range(10)]),
+            Progress(parts(*[f"r{number}@company.example" for number in range(10)])),
             Sender(""),
             Forwarded(),
             Spooled.of(b"Subject: x\r\n\r\n"),

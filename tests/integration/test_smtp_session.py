@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.guard.smtp.session import MAX_ERRORS
+from mailwarden.guard.smtp import source as source_module
+from mailwarden.guard.smtp.session import MAX_ERRORS, Transaction
 from mailwarden.guard.smtp.source import SmtpListener
-from mailwarden.serving.spool import SpoolWriter
+from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.telemetry.metrics import Metrics
 from tests.integration.recording_source import RecordingSource, open_smtp, run_listener
 from tests.integration.smtp_client import SmtpClient
@@ -357,3 +358,60 @@ async def test_a_stop_finishes_open_transactions_and_disconnects_others(tmp_path
             await stopping
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
+
+
+class SlowToEnd(RecordingSource):
+    """Needs time after a cancellation, as for a connection to the database and the row in history."""
+
+    seconds = 0.3
+
+    async def take(self, transaction: Transaction, raw: Spooled) -> str:
+        try:
+            return await super().take(transaction, raw)
+        except asyncio.CancelledError:
+            cleaning = asyncio.create_task(asyncio.sleep(self.seconds))
+            while not cleaning.done():  # a client that hangs up cancels twice
+                with suppress(asyncio.CancelledError):
+                    await asyncio.shield(cleaning)
+            self.cleaned = True
+            raise
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+async def test_a_stop_waits_for_cancelled_sessions(tmp_path: Path, hangs_up: bool) -> None:
+    """guard closes its journal afterwards, and a row of the session would be lost."""
+    source = SlowToEnd(tmp_path)
+    source.cleaned = False
+    source.hold.clear()
+    listener = SmtpListener(source, "guard.example", 1.0, Metrics())
+    await listener.start()
+    async with SmtpClient(listener.port) as client, asyncio.timeout(40.0):
+        await client.hello()
+        await client.envelope()
+        assert (await client.ask("DATA")).startswith("354")
+        await client.say(MESSAGE + b".\r\n")
+        await source.started.wait()
+        if hangs_up:
+            await client.disconnect()
+            await source.cancelled.wait()
+        await listener.stop(0.0)
+    assert source.cleaned
+
+
+async def test_a_stop_does_not_wait_for_a_session_that_never_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_module, "CANCEL_SECONDS", 0.1)
+    source = SlowToEnd(tmp_path)
+    source.seconds = 3_600.0
+    source.hold.clear()
+    listener = SmtpListener(source, "guard.example", 1.0, Metrics())
+    await listener.start()
+    async with SmtpClient(listener.port) as client, asyncio.timeout(40.0):
+        await client.hello()
+        await client.envelope()
+        assert (await client.ask("DATA")).startswith("354")
+        await client.say(MESSAGE + b".\r\n")
+        await source.started.wait()
+        await listener.stop(0.0)
+    assert source.cancelled.is_set()

@@ -213,11 +213,19 @@ class Processing:
 
     async def keep(self, examined: Sequence[Examined]) -> None:
         """Store them in history: return when their rows are in the journal on disk, also while the database is down."""
+        await self._journal.append(self._counted(examined))
+
+    def keep_unconfirmed(self, examined: Sequence[Examined]) -> None:
+        """Store them in history without waiting for the disk: for a caller that is cancelled."""
+        self._journal.enqueue(self._counted(examined))
+
+    def _counted(self, examined: Sequence[Examined]) -> list[FinishedRequest]:
+        """Count them, and return those that history stores."""
         for each in examined:
             if each.stored:
                 self.parts.list_lookup.count(each.compared)
             self._count(each.finished)
-        await self._journal.append([each.finished for each in examined if each.stored])
+        return [each.finished for each in examined if each.stored]
 
     def _measure(self, collected: Collected, engines: frozenset[str]) -> None:
         for report in collected.evidence.reports:

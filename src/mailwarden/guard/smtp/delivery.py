@@ -2,7 +2,7 @@
 
 One message may have recipients of several tenants with separate decisions, but it has one reply. guard forwards nothing
 before every part is decided. If one part is undecided, or cannot be carried out, the client must retry the whole
-message.
+message. A 5xx says that no recipient has the message, so guard replies 4xx once a part was carried out.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ TOO_SLOW = "451 4.4.2 The next hop is too slow; try again later"
 UNDECIDED = "451 4.7.1 The message could not be judged; try again later"
 NO_QUARANTINE = "451 4.7.1 The message must be held, and guard has no quarantine; try again later"
 NOT_HELD = "451 4.3.0 The message could not be held; try again later"
+IN_PART = "451 4.3.0 The next hop refused the message for some recipients; try again later"
 
 log = get_logger(__name__)
 
@@ -56,19 +57,33 @@ class Part(Struct, frozen=True):
         return self.finished.ruling.decision
 
 
-class Holding(Struct):
-    """The parts to hold, and the tenants in whose quarantine the message is or may be."""
+class Progress(Struct):
+    """The parts of one message, and the tenants that have it, or may have it, in a mailbox or in quarantine.
+
+    It belongs to the caller, who reads it also after a failure or a cancellation.
+    """
 
     parts: Sequence[Part]
-    stored: set[UUID] = field(default_factory=set)
+    reached: set[UUID] = field(default_factory=set)
+    taken: bool = False  # the next hop accepted a part
+
+    def having(self, decision: Decision) -> list[Part]:
+        return [part for part in self.parts if part.decision is decision]
+
+
+class Prepared(Struct, frozen=True):
+    """A connection on which the next hop waits for the data of one part, and the fields that the data begins with."""
+
+    connection: Connection
+    fields: bytes
+    tenant: UUID
 
 
 class Answer(Struct, frozen=True):
-    """The reply, and whether the decisions were carried out; if not, the tenants in whose quarantine it may be."""
+    """The reply, and whether the decisions were carried out."""
 
     reply: str
     done: bool
-    held: frozenset[UUID] = frozenset()
 
 
 def settle(parts: Sequence[Part]) -> list[Part]:
@@ -89,33 +104,30 @@ class Delivery:
         self._writer = writer
         self._carried = metrics.counter("smtp_messages", "Messages answered over SMTP, by what was done.", "outcome")
 
-    async def carry_out(self, parts: Sequence[Part], sender: Sender, forwarded: Forwarded, raw: Spooled) -> Answer:
+    async def carry_out(self, progress: Progress, sender: Sender, forwarded: Forwarded, raw: Spooled) -> Answer:
         """Carry out the decision for each part, and return the one reply; 250 means that all are done."""
-        undecided, bounced, held = (
-            [part for part in parts if part.decision is decision]
-            for decision in (Decision.UNDECIDED, Decision.BOUNCE, Decision.QUARANTINE)
-        )
+        undecided, bounced, held = map(progress.having, (Decision.UNDECIDED, Decision.BOUNCE, Decision.QUARANTINE))
         if undecided:
             return self._answer("undecided", f"{UNDECIDED} ({undecided[0].finished.ggrid})", done=True)
         if bounced:  # all parts: see `settle`
             return self._answer("bounced", _bounce(bounced[0].finished), done=True)
         if held and self._writer is None:
             return self._answer("not_kept", f"{NO_QUARANTINE} ({held[0].finished.ggrid})", done=True)
-        delivered = [part for part in parts if part.decision is Decision.DELIVER]
-        holding = Holding(held)
         try:
-            reply_text = await self._do(holding, delivered, sender, forwarded, raw)
+            reply_text = await self._do(progress, sender, forwarded, raw)
         except NotHeld:
-            answer = self._answer("not_held", NOT_HELD, done=False)
+            return self._answer("not_held", NOT_HELD, done=False)
         except DeliveryFailed as failure:
             answer = self._not_delivered(failure)
         except TimeoutError:
             answer = self._too_slow()
         else:
             outcome = "delivered" if reply_text else "quarantined" if held else "dropped"
-            reply = f"250 2.0.0 Ok: {parts[0].finished.ggrid} {reply_text}".rstrip()
+            reply = f"250 2.0.0 Ok: {progress.parts[0].finished.ggrid} {reply_text}".rstrip()
             return self._answer(outcome, reply, done=True)
-        return replace(answer, held=frozenset(holding.stored))
+        if progress.taken:  # a retry delivers a part twice, which is better than not at all
+            self.count("delivered_in_part")
+        return replace(answer, reply=IN_PART) if progress.reached and answer.reply.startswith("5") else answer
 
     async def forward_released(
         self, recipients: Sequence[Recipient], sender: Sender, forwarded: Forwarded, raw: Spooled
@@ -132,34 +144,35 @@ class Delivery:
             return self._too_slow()
         return self._answer("passed", f"250 2.0.0 Ok: {reply_text}".rstrip(), done=True)
 
-    async def _hold_all(self, holding: Holding, raw: Spooled) -> None:
-        for part in holding.parts:
+    async def _hold_all(self, progress: Progress, raw: Spooled) -> None:
+        for part in progress.having(Decision.QUARANTINE):
             assert self._writer is not None
+            tenant = part.finished.tenant
+            progress.reached.add(tenant)  # a cancellation during the commit leaves open whether it is stored
             try:
                 await self._writer.hold(part.finished, raw)
-                holding.stored.add(part.finished.tenant)
             except MailwardenError as error:  # no room, or no database
-                if isinstance(error, StorageUnavailable) and error.in_doubt:
-                    holding.stored.add(part.finished.tenant)
+                if not (isinstance(error, StorageUnavailable) and error.in_doubt):
+                    progress.reached.discard(tenant)
                 log.warning("not_held", sentence=error.message)
                 raise NotHeld from error
             except Exception as error:
+                progress.reached.discard(tenant)
                 log.exception("not_held")
                 raise NotHeld from error
 
-    async def _do(
-        self, held: Holding, delivered: Sequence[Part], sender: Sender, forwarded: Forwarded, raw: Spooled
-    ) -> str:
+    async def _do(self, progress: Progress, sender: Sender, forwarded: Forwarded, raw: Spooled) -> str:
         """Store the held parts and forward the others; return the reply of the next hop.
 
         The next hop accepts every envelope before guard stores anything, so that no copies gather in quarantine while
         the next hop is down. guard stores everything before it sends data: a second copy in quarantine does less harm
         than one in a mailbox.
         """
+        delivered = progress.having(Decision.DELIVER)
         if not delivered:
-            await self._hold_all(held, raw)
+            await self._hold_all(progress, raw)
             return ""
-        message, waiting = clean(raw), list[tuple[Connection, bytes]]()
+        message, waiting = clean(raw), list[Prepared]()
         clock = asyncio.get_running_loop().time
         try:
             async with asyncio.timeout(DELIVERY_TIMEOUTS * self._hop.timeout) as timeout:
@@ -167,27 +180,30 @@ class Delivery:
                 for part in delivered:
                     fields = self._seal.fields(part.finished, digest, datetime.now(UTC))
                     size = len(fields) + message.size
-                    waiting.append((await self._hop.prepare(sender, part.recipients, forwarded, size), fields))
+                    connection = await self._hop.prepare(sender, part.recipients, forwarded, size)
+                    waiting.append(Prepared(connection, fields, part.finished.tenant))
                 left = (timeout.when() or 0.0) - clock()
                 timeout.reschedule(None)  # the quarantine has its own time
-                await self._hold_all(held, raw)
+                await self._hold_all(progress, raw)
                 timeout.reschedule(clock() + left)
-                return await self._send(waiting, message)
+                return await self._send(waiting, message, progress)
         finally:
-            for connection, _ in waiting:
-                connection.close()
+            for each in waiting:
+                each.connection.close()
 
-    async def _send(self, waiting: list[tuple[Connection, bytes]], message: Cleaned) -> str:
+    async def _send(self, waiting: list[Prepared], message: Cleaned, progress: Progress) -> str:
         """Send the data of each part in order."""
         reply_text = ""
-        try:
-            while waiting:
-                connection, fields = waiting.pop(0)
-                reply_text = (await self._hop.send(connection, message.stream(fields))).text or "taken"
-        except DeliveryFailed:
-            if reply_text:  # a retry delivers a part twice, which is better than not at all
-                self.count("delivered_in_part")
-            raise
+        while waiting:
+            part = waiting.pop(0)
+            try:
+                reply_text = (await self._hop.send(part.connection, message.stream(part.fields))).text or "taken"
+            except BaseException:
+                if part.connection.in_doubt:
+                    progress.reached.add(part.tenant)
+                raise
+            progress.reached.add(part.tenant)
+            progress.taken = True
         return reply_text
 
     def _not_delivered(self, failure: DeliveryFailed) -> Answer:

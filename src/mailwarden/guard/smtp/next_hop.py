@@ -136,6 +136,7 @@ class Connection:
         self._writer: asyncio.StreamWriter | None = None
         self._offers: dict[str, str] = {}
         self._in_data = False  # a QUIT would be message text
+        self.in_doubt = False  # the end of the data may have arrived, and no reply came: the next hop may have it
 
     @property
     def alive(self) -> bool:
@@ -190,9 +191,10 @@ class Connection:
                 await self._write(bytes(ready))
                 ready.clear()
         ready += held + (b".\r\n" if begins and not held else b"\r\n.\r\n")
+        self.in_doubt = True
         await self._write(bytes(ready))
         reply = await self._reply()
-        self._in_data = False
+        self._in_data = self.in_doubt = False
         return reply
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ any other error, and 421 while guard stops: Postfix keeps the message each time 
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import cast
@@ -31,7 +31,7 @@ from mailwarden.guard.jobs.weekly_reports import start_weekly_reports
 from mailwarden.guard.processing import Examined, GuardRequest, Processing
 from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.guard.smtp.commands import Recipient, Rejection
-from mailwarden.guard.smtp.delivery import DELIVERY_TIMEOUTS, UNDECIDED, Delivery, Part, answered, settle
+from mailwarden.guard.smtp.delivery import DELIVERY_TIMEOUTS, UNDECIDED, Delivery, Part, Progress, answered, settle
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.guard.smtp.reader import PIECE
 from mailwarden.guard.smtp.report_intake import NotStored, ReportIntake
@@ -51,6 +51,7 @@ from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 
 BEING_DELIVERED = "451 4.3.0 This released message is already being delivered; try again later"
+CANCEL_SECONDS = 5.0  # a stop waits no longer for sessions that are cancelled
 CLAIM_MARGIN = 60.0  # seconds beyond the longest delivery in which no other session may take the same release token
 FULL = "451 4.3.2 Too many messages are in processing; try again"
 REPORTED = "250 2.0.0 Ok: the report is stored"
@@ -122,16 +123,17 @@ class Smtp:
             self._delivery.count("reported" if not_stored is None else "not_stored")
             return REPORTED if not_stored is None else not_stored.reply(session_open=self._session_open)
         parts = settle([Part(each.finished, recipients[each.finished.tenant]) for each in examined])
-        answer = await self._delivery.carry_out(parts, transaction.sender, transaction.forwarded, raw)
-        # Otherwise the client retries, and history stores the result of the retry. A message that may be in quarantine
-        # has a row all the same: analysts must see why it is held.
-        done = {part.finished.tenant for part in answered(parts)} if answer.done else answer.held
-        kept = [
-            replace(each, finished=part.finished)
-            for each, part in zip(examined, parts, strict=True)
-            if part.finished.tenant in done
-        ]
-        if kept:
+        examined = [replace(each, finished=part.finished) for each, part in zip(examined, parts, strict=True)]
+        progress = Progress(parts)
+        try:
+            answer = await self._delivery.carry_out(progress, transaction.sender, transaction.forwarded, raw)
+        except BaseException:  # such as a cancellation: the client hung up, or guard stops
+            self._processing.keep_unconfirmed(_of_tenants(examined, progress.reached))
+            raise
+        # Otherwise the client retries, and history stores the result of the retry. A message that may be in a mailbox
+        # or in quarantine has a row all the same: analysts must see why it is there.
+        done = {part.finished.tenant for part in answered(parts)} if answer.done else progress.reached
+        if kept := _of_tenants(examined, done):
             await self._processing.keep(kept)
         return answer.reply
 
@@ -177,6 +179,10 @@ class Smtp:
             session_open=self._session_open,
         )
         return await self._processing.examine(request)
+
+
+def _of_tenants(examined: Sequence[Examined], tenants: Set[UUID]) -> list[Examined]:
+    return [each for each in examined if each.finished.tenant in tenants]
 
 
 def envelope_of(transaction: Transaction) -> Envelope:
@@ -274,6 +280,7 @@ class SmtpListener:
         self.deadline = waits / 1000 + analysis_timeout + SLACK_SECONDS
         self._networks = Networks.of(settings.clients)
         self._connections: set[SmtpConnection] = set()
+        self._running: set[asyncio.Task[None]] = set()  # sessions, also those that end after their connection
         self._empty = asyncio.Event()
         self._empty.set()
         self._stopped_at = 0.0
@@ -303,13 +310,24 @@ class SmtpListener:
             connection.leave()
 
     async def stop(self, grace: float) -> None:
-        """Wait for running transactions until the grace period is over, counted from `close`."""
+        """Wait for running transactions until the grace period is over, counted from `close`.
+
+        Then cancel them, and wait a little more: a cancelled session may leave rows for the journal, which closes next.
+        """
         self.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(self._stopped_at + grace - time.monotonic(), 0.0)):
                 await self._empty.wait()
         for connection in tuple(self._connections):
             connection.abort()
+        if self._running:
+            await asyncio.wait(tuple(self._running), timeout=CANCEL_SECONDS)
+
+    def run(self, session: SmtpSession) -> asyncio.Task[None]:
+        running = asyncio.get_running_loop().create_task(session.run())
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        return running
 
     def admit(self, connection: "SmtpConnection", address: str) -> str | None:
         """Count a connection and return None, or return the reply that rejects it."""
@@ -383,7 +401,7 @@ class SmtpConnection(asyncio.StreamReaderProtocol):
         listener = self._listener
         self._writer = writer
         self._session = SmtpSession(listener.receiver, listener.hostname, listener.deadline, reader, writer)
-        self._running = asyncio.get_running_loop().create_task(self._session.run())
+        self._running = listener.run(self._session)
 
     def _cancel(self) -> None:
         if self._running is not None:

@@ -139,20 +139,25 @@ class Journal:
         """Return True when all requests are on disk, False if one was dropped or the disk did not confirm in time."""
         if not requests:
             return True
+        confirmations = self.enqueue(requests)
+        if not confirmations:
+            return False
+        # Once the disk was late, waiting gains nothing until it has confirmed something again.
+        done, late = await asyncio.wait(confirmations, timeout=DISK_GRACE if self._stalled else DISK_SECONDS)
+        self._stalled = self._stalled or bool(late)
+        self._unconfirmed.inc(len(late))
+        return not late and all(each.result() for each in done)
+
+    def enqueue(self, requests: Sequence[FinishedRequest]) -> list[asyncio.Future[bool]]:
+        """Queue the requests for the disk; return a future of each, or none at all if they were dropped."""
         if len(self._pending) + len(requests) > MAX_PENDING:
             self._drop(len(requests), f"{MAX_PENDING:,} rows wait for the disk")
-            return False
+            return []
         loop = asyncio.get_running_loop()
         pending = [_Pending(request, loop.create_future()) for request in requests]
         self._pending += pending
         self._wake.set()
-        # Once the disk was late, waiting gains nothing until it has confirmed something again.
-        done, late = await asyncio.wait(
-            [each.done for each in pending], timeout=DISK_GRACE if self._stalled else DISK_SECONDS
-        )
-        self._stalled = self._stalled or bool(late)
-        self._unconfirmed.inc(len(late))
-        return not late and all(each.result() for each in done)
+        return [each.done for each in pending]
 
     async def read(self, number: int, seconds: float) -> Chunk:
         """Return the records from this number on; wait at most `seconds` for the first of them."""

@@ -8,7 +8,7 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import StorageUnavailable
 from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
-from mailwarden.guard.smtp.delivery import Delivery, Part, settle
+from mailwarden.guard.smtp.delivery import Delivery, Part, Progress, settle
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
@@ -44,7 +44,8 @@ async def answered(decisions: list[Decision], writer: HeldWriter | None) -> tupl
     delivery = Delivery(
         NextHop(("127.0.0.1", 1), 1.0, "guard.example"), ResultSeal(KeyRing.of(b"k" * 32)), writer, Metrics()
     )
-    answer = await delivery.carry_out(settle([part(each) for each in decisions]), Sender(""), Forwarded(), RAW)
+    progress = Progress(settle([part(each) for each in decisions]))
+    answer = await delivery.carry_out(progress, Sender(""), Forwarded(), RAW)
     return answer.reply[:9], answer.done
 
 
@@ -61,7 +62,7 @@ async def test_the_reply_names_the_verdict_and_no_reason() -> None:
     delivery = Delivery(
         NextHop(("127.0.0.1", 1), 1.0, "guard.example"), ResultSeal(KeyRing.of(b"k" * 32)), None, Metrics()
     )
-    answer = await delivery.carry_out([refused], Sender(""), Forwarded(), RAW)
+    answer = await delivery.carry_out(Progress([refused]), Sender(""), Forwarded(), RAW)
     assert answer.reply == f"550 5.7.1 Refused: phishing ({refused.finished.ggrid})"
 
 

@@ -40,6 +40,21 @@ async def test_acknowledged_requests_are_on_disk(tmp_path: Path) -> None:
     assert on_disk(tmp_path) == {request.ggrid for request in requests}
 
 
+async def test_a_row_without_a_caller_that_waits_is_written(tmp_path: Path) -> None:
+    """A cancelled scan queues its row and goes; a stop that follows at once writes the row."""
+    queued, cancelled = finished_request(), finished_request()
+    async with open_journal(tmp_path) as journal:
+        journal.enqueue([])
+        await asyncio.sleep(0)  # the journal's task runs
+        journal.enqueue([queued])
+        appending = asyncio.create_task(journal.append([cancelled]))
+        await asyncio.sleep(0)
+        appending.cancel()
+        await asyncio.wait([appending])
+    assert appending.cancelled()
+    assert on_disk(tmp_path) == {queued.ggrid, cancelled.ggrid}
+
+
 async def test_one_sync_serves_many_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, syncs = os.fdatasync, list[int]()
 

@@ -1,0 +1,96 @@
+"""The scan source `smtp` with judgements from a list, and what it stores in history and quarantine."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from mailwarden.crypto.keyring import KeyRing
+from mailwarden.guard.admission import Admission
+from mailwarden.guard.config import Smtp as Settings
+from mailwarden.guard.list_lookup import ListLookupResult
+from mailwarden.guard.processing import Examined, GuardRequest
+from mailwarden.guard.result_headers import ResultSeal
+from mailwarden.guard.smtp.commands import Recipient, Sender
+from mailwarden.guard.smtp.delivery import Delivery
+from mailwarden.guard.smtp.next_hop import NextHop
+from mailwarden.guard.smtp.session import Transaction
+from mailwarden.guard.smtp.source import Smtp
+from mailwarden.model.outcome import Decision
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.tenant import AssignedBy, Assignment
+from mailwarden.serving.spool import Spooled
+from mailwarden.telemetry.metrics import Metrics
+from tests.samples.finished import finished_request
+
+
+class Judge:
+    """Makes the given decisions, one per tenant, and records the rows for history."""
+
+    def __init__(self, decisions: list[Decision]) -> None:
+        self._decisions = decisions
+        self.kept: list[FinishedRequest] = []
+
+    @property
+    def tenants(self) -> list[int]:
+        """Return the numbers of the tenants that have a row."""
+        return [each.tenant.int for each in self.kept]
+
+    async def examine(self, request: GuardRequest) -> list[Examined]:
+        examined = []
+        for group, decision in zip(request.groups, self._decisions, strict=True):
+            finished = finished_request(group.tenant, request.ggrid)
+            ruling = replace(finished.ruling, decision=decision)
+            examined.append(Examined(replace(finished, ruling=ruling), cast("ListLookupResult", None), stored=True))
+        return examined
+
+    async def keep(self, examined: Sequence[Examined]) -> None:
+        self.keep_unconfirmed(examined)
+
+    def keep_unconfirmed(self, examined: Sequence[Examined]) -> None:
+        self.kept += [each.finished for each in examined]
+
+
+class NoTokens:
+    async def claim(self, *_: object) -> None:
+        return None
+
+
+class HeldWriter:
+    """Stores the first messages, and fails for the others."""
+
+    def __init__(self, stores: int, failure: Exception | None = None) -> None:
+        self._left = stores
+        self._failure = failure
+
+    async def hold(self, finished: FinishedRequest, raw: Spooled) -> None:
+        self._left -= 1
+        if self._left < 0 and self._failure is not None:
+            raise self._failure
+
+
+def smtp_source(judge: Judge, hop: NextHop, writer: HeldWriter | None = None, metrics: Metrics | None = None) -> Smtp:
+    return Smtp(
+        Settings(),
+        admission=Admission(maximum=1, threshold=1, max_delay=0.0, max_bytes=10_000_000),
+        processing=cast("Any", judge),
+        tenants=cast("Any", None),
+        delivery=Delivery(hop, ResultSeal(KeyRing.of(b"k" * 32)), writer or HeldWriter(0), metrics or Metrics()),
+        tokens=cast("Any", NoTokens()),
+        spool=Path(),
+        analysis_timeout=1.0,
+    )
+
+
+def transaction_for(tenants: int) -> Transaction:
+    """Return the envelope of a message for one recipient of each tenant: a@t0.example, a@t1.example and so on."""
+    transaction = Transaction()
+    transaction.sender = Sender("")
+    for number in range(tenants):
+        recipient = Recipient(f"a@t{number}.example")
+        transaction.recipients.append(recipient)
+        transaction.assigned[recipient.address] = Assignment(UUID(int=number), AssignedBy.DOMAINS)
+        transaction.tenants[UUID(int=number)] = [recipient]
+    return transaction
