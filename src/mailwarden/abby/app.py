@@ -81,7 +81,7 @@ from mailwarden.feeds.job import FeedJob
 from mailwarden.feeds.service import FeedService
 from mailwarden.history import open_history
 from mailwarden.history.clickhouse.client import Clickhouse
-from mailwarden.history.clickhouse.opening import open_clickhouse
+from mailwarden.history.clickhouse.opening import start_clickhouse
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.reports import ContentsSeal
 from mailwarden.learning.service import ReportService
@@ -211,9 +211,7 @@ async def _open_context(
     lost_keys = asyncio.create_task(PepperStore(database).log_lost_keys(Scope.deployment(), pepper))
     stack.callback(lost_keys.cancel)
     contents_key = read_ring(folder / config.contents.key, "contents.key")
-    clickhouse = open_clickhouse(config.history, folder, metrics=metrics, logs=True)
-    if clickhouse is not None:
-        stack.push_async_callback(clickhouse.close)
+    clickhouse = start_clickhouse(config.history, folder, metrics, stack)
     history = open_history(database, clickhouse=clickhouse)
     vault = open_vault(config.quarantine, folder, contents_key)
     readers = Database(config.database.url, READERS + 1, pooled=config.database.pooled)  # and one for the watch

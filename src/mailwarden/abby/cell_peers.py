@@ -56,6 +56,7 @@ SILENCE_SECONDS = 90.0  # of a forwarded call; a call for events waits a minute
 CALL_SECONDS = 960.0  # of a forwarded call in total; a list is streamed for 900 at most
 FIRST_EJECTION, LAST_EJECTION = 1.0, 30.0
 FAILURES = 3  # in a row, before a cell is ejected
+DOWN_SECONDS = 60.0  # after the last of them the metric shows the cell as down, unless it has answered
 _KEEP_ALIVE = 30.0
 _ASK_FIRST_ABOVE = 262_144
 # Headers of the caller that its cell needs, and headers of the answer that the caller needs.
@@ -87,10 +88,21 @@ class Peer:
         self._failures = 0
         self._ejection = FIRST_EJECTION
         self._ejected_until = float("-inf")
+        self._failed_at = float("-inf")
 
     @property
     def usable(self) -> bool:
         return asyncio.get_running_loop().time() >= self._ejected_until
+
+    @property
+    def up(self) -> bool:
+        """Return False from the failure that ejects the cell until it answers, also between two ejections.
+
+        A cell that is not asked has not failed: after a minute without a failure it counts as up.
+        """
+        if self._failures < FAILURES:
+            return True
+        return asyncio.get_running_loop().time() - self._failed_at > DOWN_SECONDS
 
     @contextmanager
     def place(self) -> Iterator[None]:
@@ -111,6 +123,7 @@ class Peer:
     def failed(self, reason: str) -> CellUnreachable:
         """Count a failure, eject the cell after some in a row, and return the error for the caller."""
         self._failures += 1
+        self._failed_at = asyncio.get_running_loop().time()
         if self._failures >= FAILURES and self.usable:
             _log.warning("cell_ejected", cell=self.name, seconds=self._ejection, reason=reason)
             self._ejected_until = asyncio.get_running_loop().time() + self._ejection
@@ -155,10 +168,10 @@ class CellPeers:
         self._body_timeout_ms = body_timeout_ms
         self._patience = long_request_timeout_ms / 1000
         self._requests = metrics.counter("cell_requests", "Requests to other cells.", "cell", "kind", "outcome")
-        metrics.read_gauge("cell_up", "Whether another cell answered: 1, or 0 while ejected.", self._samples, "cell")
+        metrics.read_gauge("cell_up", "1, or 0 after failures in a row of another cell.", self._samples, "cell")
 
     def _samples(self) -> Samples:
-        return [((peer.name,), float(peer.usable)) for peer in self._peers.values()]
+        return [((peer.name,), float(peer.up)) for peer in self._peers.values()]
 
     def url_of(self, cell: str) -> str:
         """Return the address of a cell, "" if this abby does not know it."""

@@ -28,6 +28,7 @@ READ_SECONDS = 15.0
 COMPLETE_EVERY = 60.0  # seconds: a restored directory may have other rows under a version that is known
 KEYS_EVERY = 5.0
 LOG_EVERY = 60.0
+MAX_REASON = 300  # characters in the log
 SWITCH_SECONDS = 3.0  # that a call waits for the end of a switch
 SWITCH_POLL = 0.1
 RETRY_SECONDS = 1.0  # after a read of the directory that failed: until then calls decide by what is known
@@ -104,6 +105,7 @@ class FleetDirectory:
         self._copy_failed = False
         self._read_at = float("-inf")
         self._failed_at = float("-inf")
+        self._failed_round = False
         self._complete_at = float("-inf")
         self._log_from = 0.0
         self._own_keys: frozenset[str] = frozenset()
@@ -180,7 +182,7 @@ class FleetDirectory:
             async with asyncio.timeout(SWITCH_SECONDS):
                 await self.refresh()
         except (MailwardenError, TimeoutError) as error:
-            _log.warning("cell_directory_not_read", reason=str(error) or type(error).__name__)
+            _log.warning("cell_directory_not_read", reason=_reason(error))
 
     def _incomplete_moves(self) -> int:
         try:
@@ -313,7 +315,16 @@ class FleetDirectory:
         return None if tenant is None else self.home_of_tenant(tenant)
 
     async def _round(self) -> None:
-        await self.refresh()
+        try:
+            await self.refresh()
+        except (MailwardenError, TimeoutError) as error:
+            if not self._failed_round:  # once per outage: the directory is read every second
+                self._failed_round = True
+                _log.warning("cell_directory_not_read", reason=_reason(error))
+            raise
+        if self._failed_round:
+            self._failed_round = False
+            _log.info("cell_directory_available")
         await self.publish()
 
     async def publish(self) -> None:
@@ -384,6 +395,12 @@ class FleetDirectory:
             self._log_from = time.monotonic() + LOG_EVERY
             names = [tenant.name for tenant in tenants[:10]]
             _log.error("cell_conflict", tenants=names, domains=taken[:10], number=self._conflicts)
+
+
+def _reason(error: Exception) -> str:
+    """Return the text of an error with that of its cause, such as PostgreSQL's own."""
+    found = [str(each) or type(each).__name__ for each in (error, error.__cause__) if each is not None]
+    return ": ".join(found)[:MAX_REASON]
 
 
 def _never_read() -> CellDirectoryUnavailable:

@@ -40,7 +40,7 @@ from mailwarden.guard.sources.in_process import InProcess, scanning_disabled
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
 from mailwarden.history import open_history
 from mailwarden.history.clickhouse.client import Clickhouse
-from mailwarden.history.clickhouse.opening import open_clickhouse
+from mailwarden.history.clickhouse.opening import start_clickhouse
 from mailwarden.history.journal.journal import Journal
 from mailwarden.history.maintenance import Retention, Rollups, WordBackfill
 from mailwarden.history.senders import SenderHistory, SenderHistoryReporter
@@ -223,9 +223,7 @@ async def open_context(
         database = Database(config.database.url, config.database.pool_size, logs=True, pooled=config.database.pooled)
         stack.push_async_callback(database.close)
         pools = DatabaseMetrics(metrics, database)
-        clickhouse = open_clickhouse(config.history, folder, metrics=metrics, logs=True)
-        if clickhouse is not None:
-            stack.push_async_callback(clickhouse.close)
+        clickhouse = start_clickhouse(config.history, folder, metrics, stack)
         senders, journal = _start_history(config, folder, database, metrics, stack, clickhouse=clickhouse)
         lists = await _start_lists(config, folder, database, metrics, stack, pools=pools)
         workers = await _start_workers(config, folder, metrics, stack)

@@ -8,6 +8,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+import structlog
 from msgspec.structs import replace
 
 from mailwarden.abby.cell_forwarding import strictest
@@ -352,3 +353,19 @@ async def test_a_caller_without_rights_for_a_tenant_does_not_wait_for_its_move(
     await asyncio.sleep(2 * fleet_module.SWITCH_POLL)
     await made.wait_for_switch(Scope.of(south.uid), *asked)
     assert (store.reads, tenants.refreshed) == (1, 0)
+
+
+async def test_the_reason_of_an_outage_is_logged_once(tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as logs:
+        made, store = await fleet(tmp_path, None, None)
+        for _ in range(3):
+            await made._periodic_task.attempt()
+        store.snapshot = directory("b", 0)
+        await made._periodic_task.attempt()
+        store.snapshot = None
+        for _ in range(2):
+            await made._periodic_task.attempt()
+    seen = [(line["event"], line["log_level"]) for line in logs if line["event"].startswith("cell_directory_")]
+    failed, available = ("cell_directory_not_read", "warning"), ("cell_directory_available", "info")
+    assert seen == [failed, ("cell_directory_missing", "warning"), available, failed]
+    assert "onnect" in next(line["reason"] for line in logs if line["event"] == "cell_directory_not_read")

@@ -1,11 +1,12 @@
 """The other cells: a caller chooses the path of a forwarded call alone, and no caller can eject a cell."""
 
+import asyncio
 import socket
 
 import aiohttp
 import pytest
 
-from mailwarden.abby.cell_peers import FAILURES, Peer, _failure, _url, open_socket
+from mailwarden.abby.cell_peers import DOWN_SECONDS, FAILURES, LAST_EJECTION, Peer, _failure, _url, open_socket
 from mailwarden.errors import BadRequest
 
 
@@ -42,6 +43,32 @@ async def test_a_broken_connection_of_a_whole_message_counts(peer: Peer) -> None
     for _ in range(FAILURES):
         _failure(peer, aiohttp.ClientOSError(), broken=True)
     assert not peer.usable
+
+
+async def test_a_cell_is_down_from_its_ejection_until_it_answers(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+
+    def is_up() -> bool:
+        return peer.up
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    assert is_up(), "a cell that was never asked"
+    for number in range(FAILURES):
+        assert is_up(), number
+        peer.failed("refused")
+    assert not is_up()
+    now += LAST_EJECTION
+    assert peer.usable
+    assert not is_up(), "it has not answered"
+    peer.failed("refused")
+    now += DOWN_SECONDS - 1
+    assert not is_up()
+    now += 2
+    assert is_up(), "nobody has asked it for a minute"
+    peer.failed("refused")
+    assert not is_up()
+    peer.answered()
+    assert is_up()
 
 
 def test_a_host_that_is_gone_is_noticed_within_seconds() -> None:

@@ -119,9 +119,15 @@ class Clickhouse:
         self._logs = logs
         self._logged: str | None = None
         self._log_from = 0.0
+        self._called_at = float("-inf")
         self._preferred = 0
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
+
+    @property
+    def idle_seconds(self) -> float:
+        """The seconds since a call ended, infinite before the first one."""
+        return time.monotonic() - self._called_at
 
     async def read(self, statement: str, seconds: float = CALL_SECONDS) -> bytes:
         """Return the answer of a SELECT; one that takes longer than `seconds` counts as an outage."""
@@ -276,14 +282,14 @@ class Clickhouse:
         return self._session
 
     def _succeeded(self, place: int, kind: Kind, seconds: float) -> None:
-        self._preferred, self.up = place, True
+        self._preferred, self.up, self._called_at = place, True, time.monotonic()
         self.meters.took(kind, seconds)
         if self._logged is not None:
             self._logged = None
             _log.info("history_store_available")
 
     def _failed(self, error: Exception) -> StorageUnavailable:
-        self.up = False
+        self.up, self._called_at = False, time.monotonic()
         self.meters.failed()
         self._preferred = (self._preferred + 1) % len(self.target.urls)
         unavailable = _unavailable(error)

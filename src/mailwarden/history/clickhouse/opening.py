@@ -1,6 +1,7 @@
 """Opens the client of ClickHouse that the settings describe, with its metrics."""
 
 import ssl
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from mailwarden.errors import ConfigurationError
@@ -9,6 +10,9 @@ from mailwarden.history.clickhouse.replicas import ReplicaWatch
 from mailwarden.history.clickhouse.settings import ClickhouseSettings, HistoryStoreSettings
 from mailwarden.serving.tls import client_context
 from mailwarden.telemetry.metrics import Metrics
+from mailwarden.telemetry.periodic_task import PeriodicTask
+
+IDLE_SECONDS = 30.0  # without a call, after which a process probes the store
 
 
 class ClickhouseMeters:
@@ -50,6 +54,34 @@ def open_clickhouse(
     if metrics is not None:
         clickhouse.meters = ClickhouseMeters(metrics, clickhouse)
     return clickhouse
+
+
+def start_clickhouse(
+    settings: HistoryStoreSettings,
+    folder: Path,
+    metrics: Metrics,
+    stack: AsyncExitStack,
+    *,
+    idle_seconds: float = IDLE_SECONDS,
+) -> Clickhouse | None:
+    """Return the client of a process that runs until the stack is closed, or None if history is in PostgreSQL.
+
+    The client probes ClickHouse while it has no calls: the metric is right also without searches. While there are
+    calls, it does not: a probe that succeeds must not hide that every write fails.
+    """
+    client = open_clickhouse(settings, folder, metrics=metrics, logs=True)
+    if client is None:
+        return None
+
+    async def probe_if_idle() -> None:
+        if client.idle_seconds >= idle_seconds:
+            await client.probe()
+
+    stack.push_async_callback(client.close)
+    probes = PeriodicTask("history store probe", probe_if_idle, idle_seconds, quiet=True)
+    stack.push_async_callback(probes.stop)
+    probes.start(at_once=True)
+    return client
 
 
 def _tls(settings: ClickhouseSettings, folder: Path) -> ssl.SSLContext | None:
