@@ -7,6 +7,7 @@ import pytest
 
 from mailwarden.errors import StorageUnavailable
 from mailwarden.guard.smtp import delivery
+from mailwarden.guard.smtp.commands import Sender
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
 from mailwarden.serving.spool import Spooled
@@ -58,6 +59,36 @@ async def test_every_tenant_that_may_have_the_message_has_a_row(
     decisions: list[Decision], script: Mapping[str, str], reply: str, rows: list[int], in_part: bool
 ) -> None:
     assert await taken(decisions, script) == (reply, rows, in_part)
+
+
+@pytest.mark.parametrize("first", [D, Q])
+async def test_a_permanent_rejection_of_a_part_is_passed_on_to_the_retry(first: Decision) -> None:
+    """Otherwise the other tenant gets the message again with every retry of several days."""
+    judge = Judge([first, D])
+    async with Scripted(**{"END a@t1.example": REFUSED}).serving() as hop:
+        source = smtp_source(judge, hop)
+        replies = [(await source.take(transaction_for(2), RAW))[:9] for _ in range(3)]
+    assert replies == ["451 4.3.0", "552 5.3.4", "451 4.3.0"]
+    assert judge.tenants == [0] * 3
+
+
+async def test_a_rejection_is_remembered_for_its_own_message() -> None:
+    judge = Judge([D, D])
+    async with Scripted(**{"END a@t1.example": REFUSED}).serving() as hop:
+        source = smtp_source(judge, hop)
+        other = transaction_for(2)
+        other.sender = Sender("alice@pass.example")
+        replies = [(await source.take(each, RAW))[:9] for each in (transaction_for(2), other, transaction_for(2))]
+    assert replies == ["451 4.3.0", "451 4.3.0", "552 5.3.4"]
+
+
+def test_only_recent_rejections_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "MAX_REJECTED", 2)
+    rejected = delivery.RejectedInPart()
+    assert [rejected.again(message, now=0.0) for message in (1, 2, 3)] == [False] * 3
+    assert not rejected.again(1, now=0.0), "the oldest was forgotten for the third"
+    assert rejected.again(3, now=delivery.REMEMBERED_SECONDS - 1.0)
+    assert not rejected.again(1, now=delivery.REMEMBERED_SECONDS + 1.0)
 
 
 async def test_a_message_that_was_cut_off_has_no_row() -> None:

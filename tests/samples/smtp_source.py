@@ -14,7 +14,7 @@ from mailwarden.guard.list_lookup import ListLookupResult
 from mailwarden.guard.processing import Examined, GuardRequest
 from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.guard.smtp.commands import Recipient, Sender
-from mailwarden.guard.smtp.delivery import Delivery
+from mailwarden.guard.smtp.delivery import Delivery, QuarantineWriter
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.guard.smtp.session import Transaction
 from mailwarden.guard.smtp.source import Smtp
@@ -71,7 +71,9 @@ class HeldWriter:
             raise self._failure
 
 
-def smtp_source(judge: Judge, hop: NextHop, writer: HeldWriter | None = None, metrics: Metrics | None = None) -> Smtp:
+def smtp_source(
+    judge: Judge, hop: NextHop, writer: QuarantineWriter | None = None, metrics: Metrics | None = None
+) -> Smtp:
     return Smtp(
         Settings(),
         admission=Admission(maximum=1, threshold=1, max_delay=0.0, max_bytes=10_000_000),
@@ -84,13 +86,14 @@ def smtp_source(judge: Judge, hop: NextHop, writer: HeldWriter | None = None, me
     )
 
 
-def transaction_for(tenants: int) -> Transaction:
+def transaction_for(tenants: int | Sequence[UUID]) -> Transaction:
     """Return the envelope of a message for one recipient of each tenant: a@t0.example, a@t1.example and so on."""
+    uids = [UUID(int=number) for number in range(tenants)] if isinstance(tenants, int) else tenants
     transaction = Transaction()
     transaction.sender = Sender("")
-    for number in range(tenants):
+    for number, tenant in enumerate(uids):
         recipient = Recipient(f"a@t{number}.example")
         transaction.recipients.append(recipient)
-        transaction.assigned[recipient.address] = Assignment(UUID(int=number), AssignedBy.DOMAINS)
-        transaction.tenants[UUID(int=number)] = [recipient]
+        transaction.assigned[recipient.address] = Assignment(tenant, AssignedBy.DOMAINS)
+        transaction.tenants[tenant] = [recipient]
     return transaction

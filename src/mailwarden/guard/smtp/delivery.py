@@ -2,7 +2,8 @@
 
 One message may have recipients of several tenants with separate decisions, but it has one reply. guard forwards nothing
 before every part is decided. If one part is undecided, or cannot be carried out, the client must retry the whole
-message. A 5xx says that no recipient has the message, so guard replies 4xx once a part was carried out.
+message. A 5xx says that no recipient has the message, so guard replies 451 after a part was carried out. If the retry
+ends with the same 5xx, guard passes it on: otherwise every retry, for days, would deliver the first part again.
 """
 
 import asyncio
@@ -30,6 +31,8 @@ TOO_SLOW = "451 4.4.2 The next hop is too slow; try again later"
 UNDECIDED = "451 4.7.1 The message could not be judged; try again later"
 NO_QUARANTINE = "451 4.7.1 The message must be held, and guard has no quarantine; try again later"
 NOT_HELD = "451 4.3.0 The message could not be held; try again later"
+MAX_REJECTED = 1_000  # messages that the next hop rejected in part
+REMEMBERED_SECONDS = 86_400.0
 IN_PART = "451 4.3.0 The next hop refused the message for some recipients; try again later"
 
 log = get_logger(__name__)
@@ -97,11 +100,32 @@ def answered(parts: Sequence[Part]) -> list[Part]:
     return [part for part in parts if part.decision is Decision.UNDECIDED] or list(parts)
 
 
+class RejectedInPart:
+    """The latest messages that the next hop rejected with 5xx after another part was carried out.
+
+    Only the reply depends on it: a mistake means one more retry, or one retry less.
+    """
+
+    def __init__(self) -> None:
+        self._moments: dict[int, float] = {}
+
+    def again(self, message: int, *, now: float) -> bool:
+        """Return whether the message is a retry; if it is not, remember it."""
+        since = self._moments.pop(message, None)
+        if since is not None and now - since < REMEMBERED_SECONDS:
+            return True
+        if len(self._moments) >= MAX_REJECTED:
+            del self._moments[next(iter(self._moments))]
+        self._moments[message] = now
+        return False
+
+
 class Delivery:
     def __init__(self, hop: NextHop, seal: ResultSeal, writer: QuarantineWriter | None, metrics: Metrics) -> None:
         self._hop = hop
         self._seal = seal
         self._writer = writer
+        self._rejected = RejectedInPart()
         self._carried = metrics.counter("smtp_messages", "Messages answered over SMTP, by what was done.", "outcome")
 
     async def carry_out(self, progress: Progress, sender: Sender, forwarded: Forwarded, raw: Spooled) -> Answer:
@@ -127,7 +151,13 @@ class Delivery:
             return self._answer(outcome, reply, done=True)
         if progress.taken:  # a retry delivers a part twice, which is better than not at all
             self.count("delivered_in_part")
-        return replace(answer, reply=IN_PART) if progress.reached and answer.reply.startswith("5") else answer
+        if not progress.reached or not answer.reply.startswith("5"):
+            return answer
+        # Not by the whole content: before the queue Postfix adds another Received field with each retry.
+        addresses = frozenset(each.address for part in progress.parts for each in part.recipients)
+        message = hash((sender.address, progress.parts[0].finished.summary.message_id, addresses))
+        again = self._rejected.again(message, now=asyncio.get_running_loop().time())
+        return answer if again else replace(answer, reply=IN_PART)
 
     async def forward_released(
         self, recipients: Sequence[Recipient], sender: Sender, forwarded: Forwarded, raw: Spooled

@@ -51,7 +51,7 @@ from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 
 BEING_DELIVERED = "451 4.3.0 This released message is already being delivered; try again later"
-CANCEL_SECONDS = 5.0  # a stop waits no longer for sessions that are cancelled
+CANCEL_SECONDS = 3.0  # a stop waits no longer for sessions that are cancelled
 CLAIM_MARGIN = 60.0  # seconds beyond the longest delivery in which no other session may take the same release token
 FULL = "451 4.3.2 Too many messages are in processing; try again"
 REPORTED = "250 2.0.0 Ok: the report is stored"
