@@ -21,6 +21,7 @@ ELSEWHERE = (
     "mailwarden_cell_up",
     "mailwarden_history_store_failures_total",
     "mailwarden_history_store_seconds",
+    "mailwarden_history_store_stale_reads_total",
     "mailwarden_history_store_up",
 )
 _TYPE = re.compile(r"^# TYPE (mailwarden_\w+) (\w+)$", re.MULTILINE)

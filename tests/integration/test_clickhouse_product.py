@@ -71,7 +71,7 @@ async def _scan_through_an_outage(product: Product, clickhouse: EmbeddedClickhou
         answer = await caller.call("GET", "/v1/messages?q=meeting")
         assert (answer.status, answer.error) == (503, "storage_unavailable")
         page = (await caller.call("GET", "/metrics")).body.decode()
-        for name in ("seconds histogram", "failures_total counter", "up gauge"):
+        for name in ("seconds histogram", "failures_total counter", "stale_reads_total counter", "up gauge"):
             assert f"# TYPE mailwarden_history_store_{name}\n" in page
         clickhouse.start()
         assert await found(caller, 4) == 4

@@ -52,7 +52,8 @@ class SearchPages:
         if found.complete:
             return Page(rows, unindexed=found.unindexed)
         reached = moment_of(found.reached.ggrid)
-        return Page(rows, found.reached, complete=False, searched_to=reached, unindexed=found.unindexed)
+        following = None if found.ended else found.reached
+        return Page(rows, following, complete=False, searched_to=reached, unindexed=found.unindexed)
 
     async def _by_points(self, scope: Scope, query: Query, place: Cursor | None, limit: int) -> Page:
         """Compare the newest matches; `place` is the last row of the previous page."""

@@ -135,14 +135,19 @@ class SearchProgress(Struct):
     span: Span
     order: Order = Order.NEWEST
     unindexed: date | None = None  # words do not find rows of this day and earlier days yet
+    stale: bool = False  # the store may lack the newest rows
 
     @classmethod
     def start(cls, span: Span, order: Order = Order.NEWEST) -> "SearchProgress":
         return cls([], span.low if order is Order.OLDEST else span.high, span, order)
 
     @property
-    def complete(self) -> bool:
+    def ended(self) -> bool:
         return self.rest.is_empty
+
+    @property
+    def complete(self) -> bool:
+        return self.ended and not self.stale
 
     @property
     def rest(self) -> Span:

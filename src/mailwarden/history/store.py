@@ -126,7 +126,8 @@ class Page(Struct, frozen=True):
 
     A search that finds few rows may stop before the end of its time range. Then `complete` is False, `searched_to`
     is the last time it read, and `next` continues from there. By points, `complete` is False if there are matches
-    that were not compared: those before `searched_to`. Words do not find messages of the day `unindexed` and of
+    that were not compared: those before `searched_to`. A search that ended, with `next` None, is not `complete` if the
+    store may lack the newest rows. Words do not find messages of the day `unindexed` and of
     earlier days yet: a guard is adding their words.
     """
 

@@ -76,7 +76,11 @@ class FoundMessages(Struct, frozen=True, rename="camel"):
     messages: Annotated[tuple[FoundMessage, ...], Meta(description="The messages, in the order of the search.")]
     next: Annotated[str | None, Meta(description="`after` of the next page; null: there are no more messages.")]
     complete: Annotated[
-        bool, Meta(description="False: the time was up before the whole period was searched. `next` continues.")
+        bool,
+        Meta(
+            description="False: the time was up before the whole period was searched, and `next` continues. Without a "
+            "`next`, the newest messages may be missing."
+        ),
     ]
     searched_back: Annotated[
         Moment | None, Meta(description="If not complete: the period was searched up to this time.")

@@ -30,6 +30,7 @@ LARGE_BODY = 1024 * 1024
 MAX_STATEMENT = 4 * 1024 * 1024
 RETRY_AFTER = 2
 LOG_EVERY = 10.0
+LOG_STALE_EVERY = 300.0
 ATTEMPTS_OF_ONE = 2  # with a single address
 _CODE = re.compile(rb"Code: (\d+)")
 _OWN_HEADER = "x-clickhouse-"  # every version puts one into a good answer; the page of a proxy has none
@@ -62,17 +63,21 @@ class Kind(StrEnum):
 
 
 class Meters(Protocol):
-    """Takes the seconds of each call, and counts outages."""
+    """Takes the seconds of each call, and counts outages and answers that may lack the newest rows."""
 
     def took(self, kind: Kind, seconds: float) -> None: ...
 
     def failed(self) -> None: ...
+
+    def stale_read(self) -> None: ...
 
 
 class _NoMeters:
     def took(self, kind: Kind, seconds: float) -> None: ...
 
     def failed(self) -> None: ...
+
+    def stale_read(self) -> None: ...
 
 
 class Freshness(Protocol):
@@ -89,8 +94,10 @@ class Reads(Struct):
 
     url: str = ""
     moved: bool = False  # another replica had to answer
+    stale: bool = False  # a replica answered that may lack the newest rows
 
-    def note(self, url: str) -> None:
+    def note(self, url: str, *, stale: bool) -> None:
+        self.stale = self.stale or stale
         self.moved = self.moved or (bool(self.url) and url != self.url)
         self.url = url
 
@@ -120,6 +127,7 @@ class Clickhouse:
         self._logged: str | None = None
         self._log_from = 0.0
         self._called_at = float("-inf")
+        self._log_stale_from = 0.0
         self._preferred = 0
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
@@ -210,7 +218,8 @@ class Clickhouse:
         parameters, body = self._parameters(settings), statement.encode()
         if rows:
             parameters, body = parameters | {"query": statement}, rows
-        places = await self._places(kind, reads)
+        stale = await self.freshness.stale() if kind is Kind.READ and self.freshness is not None else ()
+        places = self._places("" if reads is None else reads.url, stale)
         began, urls = time.monotonic(), self.target.urls
         attempts = max(ATTEMPTS_OF_ONE, len(urls))
         for attempt in range(attempts):
@@ -228,24 +237,19 @@ class Clickhouse:
                 failure = error
             else:
                 self._succeeded(place, kind, time.monotonic() - began)
+                if urls[place] in stale:
+                    self._read_stale(urls[place])
                 if reads is not None:
-                    reads.note(urls[place])
+                    reads.note(urls[place], stale=urls[place] in stale)
                 return answer
             if len(urls) == 1 and isinstance(failure, TimeoutError):
                 break  # another replica might answer, the same one would hang again
         raise self._failed(failure)
 
-    async def _places(self, kind: Kind, reads: Reads | None) -> Sequence[int]:
-        """Return the order of the replicas: the one that answered last is first; reads avoid stale ones.
-
-        A search stays at its replica.
-        """
+    def _places(self, kept: str, stale: Collection[str]) -> Sequence[int]:
+        """Return the order of the replicas: that of the search, the one that answered last, and stale ones last."""
         urls = self.target.urls
         places = [(self._preferred + step) % len(urls) for step in range(len(urls))]
-        if kind is not Kind.READ:
-            return places
-        stale = await self.freshness.stale() if self.freshness is not None else ()
-        kept = "" if reads is None else reads.url
         return sorted(places, key=lambda place: (urls[place] != kept, urls[place] in stale))
 
     async def _post(self, url: str, parameters: dict[str, str], body: bytes) -> bytes:
@@ -287,6 +291,13 @@ class Clickhouse:
         if self._logged is not None:
             self._logged = None
             _log.info("history_store_available")
+
+    def _read_stale(self, url: str) -> None:
+        self.meters.stale_read()
+        now = time.monotonic()
+        if self._logs and now >= self._log_stale_from:
+            self._log_stale_from = now + LOG_STALE_EVERY
+            _log.warning("history_read_stale", url=url)
 
     def _failed(self, error: Exception) -> StorageUnavailable:
         self.up, self._called_at = False, time.monotonic()

@@ -21,6 +21,9 @@ class ClickhouseMeters:
     def __init__(self, metrics: Metrics, clickhouse: Clickhouse) -> None:
         self._seconds = metrics.histogram("history_store_seconds", "Seconds of a call to ClickHouse.", "kind")
         self._failures = metrics.counter("history_store_failures", "Calls that failed because ClickHouse is down.")
+        self._stale = metrics.counter(
+            "history_store_stale_reads", "Reads answered by a replica of ClickHouse that may lack the newest rows."
+        )
         metrics.gauge("history_store_up", "Whether ClickHouse answered last time: 1 or 0.").set_function(
             lambda: clickhouse.up
         )
@@ -30,6 +33,9 @@ class ClickhouseMeters:
 
     def failed(self) -> None:
         self._failures.inc()
+
+    def stale_read(self) -> None:
+        self._stale.inc()
 
 
 def open_clickhouse(

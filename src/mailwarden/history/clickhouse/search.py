@@ -103,7 +103,7 @@ class ClickhouseSearcher:
         """Count from the newest row on; if time runs out, estimate the rest from the part counted."""
         if any(condition.state for condition in query.conditions):
             return Count(0, exact=False, estimate=0)  # states are in PostgreSQL: the count would be of all messages
-        counted = 0
+        counted, reads = 0, Reads()
         conditions = conditions_clause(scope, query.conditions)
         span = query_span(query, None, await self._days.read(STATEMENT_SECONDS))
         reached = span.high
@@ -111,15 +111,15 @@ class ClickhouseSearcher:
         try:
             for window in windows(span, growth=lambda: clock.growth):
                 sql = _COUNT.format(span=span_clause(window), conditions=conditions)
-                counted += read_one(await self._clickhouse.read_limited(sql, seconds), Reader.uint64)
+                counted += read_one(await self._clickhouse.read_limited(sql, seconds, reads), Reader.uint64)
                 reached = window.low
                 if not clock.has_time_for_more():
                     break
         except TooSlow:
             pass
-        exact = reached <= span.low
-        seen = Span(reached, span.high).seconds
-        return Count(counted, exact, counted if exact or not seen else round(counted * span.seconds / seen))
+        ended, seen = reached <= span.low, Span(reached, span.high).seconds
+        estimate = counted if ended or not seen else round(counted * span.seconds / seen)
+        return Count(counted, ended and not reads.stale, estimate)
 
     async def states(self, requests: Sequence[FinishedRequest]) -> Mapping[Cursor, Set[str]]:
         return await self._states.of(list(map(Cursor.of, requests)))
@@ -159,8 +159,11 @@ class _Search:
         return self.lacks_row or len(self.progress.requests) >= self._limit
 
     async def run(self, clock: SearchClock) -> None:
-        await self._read(clock)
-        await self._fetch()
+        try:
+            await self._read(clock)
+            await self._fetch()
+        finally:
+            self.progress.stale = self._reads.stale
 
     async def _read(self, clock: SearchClock) -> None:
         """Read the keys of the windows until there are enough matches or the time is up."""
