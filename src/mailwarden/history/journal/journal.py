@@ -150,6 +150,11 @@ class Journal:
 
     def enqueue(self, requests: Sequence[FinishedRequest]) -> list[asyncio.Future[bool]]:
         """Queue the requests for the disk; return a future of each, or none at all if they were dropped."""
+        if not requests:
+            return []
+        if self._stopping and self._task is None:  # a session that ends after the stop
+            self._drop(len(requests), "the journal is closed, because guard stops")
+            return []
         if len(self._pending) + len(requests) > MAX_PENDING:
             self._drop(len(requests), f"{MAX_PENDING:,} rows wait for the disk")
             return []

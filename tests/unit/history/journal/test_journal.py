@@ -55,6 +55,19 @@ async def test_a_row_without_a_caller_that_waits_is_written(tmp_path: Path) -> N
     assert on_disk(tmp_path) == {queued.ggrid, cancelled.ggrid}
 
 
+async def test_a_row_after_the_stop_is_counted_as_lost(tmp_path: Path) -> None:
+    metrics = Metrics()
+    async with open_journal(tmp_path, metrics=metrics) as journal:
+        pass
+    began = time.monotonic()
+    assert not await journal.append([finished_request()])
+    assert journal.enqueue([finished_request(), finished_request()]) == []
+    assert time.monotonic() - began < module.DISK_SECONDS
+    assert journal.waiting == 0
+    assert journal.enqueue([]) == []
+    assert "mailwarden_history_dropped_total 3.0" in metrics.page().decode()
+
+
 async def test_one_sync_serves_many_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, syncs = os.fdatasync, list[int]()
 
