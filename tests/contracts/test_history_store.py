@@ -1,13 +1,16 @@
 """Every history store stores, finds and deletes finished requests within a scope."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from uuid import UUID, uuid4
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from mailwarden.errors import GlobalScopeForbidden
+from mailwarden.database import clock
+from mailwarden.errors import GlobalScopeForbidden, StorageUnavailable
+from mailwarden.history.clickhouse import store as clickhouse_store
+from mailwarden.history.postgresql import partitions
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
@@ -109,3 +112,27 @@ def made(decision: Decision, verdict: Verdict, ggrid: UUID) -> FinishedRequest:
     request = finished_request(ggrid=ggrid)
     judgement = replace(request.judgement, verdict=verdict)
     return replace(request, judgement=judgement, ruling=replace(request.ruling, decision=decision))
+
+
+class WrongClock(datetime):
+    """The clock of a host; `off` is how far it is ahead."""
+
+    off = timedelta()
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:
+        return datetime.now(tz) + cls.off
+
+
+@pytest.mark.parametrize("off", [timedelta(days=-4), timedelta(days=32)])
+async def test_rows_wait_while_the_clock_of_their_host_is_wrong(
+    off: timedelta, store: HistoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = finished_request()
+    with monkeypatch.context() as patched:
+        patched.setattr(WrongClock, "off", off)
+        for module in (clock, partitions, clickhouse_store):
+            patched.setattr(module, "datetime", WrongClock)
+        with pytest.raises(StorageUnavailable, match="clocks of this host and of PostgreSQL differ"):
+            await store.save(ALL, [request])
+    assert (await store.save(ALL, [request])).stored == 1

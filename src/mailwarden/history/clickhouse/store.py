@@ -21,7 +21,7 @@ from mailwarden.history.clickhouse.ledger import AnnouncedRow, Ledger
 from mailwarden.history.clickhouse.rows import EncodedRow, encode_row
 from mailwarden.history.clickhouse.schema import NAMES, KnownDays, existing_days
 from mailwarden.history.clickhouse.search import STATEMENT_SECONDS, ClickhouseSearcher, fetch_of_ggrid
-from mailwarden.history.postgresql.partitions import MAX_AHEAD, MAX_BEHIND
+from mailwarden.history.postgresql.partitions import check_clock, is_near
 from mailwarden.history.postgresql.states import StateReader
 from mailwarden.history.postgresql.statistics import LATE
 from mailwarden.history.postgresql.store import PostgresqlHistoryStore
@@ -76,7 +76,11 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         self._earlier = PostgresqlHistoryStore(database)
 
     async def save(self, scope: Scope, requests: Sequence[FinishedRequest], counting: Counting | None = None) -> Saved:
-        prepared = [self._prepare(request) for request in requests if scope.allows(request.tenant)]
+        given = [request for request in requests if scope.allows(request.tenant)]
+        if any((moment := moment_of(request.ggrid)) and not is_near(moment.date()) for request in given):
+            async with self._database.connection() as connection:
+                await check_clock(connection)
+        prepared = [self._prepare(request) for request in given]
         refused = Saved(0, tuple(each for each in prepared if isinstance(each, RejectedRequest)))
         # abby may ask a guard twice: of a request that stands here twice, the first is stored.
         rows = {each.row.key: each for each in reversed(prepared) if isinstance(each, AnnouncedRow)}
@@ -103,7 +107,7 @@ class ClickhouseHistoryStore(HistoryStoreBase):
             row = encode_row(request)
             if row is None:
                 return RejectedRequest(request, "the id is not a ggrid")
-            if not -MAX_BEHIND <= row.day - datetime.now(UTC).date() <= MAX_AHEAD:
+            if not is_near(row.day):
                 return RejectedRequest(request, f"history has no partition for {row.day}: it is too far from today")
             return AnnouncedRow(row, self._judged.event_of(request))
         except Exception as error:

@@ -3,10 +3,13 @@
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 
+from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection
+from mailwarden.errors import CommandError, StorageUnavailable
 
 # From today: a guard whose clock is further ahead creates no partition. Rows of the past may have waited in a journal.
 MAX_AHEAD, MAX_BEHIND = timedelta(days=2), timedelta(days=30)
+CLOCK_RETRY = 30
 _LOCK = 0x6D77686973746F72  # serializes guards that create the same day
 # The catalogue as a table like any other: pg_partition_tree reads a cache that lags behind another guard's commit.
 _DAYS = """
@@ -17,9 +20,8 @@ WHERE inhparent = 'history'::regclass AND relname ~ '^history_[0-9]{8}$'
 
 async def create_days(connection: Connection, days: Iterable[date]) -> set[date]:
     """Create the partitions of these days and of the day after, if they are near today; return every existing day."""
-    today = datetime.now(UTC).date()
     near_days = {near for day in days for near in (day, day + timedelta(days=1))}
-    wanted = {near for near in near_days if -MAX_BEHIND <= near - today <= MAX_AHEAD}
+    wanted = {near for near in near_days if is_near(near)}
     existing = await existing_days(connection)
     if wanted <= existing:
         return existing
@@ -29,6 +31,22 @@ async def create_days(connection: Connection, days: Iterable[date]) -> set[date]
         for day in sorted(wanted - existing):
             await connection.execute(_create_statement(day))
     return existing | wanted
+
+
+def is_near(day: date) -> bool:
+    """Return whether rows of this day are stored, by this host's clock."""
+    return -MAX_BEHIND <= day - datetime.now(UTC).date() <= MAX_AHEAD
+
+
+async def check_clock(connection: Connection) -> None:
+    """Raise StorageUnavailable if this host's clock is wrong: rows that seem too far from today must wait then."""
+    try:
+        await read_now(connection)
+    except CommandError as error:
+        raise StorageUnavailable(
+            "The clocks of this host and of PostgreSQL differ: history rows wait until they are set.",
+            retry_after=CLOCK_RETRY,
+        ) from error
 
 
 async def create_moved_days(connection: Connection, days: Iterable[date]) -> None:

@@ -16,7 +16,7 @@ from mailwarden.database.visible import in_scope
 from mailwarden.errors import StorageUnavailable
 from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents
 from mailwarden.history.postgresql.attacked import AttackedReader
-from mailwarden.history.postgresql.partitions import create_days, drop_days, existing_days
+from mailwarden.history.postgresql.partitions import check_clock, create_days, drop_days, existing_days
 from mailwarden.history.postgresql.search import PostgresqlSearcher
 from mailwarden.history.postgresql.senders import BAD_DATA, add_new_counts
 from mailwarden.history.postgresql.statistics import PostgresqlRows, mark_late
@@ -204,6 +204,8 @@ class PostgresqlHistoryStore(HistoryStoreBase):
             for row in rows
             if row.day not in self._days
         )
+        if without:
+            await check_clock(connection)
         return [row for row in rows if row.day in self._days], Saved(0, without)
 
     async def _store(
