@@ -82,7 +82,7 @@ _KEPT = (
 )
 _DELETE_TOKENS = "DELETE FROM quarantine_passes WHERE expires < now() - interval '1 day'"
 _MEASURE = f"""
-SELECT count(*) AS messages, coalesce(sum(size), 0)::bigint AS bytes, (
+SELECT count(*) AS messages, coalesce(sum(size), 0)::bigint AS bytes, count(*) FILTER (WHERE missing) AS missing, (
     SELECT coalesce(extract(epoch FROM now() - min(changed_at)), 0)::float8
     FROM quarantine_recipients JOIN quarantine ON uid = message WHERE {IN_SCOPE} AND state = 'releasing'
 ) AS waiting
@@ -96,6 +96,7 @@ class HeldTotals(Struct, frozen=True):
     messages: int = 0
     bytes: int = 0
     waiting_seconds: float = 0.0  # age of the oldest requested release
+    missing: int = 0  # of the messages, those whose bytes are lost or damaged
 
 
 class RetentionStore:
@@ -140,7 +141,12 @@ class RetentionStore:
             row = await connection.fetchrow(_MEASURE, scope.uids())
         if row is None:
             return HeldTotals()
-        return HeldTotals(cast("int", row["messages"]), cast("int", row["bytes"]), cast("float", row["waiting"]))
+        return HeldTotals(
+            cast("int", row["messages"]),
+            cast("int", row["bytes"]),
+            cast("float", row["waiting"]),
+            cast("int", row["missing"]),
+        )
 
     async def orphans(self, scope: Scope, vault: UUID) -> Sequence[tuple[UUID, bytes]]:
         """Return a batch of bodies in the vault that may be orphans."""
@@ -330,6 +336,9 @@ class QuarantineMetrics:
         self._periodic_task = PeriodicTask("quarantine metrics", self.measure, METRICS_INTERVAL, quiet=True)
         metrics.gauge("quarantine_messages", "Messages held.").set_function(lambda: self._totals.messages)
         metrics.gauge("quarantine_bytes", "Bytes of the messages held.").set_function(lambda: self._totals.bytes)
+        metrics.gauge("quarantine_messages_missing", "Messages held whose bytes are missing.").set_function(
+            lambda: self._totals.missing
+        )
         metrics.gauge("quarantine_release_waiting_seconds", "Age of the oldest requested release.").set_function(
             lambda: self._totals.waiting_seconds
         )

@@ -9,6 +9,7 @@ from mailwarden.database.pool import Database
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.model import RetentionDays
+from mailwarden.quarantine.release import ReleaseStore
 from mailwarden.quarantine.retention import QuarantineMetrics, RetentionStore
 from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
@@ -30,19 +31,24 @@ async def test_metrics_of_held_messages_and_waiting_releases(database_url: str, 
 
     async def values() -> dict[str, float]:
         await gauges.measure()
-        names = ("messages", "bytes", "release_waiting_seconds")
+        names = ("messages", "bytes", "messages_missing", "release_waiting_seconds")
         return {name: metrics.registry.get_sample_value(f"mailwarden_quarantine_{name}") or 0.0 for name in names}
 
-    assert await values() == {"messages": 3, "bytes": 3 * len(RAW), "release_waiting_seconds": 0}
+    nothing = {"messages_missing": 0, "release_waiting_seconds": 0}
+    assert await values() == {"messages": 3, "bytes": 3 * len(RAW), **nothing}
     await store.request_release(ALL, kept[0], None, Actor("test"))
     async with database.connection() as connection:
         await connection.execute(
             "UPDATE quarantine_recipients SET changed_at = now() - $1::interval", timedelta(hours=1)
         )
     assert 3600 <= (await values())["release_waiting_seconds"] < 3700
+    for lost in kept[:2]:
+        await ReleaseStore(database).set_missing(ALL, await store.find(ALL, lost), missing=True)
+    assert (await values())["messages_missing"] == 2
     await store.delete(ALL, kept[1], None, Actor("test"))
-    assert (await values())["messages"] == 2
+    found = await values()
+    assert (found["messages"], found["messages_missing"]) == (2, 1), "a deleted message is not missing"
 
     of_south = await retention.totals(Scope.of(south))
-    assert (of_south.messages, of_south.waiting_seconds) == (1, 0)
+    assert (of_south.messages, of_south.waiting_seconds, of_south.missing) == (1, 0, 0)
     await database.close()
