@@ -6,8 +6,11 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
+from mailwarden.database.pool import Connection, Database
+from mailwarden.errors import StorageUnavailable
 from mailwarden.history.clickhouse import figures
 from mailwarden.history.postgresql import attacked as attacked_module
+from mailwarden.history.postgresql import statistics as statistics_module
 from mailwarden.history.store import Range
 from mailwarden.model.ggrid import first_ggrid, new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
@@ -63,6 +66,48 @@ async def test_a_row_that_comes_late_is_counted_once(open_store: OpenStore, late
     assert (await open_store().statistics(ALL, Range.DAY)).messages == 2
     await open_store().update_rollups(ALL)
     assert (await open_store().statistics(ALL, Range.DAY)).messages == 2
+
+
+async def test_a_lost_connection_keeps_the_mark_of_late_rows(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await open_store().save(ALL, [message(timedelta(minutes=8))])
+    await open_store().update_rollups(ALL)
+    await open_store().save(ALL, [message(timedelta(hours=3))])
+
+    async def fail_over(connection: Connection, *given: object) -> None:
+        await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(statistics_module, "_roll_to", fail_over)
+        with pytest.raises(StorageUnavailable):
+            await open_store().update_rollups(ALL)
+    await open_store().update_rollups(ALL)
+    assert (await open_store().statistics(ALL, Range.DAY)).messages == 2
+
+
+@pytest.mark.parametrize("step", ["_write_rolled_to", "count_days"])
+async def test_a_row_that_comes_late_during_a_count_is_counted_by_the_next(
+    step: str, open_store: OpenStore, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await open_store().save(ALL, [message(timedelta(minutes=8))])
+    await open_store().update_rollups(ALL)
+    await open_store().save(ALL, [message(timedelta(hours=5))])
+    async with database.connection() as connection:  # so that there are new hours to count
+        await connection.execute("UPDATE history_rolled SET rolled_to = rolled_to - interval '2 hours'")
+    late, real = [message(timedelta(hours=4))], getattr(statistics_module, step)
+
+    async def after_late_row(*given: object) -> object:
+        await open_store().save(ALL, [late.pop()] if late else [])
+        return await real(*given)
+
+    monkeypatch.setattr(statistics_module, step, after_late_row)
+    await open_store().update_rollups(ALL)
+    assert (await open_store().statistics(ALL, Range.DAY)).messages == 2
+    await open_store().update_rollups(ALL)
+    assert (await open_store().statistics(ALL, Range.DAY)).messages == 3
+    async with database.connection() as connection:
+        assert await connection.fetchval("SELECT late_from FROM history_rolled") is None
 
 
 async def test_a_scope_counts_only_its_own_messages(open_store: OpenStore) -> None:

@@ -1,6 +1,7 @@
 """Every history store stores, finds and deletes finished requests within a scope."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Self
 from uuid import UUID, uuid4
 
 import msgspec
@@ -120,8 +121,8 @@ class WrongClock(datetime):
     off = timedelta()
 
     @classmethod
-    def now(cls, tz: tzinfo | None = None) -> datetime:
-        return datetime.now(tz) + cls.off
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return super().now(tz) + cls.off
 
 
 @pytest.mark.parametrize("off", [timedelta(days=-4), timedelta(days=32)])

@@ -5,10 +5,9 @@ is written when its scan is finished. The store marks rows that arrive even late
 is counted again. The reader adds the rows that are not rolled up yet.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Protocol, cast
@@ -16,6 +15,7 @@ from uuid import UUID
 
 import asyncpg
 import msgspec
+from msgspec import Struct
 
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scoped
@@ -70,14 +70,15 @@ ON CONFLICT (tenant, hourly, bucket) DO UPDATE SET counts = excluded.counts
 """
 _DELETE = "DELETE FROM history_rollups WHERE hourly AND bucket < $1 OR NOT hourly AND bucket < $2"
 _READ_ROLLED_TO = "SELECT rolled_to FROM history_rolled"
-_TAKE_LATE = """
-UPDATE history_rolled SET late_from = NULL FROM (SELECT late_from AS late FROM history_rolled) AS before
-WHERE late_from IS NOT NULL RETURNING late
-"""
+# Every change of the row changes its xmin, also a mark that leaves `late_from` as it is.
+_READ_ROLLED = "SELECT rolled_to, late_from, xmin::text AS version FROM history_rolled"
+_LOCK_ROLLED = "SELECT xmin::text FROM history_rolled FOR UPDATE"
+_CLEAR_LATE = "UPDATE history_rolled SET late_from = NULL WHERE xmin::text = $1"
 _MARK_LATE = "UPDATE history_rolled SET late_from = least(late_from, $1) WHERE rolled_to > $1"
 _WRITE_ROLLED_TO = """
 INSERT INTO history_rolled (rolled_to) VALUES ($1)
 ON CONFLICT (only_row) DO UPDATE SET rolled_to = greatest(history_rolled.rolled_to, excluded.rolled_to)
+RETURNING xmin::text
 """
 _COUNTED = """
 SELECT bucket, counts FROM history_rollups
@@ -198,17 +199,26 @@ async def update_rollups(connection: Connection, rows: RowCounter) -> datetime |
     async with connection.transaction():
         if not await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", _LOCK):
             return None
-        known = await _rolled_to(connection)
-        late = cast("datetime | None", await connection.fetchval(_TAKE_LATE))
-    if known is None or known < end or late is not None:
-        try:
-            await _roll_to(connection, rows, known, late, end)
-        except BaseException:
-            if late is not None:  # the next run counts these hours again; a kill here costs the mark
-                with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-                    await asyncio.shield(connection.execute(_MARK_LATE, late))
-            raise
+        row = await connection.fetchrow(_READ_ROLLED)
+        rolled = _Rolled() if row is None else _Rolled.of(row)
+    if rolled.to is None or rolled.to < end or rolled.late is not None:
+        version = await _roll_to(connection, rows, rolled, end)
+        if rolled.late is not None:
+            await connection.execute(_CLEAR_LATE, version)
     return end
+
+
+class _Rolled(Struct, frozen=True):
+    """Up to when rows are counted, and from when again; the mark stays until all is counted, so no failure loses it."""
+
+    to: datetime | None = None
+    late: datetime | None = None
+    version: str | None = None
+
+    @classmethod
+    def of(cls, row: Row) -> "_Rolled":
+        late = cast("datetime | None", row["late_from"])
+        return cls(cast("datetime", row["rolled_to"]), late, str(row["version"]))
 
 
 async def mark_late(connection: Connection, oldest: datetime) -> None:
@@ -217,14 +227,13 @@ async def mark_late(connection: Connection, oldest: datetime) -> None:
         await connection.execute(_MARK_LATE, bucket_start(oldest))
 
 
-async def _roll_to(
-    connection: Connection, rows: RowCounter, known: datetime | None, late: datetime | None, end: datetime
-) -> None:
+async def _roll_to(connection: Connection, rows: RowCounter, rolled: _Rolled, end: datetime) -> str | None:
+    """Count the hours up to `end`; return the version of the mark that this covers, "" if there is a newer one."""
+    known, version = rolled.to, rolled.version
     begin = end - HOURLY_RETENTION if known is None else known - LATE
-    if late is not None:
-        begin = min(
-            begin, bucket_start(late, HOUR)
-        )  # buckets of that hour may be deleted, so the whole hour is counted
+    if rolled.late is not None:
+        # Buckets of that hour may be deleted, so the whole hour is counted.
+        begin = min(begin, bucket_start(rolled.late, HOUR))
     begin = first = max(begin, bucket_start(end - HOURLY_RETENTION, HOUR))
     while begin < end:
         until = min(bucket_start(begin, HOUR) + HOUR, end)
@@ -233,10 +242,18 @@ async def _roll_to(
             await rows.roll(connection, begin, until)
             await connection.execute(_ROLL_HOURS, bucket_start(begin, HOUR), until)
             if known is None or until > known:
-                await connection.execute(_WRITE_ROLLED_TO, until)
+                version = await _write_rolled_to(connection, until, version)
         begin = until
     await count_days(connection, first, end, end - HOURLY_RETENTION)
     await connection.execute(_DELETE, end - HOURLY_RETENTION, bucket_start(end - BUCKET_RETENTION, HOUR))
+    return version
+
+
+async def _write_rolled_to(connection: Connection, until: datetime, version: str | None) -> str:
+    """Write how far is counted; return the new version, or "" if another process changed the row after `version`."""
+    before = cast("str | None", await connection.fetchval(_LOCK_ROLLED))
+    after = cast("str", await connection.fetchval(_WRITE_ROLLED_TO, until))
+    return after if before == version else ""
 
 
 async def _counts(
