@@ -98,7 +98,7 @@ class Journal:
     @property
     def waiting(self) -> int:
         """Return how many requests history may not have."""
-        return self._segments.waiting + len(self._pending) + len(self._unsaved)
+        return self._segments.waiting + len(self._writing) + len(self._pending) + len(self._unsaved)
 
     @property
     def oldest_seconds(self) -> float:
@@ -121,7 +121,7 @@ class Journal:
             await end_tasks(self._task)
             self._task = None
         rest = [*self._writing, *self._pending]
-        self._pending = []
+        self._writing, self._pending = [], []
         if rest:  # the disk may still confirm the group that it has: then it is counted in vain
             self._drop(len(rest), f"the disk took no more rows for {STOP_SECONDS:.0f} s while guard stopped")
             await _within(CLOSE_SECONDS, self._losses.save)

@@ -98,6 +98,7 @@ async def test_a_disk_that_hangs_delays_a_scan_for_a_bounded_time(
         began = time.monotonic()
         assert not await journal.append([request])
         assert time.monotonic() - began < 2
+        assert journal.waiting == 1, "the disk has it, and history does not"
         released.set()
     assert "mailwarden_journal_unconfirmed_total 1.0" in metrics.page().decode()
     assert on_disk(tmp_path) == {request.ggrid}, "the row is late, not lost"
@@ -183,7 +184,7 @@ async def test_scans_do_not_wait_for_a_disk_that_is_known_to_hang(
         assert not await journal.append([finished_request()])
         assert time.monotonic() - began < 0.9
         released.set()
-        while journal.waiting < 2:
+        while journal._segments.waiting < 2:
             await asyncio.sleep(0.01)
         assert await journal.append([finished_request()])
 
