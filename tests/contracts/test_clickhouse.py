@@ -27,6 +27,7 @@ from mailwarden.history.clickhouse.ledger import Ledger
 from mailwarden.history.clickhouse.rows import encode_row
 from mailwarden.history.clickhouse.schema import NAMES, engine_mistake, prepare, table_statement
 from mailwarden.history.clickhouse.store import ClickhouseHistoryStore
+from mailwarden.history.postgresql import states
 from mailwarden.history.query import parse_query
 from mailwarden.history.store import Order, Range, SenderCounts
 from mailwarden.model.ggrid import first_ggrid
@@ -494,3 +495,22 @@ def test_modern_tables_reach_the_disk_before_an_insert_is_answered() -> None:
     old, new = (table_statement("mw", version, replicated=True) for version in ((18, 16), (26, 9)))
     assert "fsync_after_insert = 1, fsync_part_directory = 1" in new
     assert "fsync" not in old
+
+
+@pytest.mark.usefixtures("patient")
+async def test_states_that_take_too_long_are_a_broad_search_and_no_outage(
+    clickhouse: Clickhouse, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ClickhouseHistoryStore(clickhouse, database)
+    await store.save(ALL, [finished_request()])
+    monkeypatch.setattr(states, "STATEMENT_TIMEOUT", 0.2)
+    async with database.connection() as connection, connection.transaction():
+        await connection.execute("LOCK TABLE quarantine")
+        for call in (
+            store.search(ALL, parse_query("is:held")),
+            store.search(ALL, parse_query("-is:held")),
+            store.facets(ALL, parse_query("")),
+        ):
+            with pytest.raises(SearchTooBroad):
+                await call
+    assert len((await store.search(ALL, parse_query("-is:held"))).rows) == 1

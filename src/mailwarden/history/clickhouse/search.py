@@ -23,7 +23,7 @@ from mailwarden.history.clickhouse.clauses import (
 )
 from mailwarden.history.clickhouse.client import RETRY_AFTER, Clickhouse, Reads, TooSlow
 from mailwarden.history.clickhouse.schema import KnownDays
-from mailwarden.history.postgresql.states import StateReader
+from mailwarden.history.postgresql.states import StateReader, StatesTooSlow
 from mailwarden.history.query import Condition, Query, condition_matches
 from mailwarden.history.records import decode
 from mailwarden.history.spans import (
@@ -90,7 +90,7 @@ class ClickhouseSearcher:
         search = _Search(self._clickhouse, self._states, scope, query, progress=progress, limit=limit)
         try:
             await search.run(clock)
-        except TooSlow:
+        except (TooSlow, StatesTooSlow):
             if search.progress.rest == span:
                 raise SearchTooBroad("This search takes too long: narrow the time range, or add a term.") from None
         if search.lacks_row and search.progress.rest == span:
@@ -122,7 +122,10 @@ class ClickhouseSearcher:
         return Count(counted, ended and not reads.stale, estimate)
 
     async def states(self, requests: Sequence[FinishedRequest]) -> Mapping[Cursor, Set[str]]:
-        return await self._states.of(list(map(Cursor.of, requests)))
+        try:
+            return await self._states.of(list(map(Cursor.of, requests)))
+        except StatesTooSlow:
+            raise SearchTooBroad("Counting these messages takes too long.") from None
 
 
 class _Search:
@@ -174,7 +177,7 @@ class _Search:
                 size = max(missing, MORE_KEYS) if self._checks_more else missing
                 try:
                     keys = await self._keys_of(part.rest, size)
-                except TooSlow:
+                except (TooSlow, StatesTooSlow):
                     await self._fetch()
                     raise
                 if len(keys) < size:

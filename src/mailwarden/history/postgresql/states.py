@@ -1,10 +1,13 @@
 """The states of messages in PostgreSQL for a store whose rows are elsewhere: held, released and reported."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Mapping, Sequence, Set
+from contextlib import asynccontextmanager
 from typing import cast
 from uuid import UUID
 
-from mailwarden.database.pool import Database, Row
+import asyncpg
+
+from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.database.visible import in_scope
 from mailwarden.history.postgresql.search import STATEMENT_TIMEOUT, STATES_OF, reading
 from mailwarden.history.query import HELD, RELEASED, REPORTED
@@ -30,8 +33,12 @@ ORDER BY {order} LIMIT $6
 _ORDERS = {Order.NEWEST: "ggrid DESC, tenant DESC", Order.OLDEST: "ggrid, tenant"}
 
 
+class StatesTooSlow(Exception):
+    """The states took longer than a statement of a search may."""
+
+
 class StateReader:
-    """Reads states; the caller restricts the keys to its scope."""
+    """Reads states; the caller restricts the keys to its scope. A statement that takes too long is StatesTooSlow."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -41,7 +48,7 @@ class StateReader:
         if not cursors:
             return {}
         ggrids, tenants = [each.ggrid for each in cursors], [each.tenant for each in cursors]
-        async with reading(self._database, STATEMENT_TIMEOUT) as connection:
+        async with self._reading() as connection:
             rows = await connection.fetch(STATES_OF, ggrids, tenants)
         found = {_cursor(row): {state for state in _STATES if row[state]} for row in rows}
         return {cursor: states for cursor, states in found.items() if states}
@@ -51,9 +58,17 @@ class StateReader:
         low, high = span.low, span.high
         table = "lessons" if state == REPORTED else "quarantine"
         sql = _CURSORS.format(rows=_WITH_STATE[state], table=table, order=_ORDERS[order], scope=in_scope(scope="$5"))
-        async with reading(self._database, STATEMENT_TIMEOUT) as connection:
+        async with self._reading() as connection:
             rows = await connection.fetch(sql, low.ggrid, high.ggrid, low.tenant, high.tenant, scope.uids(), limit)
         return [_cursor(row) for row in rows]
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[Connection]:
+        async with reading(self._database, STATEMENT_TIMEOUT) as connection:
+            try:
+                yield connection
+            except asyncpg.QueryCanceledError:  # not an outage: the connection is good
+                raise StatesTooSlow from None
 
 
 def _cursor(row: Row) -> Cursor:
