@@ -1,4 +1,4 @@
-"""A small fleet in network namespaces, with one fault of each kind; `make test-fleet` runs the whole one by seed."""
+"""A small fleet with one fault of each kind and a killed HAProxy; `make test-fleet` runs the whole one by seed."""
 
 import subprocess
 import sys
@@ -12,12 +12,12 @@ SECONDS = 400.0
 pytestmark = pytest.mark.slow
 
 
-def test_a_small_fleet_loses_nothing_in_one_fault_of_each_kind(note: Note) -> None:
+def test_a_small_fleet_loses_nothing_in_one_fault_of_each_kind_and_without_a_proxy(note: Note) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.fleet", "--short"], check=False, capture_output=True, text=True, timeout=SECONDS
     )
     lines = done.stdout.splitlines()
     assert done.returncode == 0, f"{done.stdout[-6_000:]}{done.stderr[-6_000:]}"
     note(f"fleet: {lines[-1]}")
-    assert "4 faults" in lines[-1]
+    assert "5 faults" in lines[-1]
     assert lines[-1].endswith(", 0 lost")

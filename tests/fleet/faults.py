@@ -11,7 +11,7 @@ from rig.process import RigError, ServerProcess
 from tests.fleet.checks import oldest_waiting
 from tests.fleet.component import Component, wait_until_well
 from tests.fleet.loads import FleetLoad, longest_gap
-from tests.fleet.schedule import Planned, kind_of
+from tests.fleet.schedule import Planned
 from tests.fleet.topology import Fleet
 from tests.waiting import wait_until
 
@@ -47,10 +47,10 @@ class Injected:
 def inject(fleet: Fleet, planned: Planned, load: FleetLoad) -> Injected:
     """Inject a fault for its time and until the fleet serves; return when all components are well again."""
     part = _target(fleet, planned)
-    name = f"{planned.kind} {part.name}" + (f" {planned.engine}" if planned.engine else "")
+    name = f"{planned.kind} {part.name}" + (f" {planned.server}" if planned.server else "")
     name += "*" if planned.primary else ""
     began = time.monotonic()
-    begin, repair = _engine_fault(part, planned) if planned.engine else _fault(part, planned)
+    begin, repair = _server_fault(part, planned) if planned.server else _fault(part, planned)
     begin()
     try:
         time.sleep(planned.seconds)
@@ -106,11 +106,10 @@ def _fault(part: Component, planned: Planned) -> tuple[Callable[[], None], Calla
             return part.fill, part.empty
 
 
-def _engine_fault(part: Component, planned: Planned) -> tuple[Callable[[], None], Callable[[], None]]:
-    server = _server(part, planned.engine)
+def _server_fault(part: Component, planned: Planned) -> tuple[Callable[[], None], Callable[[], None]]:
+    server = _server(part, planned.server)
     return (server.kill, part.start) if planned.kind == "kill" else (server.pause, server.resume)
 
 
 def _server(part: Component, name: str) -> ServerProcess:
-    assert kind_of(part.name) == "guard"
     return next(server for server in part.servers if server.name == name)

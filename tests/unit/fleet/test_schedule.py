@@ -15,7 +15,7 @@ def test_a_seed_gives_the_same_schedule_again() -> None:
 
 def test_four_seeds_have_every_fault_for_every_kind_of_component() -> None:
     seen = defaultdict[str, set[str]](set)
-    for planned in (each for seed in range(5, 9) for each in plan(seed, NAMES) if not each.engine):
+    for planned in (each for seed in range(5, 9) for each in plan(seed, NAMES) if not each.server):
         seen[kind_of(planned.component)].add(planned.kind)
     assert seen == {kind: set(KINDS) for kind in COUNTS if kind != "mx"}
 
