@@ -17,6 +17,7 @@ from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from tests.contracts.conftest import OpenStore
+from tests.contracts.test_history_store import WrongClock
 from tests.samples.finished import finished_request
 
 ALL = Scope.deployment()
@@ -64,6 +65,20 @@ async def test_a_row_that_comes_late_is_counted_once(open_store: OpenStore, late
     await store.save(ALL, [message(late)])
     await open_store().update_rollups(ALL)
     assert (await open_store().statistics(ALL, Range.DAY)).messages == 2
+    await open_store().update_rollups(ALL)
+    assert (await open_store().statistics(ALL, Range.DAY)).messages == 2
+
+
+async def test_a_late_row_of_a_guard_whose_clock_is_behind_is_counted(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await open_store().save(ALL, [message(timedelta(minutes=8))])
+    await open_store().update_rollups(ALL)
+    late = message(timedelta(minutes=40))
+    with monkeypatch.context() as patched:
+        patched.setattr(WrongClock, "off", timedelta(minutes=-50))
+        patched.setattr(statistics_module, "datetime", WrongClock)
+        await open_store().save(ALL, [late])
     await open_store().update_rollups(ALL)
     assert (await open_store().statistics(ALL, Range.DAY)).messages == 2
 

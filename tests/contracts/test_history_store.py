@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from mailwarden.database import clock
 from mailwarden.errors import GlobalScopeForbidden, StorageUnavailable
-from mailwarden.history.clickhouse import store as clickhouse_store
 from mailwarden.history.postgresql import partitions
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.ggrid import new_ggrid
@@ -132,7 +131,7 @@ async def test_rows_wait_while_the_clock_of_their_host_is_wrong(
     request = finished_request()
     with monkeypatch.context() as patched:
         patched.setattr(WrongClock, "off", off)
-        for module in (clock, partitions, clickhouse_store):
+        for module in (clock, partitions):
             patched.setattr(module, "datetime", WrongClock)
         with pytest.raises(StorageUnavailable, match="clocks of this host and of PostgreSQL differ"):
             await store.save(ALL, [request])

@@ -7,7 +7,7 @@ messages. A batch is noted there first (ledger.py) and inserted here then; both 
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from uuid import UUID
 
 from mailwarden.database.pool import Database
@@ -23,7 +23,6 @@ from mailwarden.history.clickhouse.schema import NAMES, KnownDays, existing_days
 from mailwarden.history.clickhouse.search import STATEMENT_SECONDS, ClickhouseSearcher, fetch_of_ggrid
 from mailwarden.history.postgresql.partitions import check_clock, is_near
 from mailwarden.history.postgresql.states import StateReader
-from mailwarden.history.postgresql.statistics import LATE
 from mailwarden.history.postgresql.store import PostgresqlHistoryStore
 from mailwarden.history.postgresql.store_base import HistoryStoreBase, require_deployment
 from mailwarden.history.records import decode
@@ -96,8 +95,7 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         sent = ordered if self._clickhouse.target.replicated else missing
         rejected = await self._insert([each.row for each in sent if each.row.key not in bad])
         self._days.note({each.row.day for each in ordered})
-        if (moment_of(ordered[0].row.request.ggrid) or datetime.now(UTC)) < datetime.now(UTC) - LATE:
-            await self._ledger.mark_late([each.row for each in ordered])
+        await self._ledger.mark_late([each.row for each in ordered])
         number = len(ordered) - len(noted.rejected) - len(rejected)
         return refused + Saved(number, (*noted.rejected, *rejected), noted.counts)
 

@@ -74,7 +74,11 @@ _READ_ROLLED_TO = "SELECT rolled_to FROM history_rolled"
 _READ_ROLLED = "SELECT rolled_to, late_from, xmin::text AS version FROM history_rolled"
 _LOCK_ROLLED = "SELECT xmin::text FROM history_rolled FOR UPDATE"
 _CLEAR_LATE = "UPDATE history_rolled SET late_from = NULL WHERE xmin::text = $1"
-_MARK_LATE = "UPDATE history_rolled SET late_from = least(late_from, $1) WHERE rolled_to > $1"
+# By PostgreSQL's clock: that of a guard may be wrong.
+_MARK_LATE = """
+UPDATE history_rolled SET late_from = least(late_from, $1)
+WHERE rolled_to > $1 AND $2::timestamptz < clock_timestamp() - $3::interval
+"""
 _WRITE_ROLLED_TO = """
 INSERT INTO history_rolled (rolled_to) VALUES ($1)
 ON CONFLICT (only_row) DO UPDATE SET rolled_to = greatest(history_rolled.rolled_to, excluded.rolled_to)
@@ -223,8 +227,7 @@ class _Rolled(Struct, frozen=True):
 
 async def mark_late(connection: Connection, oldest: datetime) -> None:
     """Have the rows since then counted again if they were counted before; call it after writing late rows."""
-    if oldest < datetime.now(UTC) - LATE:
-        await connection.execute(_MARK_LATE, bucket_start(oldest))
+    await connection.execute(_MARK_LATE, bucket_start(oldest), oldest, LATE)
 
 
 async def _roll_to(connection: Connection, rows: RowCounter, rolled: _Rolled, end: datetime) -> str | None:
