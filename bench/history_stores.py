@@ -63,6 +63,9 @@ class Calls:
     def failed(self) -> None:
         raise RuntimeError("ClickHouse is down: see its log")
 
+    def stale_read(self) -> None:
+        raise RuntimeError("ClickHouse may lack the newest rows: see its log")
+
 
 @dataclass(slots=True)
 class Figures:
