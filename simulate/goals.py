@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simulate.results import Result
-from simulate.scenarios import DARK, DEADLINE, KILLED, LOSS, OVERLOAD, ROLLING, SLOW, STEADY, UPGRADE, Scenario
+from simulate.scenarios import DEADLINE, KILLED, LOSS, OVERLOAD, PARTITION, ROLLING, SLOW, STEADY, UPGRADE, Scenario
 
 MIN_GOODPUT = 0.95
 MAX_P99_RATIO = 1.5
@@ -32,7 +32,7 @@ def goals_of(scenario: Scenario, result: Result, ideal_p99: float) -> Iterator[G
         yield Goal(f"p99 by that of a central queue, at most {MAX_P99_RATIO}", ratio, ratio <= MAX_P99_RATIO)
     if scenario is OVERLOAD:
         yield Goal(f"goodput by capacity, at least {MIN_GOODPUT}", result.goodput, result.goodput >= MIN_GOODPUT)
-    if scenario in (DARK, KILLED):
+    if scenario in (PARTITION, KILLED):
         seconds = result.recovery(LOSS)
         yield Goal(f"seconds until recovery, at most {MAX_RECOVERY:.0f}", seconds, seconds <= MAX_RECOVERY)
     if scenario in (ROLLING, UPGRADE):

@@ -29,7 +29,7 @@ class State(Enum):
     UP = auto()
     STOPPING = auto()  # finishes its messages, rejects new ones
     DOWN = auto()  # no process listens
-    DARK = auto()  # the network drops every packet
+    CUT_OFF = auto()  # the network drops every packet
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class SimulatedGuard:
         self.state = State.UP
         self.slowness = 1.0
         self.cold_until = 0.0
-        self.dark_since = 0.0
+        self.cut_off_since = 0.0
         self.attempts: list[float] = []  # their times
         self.returned: list[float] = []
         self._random = source
@@ -129,8 +129,8 @@ class SimulatedGuard:
     def is_down(self) -> bool:
         return self.state is State.DOWN
 
-    def is_dark(self) -> bool:
-        return self.state is State.DARK
+    def is_cut_off(self) -> bool:
+        return self.state is State.CUT_OFF
 
     @property
     def speed(self) -> float:
@@ -166,9 +166,9 @@ class SimulatedGuard:
         self.state = State.DOWN
         self._processes.kill()
 
-    def go_dark(self) -> None:
-        self.state = State.DARK
-        self.dark_since = self._loop.time()
+    def cut_off(self) -> None:
+        self.state = State.CUT_OFF
+        self.cut_off_since = self._loop.time()
 
     def start(self, size: GuardSize | None = None, cold_seconds: float = 5.0) -> None:
         """Start with empty caches: each message needs twice its time for some seconds."""
@@ -217,7 +217,7 @@ class SimulatedTransport:
         guard = self._guard
         guard.attempts.append(asyncio.get_running_loop().time())
         await asyncio.sleep(ONE_WAY + guard.wait_for_loop())
-        if guard.is_dark():
+        if guard.is_cut_off():
             await self._stay_unheard()
         if guard.is_down():
             raise Refused(CoreUnreachable("down"))
@@ -229,14 +229,14 @@ class SimulatedTransport:
             raise Refused(full) from None
         except KilledError:
             raise died_unanswered("ConnectionResetError") from None
-        if guard.is_dark():
+        if guard.is_cut_off():
             await self._stay_unheard()
         await asyncio.sleep(ONE_WAY)
         return MessageAnalysisResult(request.ggrid, MOMENT, MOMENT, Decision.DELIVER, Verdict.CLEAN, ())
 
     async def _stay_unheard(self) -> NoReturn:
         """Wait as the real transports do: for the open connection, and after its end for a new one."""
-        left = self._guard.dark_since + SILENT_SECONDS - asyncio.get_running_loop().time()
+        left = self._guard.cut_off_since + SILENT_SECONDS - asyncio.get_running_loop().time()
         if left > 0:
             await asyncio.sleep(left)
             raise died_unanswered("TimeoutError")
@@ -250,8 +250,8 @@ class SimulatedTransport:
 
     async def status(self) -> StatusAnswer:
         guard = self._guard
-        await asyncio.sleep(CONNECT_SECONDS if guard.state is State.DARK else ONE_WAY * 2)
-        if guard.state in (State.DARK, State.DOWN):
+        await asyncio.sleep(CONNECT_SECONDS if guard.state is State.CUT_OFF else ONE_WAY * 2)
+        if guard.state in (State.CUT_OFF, State.DOWN):
             raise NoStatus("ClientConnectorError")
         return StatusAnswer(guard.status())
 

@@ -136,10 +136,10 @@ async def slow_guards(world: World) -> None:
         guard.slowness = 10.0
 
 
-async def rack_dark(world: World) -> None:
+async def rack_cut_off(world: World) -> None:
     await _until(LOSS)
     for guard in world.share(0.2):
-        guard.go_dark()
+        guard.cut_off()
 
 
 async def guards_killed(world: World) -> None:
@@ -189,11 +189,11 @@ AFTER_LOSS = LOSS - WARM_UP + 35.0
 STEADY = Scenario("load 0.8", 0.8, 4.0)
 OVERLOAD = Scenario("load 3", 3.0, 2.0)
 SLOW = Scenario("5 % of the guards ten times slower, load 0.7", 0.7, 5.0, slow_guards)
-DARK = Scenario("a dark rack: 20 % of the guards, load 0.7", 0.7, AFTER_LOSS, rack_dark)
+PARTITION = Scenario("network partition: 20 % of the guards, load 0.7", 0.7, AFTER_LOSS, rack_cut_off)
 KILLED = Scenario("20 % of the guards killed, load 0.7", 0.7, AFTER_LOSS, guards_killed)
 ROLLING = Scenario("rolling restart of 40 %, load 0.7", 0.7, 20.0, rolling_restart)
 UPGRADE = Scenario("upgrade of abbys and 40 % of the guards, load 0.7", 0.7, 20.0, upgrade)
-ALL = (STEADY, OVERLOAD, SLOW, DARK, KILLED, ROLLING, UPGRADE)
+ALL = (STEADY, OVERLOAD, SLOW, PARTITION, KILLED, ROLLING, UPGRADE)
 
 
 def make_messages(fleet: Fleet, scenario: Scenario, seed: int) -> list[Message]:

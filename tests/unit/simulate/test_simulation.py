@@ -18,10 +18,10 @@ from simulate.guards import GuardSize, KilledError, Processes, SimulatedGuard
 from simulate.policies import ABBY, POLICIES, WITHOUT_BUDGET
 from simulate.results import Answer, Message, Result, central_queue, percentile
 from simulate.scenarios import (
-    DARK,
     KILLED,
     LOSS,
     OVERLOAD,
+    PARTITION,
     SLOW,
     STEADY,
     WARM_UP,
@@ -191,7 +191,7 @@ def test_recovery_ends_with_the_last_bad_second():
 def test_a_fleet_that_has_not_recovered_at_the_end_misses_the_goal():
     bad = [Answer(LOSS + second + 0.5, LOSS + second + 0.6, "core_unreachable") for second in range(5)]
     assert result_of(*bad).recovery(LOSS) == math.inf
-    for scenario in (DARK, KILLED):
+    for scenario in (PARTITION, KILLED):
         assert WARM_UP + scenario.seconds > LOSS + MAX_RECOVERY  # the load goes on for longer than the goal
         assert not all(goal.reached for goal in goals_of(scenario, result_of(*bad), 1.0))
 
