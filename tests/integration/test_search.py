@@ -1,6 +1,7 @@
 """Searches of a made-up history in a real PostgreSQL: the same answers as reading every row, and by the index."""
 
 import random
+from types import ModuleType
 from uuid import UUID
 
 import asyncpg
@@ -13,8 +14,8 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import GlobalScopeForbidden, SearchTooBroad
 from mailwarden.history import open_history
 from mailwarden.history import pages as search_pages
+from mailwarden.history.postgresql import partitions, vocabulary, word_backfill
 from mailwarden.history.postgresql import search as searcher
-from mailwarden.history.postgresql import vocabulary, word_backfill
 from mailwarden.history.query import Query, condition_matches, parse_query
 from mailwarden.history.records import decode
 from mailwarden.history.store import Cursor, HistoryStore, Order
@@ -292,8 +293,24 @@ async def test_facets_cover_a_part_and_the_total_says_if_it_is_exact(
     assert (len(page.rows), page.complete) == (2, False), "one match was not compared"
     assert page.searched_to == moment_of(sorted(each.ggrid for each in kept)[1])
     monkeypatch.setattr(search_pages, "SEARCH_SECONDS", 0.0)
+    slow = partitions._DAYS.replace("SELECT", "SELECT pg_sleep(0.001),", 1)
+    monkeypatch.setattr(partitions, "_DAYS", slow)
     late = await store.facets(ALL, parse_query(""))
-    assert (late.total, late.exact) == (3, False)
+    assert (late.total, late.exact) == (3, False), "the days are read within a time of their own"
+
+
+@pytest.mark.parametrize(("module", "name"), [(partitions, "_DAYS"), (searcher, "STATES_OF")])
+async def test_a_slow_statement_of_a_search_is_not_an_outage(
+    module: ModuleType, name: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_history(database)
+    await store.save(ALL, [finished_request()])
+    monkeypatch.setattr(module, name, getattr(module, name).replace("SELECT", "SELECT pg_sleep(9),", 1))
+    monkeypatch.setattr(searcher, "STATEMENT_TIMEOUT", 0.05)
+    with pytest.raises(SearchTooBroad):
+        await store.facets(ALL, parse_query(""))
+    monkeypatch.undo()
+    assert (await store.facets(ALL, parse_query(""))).total == 1
 
 
 async def test_the_oldest_are_found_by_the_index_too(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,8 @@ _COUNT = """
 SELECT count(*) FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND (ggrid, tenant) >= ($3, $6)
   AND ggrid <= $4 AND (ggrid, tenant) < ($4, $5) AND {conditions} LIMIT $7
 """
-_BEGIN = "SET LOCAL statement_timeout = {milliseconds}; SET LOCAL plan_cache_mode = force_custom_plan; {plan}"
+_TIMEOUT = "SET LOCAL statement_timeout = {milliseconds}"
+_BEGIN = f"{_TIMEOUT}; SET LOCAL plan_cache_mode = force_custom_plan; {{plan}}"
 _SCAN = "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = on"
 INDEX = "SET LOCAL enable_bitmapscan = on; SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = off"
 
@@ -206,10 +207,17 @@ def _lexeme(pattern: str) -> str:
 
 @asynccontextmanager
 async def reading(database: Database, seconds: float, plan: str = _SCAN) -> AsyncIterator[Connection]:
-    """Begin a read-only snapshot whose statements take at most `seconds` each."""
-    first = _BEGIN.format(milliseconds=max(1, int(seconds * 1000)), plan=plan)
+    """Begin a read-only snapshot whose statements take at most `seconds` each; a longer one is SearchTooBroad."""
+    first = _BEGIN.format(milliseconds=_milliseconds(seconds), plan=plan)
     async with database.connection() as connection, scoped(connection, EVERYTHING, snapshot=True, first=first):
-        yield connection
+        try:
+            yield connection
+        except asyncpg.QueryCanceledError:  # not an outage: the connection is good
+            raise SearchTooBroad("This search takes too long: narrow the time range, or add a term.") from None
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, int(seconds * 1000))
 
 
 class PostgresqlSearcher:
@@ -250,7 +258,7 @@ class PostgresqlSearcher:
                     await reader.read(window, clock)
             except asyncpg.QueryCanceledError:
                 if progress.rest == span:
-                    raise SearchTooBroad("This search takes too long: narrow the time range, or add a term.") from None
+                    raise
         return progress
 
     async def count(self, scope: Scope, query: Query, seconds: float) -> Count:
@@ -259,9 +267,10 @@ class PostgresqlSearcher:
         clauses = Clauses(scope, query.conditions, RESERVED)
         counted = 0
         sql = _COUNT.format(conditions=clauses.sql)
-        async with reading(self._database, seconds, INDEX if clauses.indexed else _SCAN) as connection:
+        async with reading(self._database, STATEMENT_TIMEOUT, INDEX if clauses.indexed else _SCAN) as connection:
             span = query_span(query, None, await existing_days(connection))
             reached = span.high
+            await connection.execute(_TIMEOUT.format(milliseconds=_milliseconds(seconds)))
             try:
                 for window in windows(span):
                     if time.monotonic() - began > seconds / 2:
