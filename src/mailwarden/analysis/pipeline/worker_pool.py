@@ -36,7 +36,8 @@ from mailwarden.model.evidence import FailureKind
 from mailwarden.model.observables import Observable
 from mailwarden.telemetry.logs import get_logger
 
-NICE = 10  # of workers for heavy messages
+NICE = 10  # of workers for heavy messages, above guard's own
+MOST_NICE = 19  # setpriority(2)
 SESSION_NICE = 5
 _CPUCLOCK_SCHED = 2  # of a process: see clock_getcpuclockid(3)
 _CLOCK_TICK = 0.005
@@ -286,13 +287,14 @@ class Worker(asyncio.Protocol):
 
 
 def _lower_priority(pid: int) -> None:
-    """Lower the priority of a process.
+    """Lower the priority of a process below that of this one.
 
     If the kernel schedules by sessions (sched(7), autogroup), nice counts within a session only. The priority of the
     session is lowered as well, but less, so that it does not starve beside other busy programs.
     """
     with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, pid, NICE)
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, pid, min(MOST_NICE, own + NICE))
         Path(f"/proc/{pid}/autogroup").write_text(str(SESSION_NICE), "ascii")
 
 
