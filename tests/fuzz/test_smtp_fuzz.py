@@ -31,7 +31,7 @@ def text(chance: random.Random) -> bytes:
 
 
 async def test_random_sessions_are_answered_and_end(tmp_path: Path) -> None:
-    source = RecordingSource(tmp_path, command_timeout=250, data_timeout=250)
+    source = RecordingSource(tmp_path, command_timeout=1_000, data_timeout=1_000)
     codes: set[str] = set()
 
     async def converse(number: int, port: int) -> None:
