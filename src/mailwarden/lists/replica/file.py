@@ -244,14 +244,20 @@ class ReplicaFilter:
     def __init__(self, path: Path, *, writing: bool = False) -> None:
         access = mmap.ACCESS_WRITE if writing else mmap.ACCESS_READ
         with path.open("r+b" if writing else "rb") as file:
+            if writing:
+                _reserve(file.fileno())
             self._bits = mmap.mmap(file.fileno(), 0, access=access)
         self._mask = len(self._bits) * 8 - 1
 
     @classmethod
     def create(cls, path: Path, bits: int) -> "ReplicaFilter":
-        with path.open("wb") as file:
-            os.truncate(file.fileno(), bits // 8)
-        return cls(path, writing=True)
+        try:
+            with path.open("wb") as file:
+                os.truncate(file.fileno(), bits // 8)
+            return cls(path, writing=True)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
 
     def is_too_small_for(self, entries: int) -> bool:
         return self._mask + 1 < min(entries * _FULL, _MOST)
@@ -276,6 +282,14 @@ class ReplicaFilter:
 
     def close(self) -> None:
         self._bits.close()
+
+
+def _reserve(file: int) -> None:
+    """Reserve the space of the whole file: on a full disk, the first write to a mapped page ends the process (SIGBUS).
+
+    On a file system that cannot reserve space, the C library writes the file instead.
+    """
+    os.posix_fallocate(file, 0, os.fstat(file).st_size)
 
 
 Row = tuple[bytes, str, int | None, int | str]

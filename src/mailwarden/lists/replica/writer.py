@@ -280,11 +280,16 @@ class WholeCopy:
         self._prefixes: dict[int, PrefixLengths] = {}
         name = folder.new_name()
         self._name, self._filter_name = f"{name}.sqlite", f"{name}.bits"
-        self._file: sqlite3.Connection | None = create_file(folder.path / self._name)
-        self._comments = Comments(self._file)
         entries = sum(row.entries for row in lists)
         self._filter = ReplicaFilter.create(folder.path / self._filter_name, size_for(entries))
-        self._file.execute("BEGIN")
+        self._file: sqlite3.Connection | None = None
+        try:
+            self._file = create_file(folder.path / self._name)
+            self._comments = Comments(self._file)
+            self._file.execute("BEGIN")
+        except sqlite3.Error:
+            self._remove()
+            raise
 
     def take(self, lines: bytes) -> None:
         """Write whole lines."""
@@ -319,9 +324,12 @@ class WholeCopy:
 
     def abandon(self) -> None:
         """Remove what was written, unless it counts already."""
-        if self._file is None:
-            return
-        self._file.close()
+        if self._file is not None:
+            self._remove()
+
+    def _remove(self) -> None:
+        if self._file is not None:
+            self._file.close()
         self._filter.close()
         for name in (self._name, self._filter_name):
             with suppress(OSError):
