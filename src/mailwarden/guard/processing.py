@@ -212,7 +212,7 @@ class Processing:
         return self._learning.learner(tenant) if self._learning else ""
 
     async def keep(self, examined: Sequence[Examined]) -> None:
-        """Store them in history: return when their rows are in the journal on disk, also while the database is down."""
+        """Store them in history: return when their rows are on disk, or in history, or after two seconds."""
         await self._journal.append(self._counted(examined))
 
     def keep_unconfirmed(self, examined: Sequence[Examined]) -> None:

@@ -245,11 +245,29 @@ async def test_rows_reach_the_store_while_the_disk_is_full(tmp_path: Path, monke
     refuse_rows(monkeypatch)
     store, requests, metrics = FlakyStore(), [finished_request() for _ in range(2 * MAX_GROUP)], Metrics()
     async with writing(tmp_path, store, metrics=metrics) as journal:
-        assert not await journal.append(requests), "the row is on no disk yet"
-        await eventually(lambda: not journal.waiting, 5.0)
+        assert await journal.append(requests)
+        assert store.saved == requests, "a scan is answered when history has its row"
         assert journal._losses.counts == {}
-    assert store.saved == requests
     assert f"mailwarden_history_direct_total {2 * MAX_GROUP}.0" in metrics.page().decode()
+
+
+async def test_a_scan_waits_once_if_neither_disk_nor_store_takes_its_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_rows(monkeypatch)
+    monkeypatch.setattr(journal_module, "CONFIRM_SECONDS", 1.0)
+    store, metrics = FlakyStore(StorageUnavailable("away")), Metrics()
+    async with writing(tmp_path, store, metrics=metrics) as journal:
+        assert not await journal.append([finished_request()])
+        assert journal.oldest_seconds > 0.9
+        began = time.monotonic()
+        assert not await journal.append([finished_request()])
+        assert time.monotonic() - began < 0.9
+        assert "mailwarden_journal_unconfirmed_total 2.0" in metrics.page().decode()
+        store.error = None
+        await eventually(lambda: not journal.waiting, 5.0)
+        assert await journal.append([finished_request()]), "the store answers again"
+    assert len(store.saved) == 3
 
 
 async def test_bytes_of_rows_in_memory_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 `append` returns when the request is on disk. While one group is written and synced, the next one collects, so one
 fsync serves many requests. Requests that the disk does not take wait in memory, up to a limit, and go to history
-without it; further ones are dropped and counted. A scan never fails for them.
+without it: then `append` returns when history has them. Further ones are dropped and counted. A scan waits for two
+seconds at most, and never fails for its row.
 """
 
 import asyncio
@@ -28,8 +29,8 @@ MAX_GROUP = 500  # requests of one fsync
 MAX_PENDING = 20_000  # requests that wait for the disk; further ones are dropped
 MAX_UNSAVED = 5_000  # requests that the disk did not take and history does not have yet; further ones are dropped
 MAX_UNSAVED_BYTES = 64 * 1024 * 1024
-DISK_SECONDS = 2.0  # a scan waits no longer for the disk
-DISK_GRACE = 0.05  # while the disk is late
+CONFIRM_SECONDS = 2.0  # a scan waits no longer until its row is on disk or in history
+CONFIRM_GRACE = 0.05  # after one has waited in vain
 STOP_SECONDS = 10.0
 CLOSE_SECONDS = 2.0  # for each of the last steps of a stop, on a disk that may hang
 LOG_EVERY = 10.0  # seconds between two log lines about refused or dropped requests
@@ -43,11 +44,18 @@ class _Pending(Struct, frozen=True):
 
 
 class _Commit(Struct, frozen=True):
-    """Which requests of a group are on disk, and those that the disk did not take, with the reason."""
+    """Which requests of a group are on disk, and by their places those that the disk did not take, with the reason."""
 
     kept: list[bool]
-    refused: list[bytes]
+    refused: dict[int, bytes]
     reason: str = ""
+
+
+class _Unsaved(Struct, frozen=True):
+    """A request in memory alone, numbered 0, because it has no place in the journal."""
+
+    record: Record
+    done: asyncio.Future[bool]
 
 
 class Journal:
@@ -58,19 +66,19 @@ class Journal:
         self._losses = losses
         self._pending: list[_Pending] = []
         self._writing: list[_Pending] = []  # the group that the disk has
-        self._unsaved: deque[Record] = deque()  # numbered 0, because they have no place in the journal
+        self._unsaved: deque[_Unsaved] = deque()
         self._wake = asyncio.Event()
         self._readable = asyncio.Event()
         self._disk = ThreadPoolExecutor(1, "journal")
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
-        self._stalled = False  # the disk was late and has confirmed nothing since
+        self._stalled = False  # a row was not confirmed in time, and none was since
         self._sent = asyncio.Event()
         self._log_from = 0.0  # dropped requests
         self._log_refused_from = 0.0
         self._oldest = 0  # milliseconds of the first record that is being sent
         self._unconfirmed = metrics.counter(
-            "journal_unconfirmed", "Scans answered before the disk confirmed their history row."
+            "journal_unconfirmed", "Scans answered before their history row was on disk or in history."
         )
         self._direct = metrics.counter(
             "history_direct", "Rows written to history without the journal, which could not take them."
@@ -102,7 +110,10 @@ class Journal:
 
     @property
     def oldest_seconds(self) -> float:
-        return max(0.0, time.time() - self._oldest / 1000) if self._segments.waiting and self._oldest else 0.0
+        oldest = [self._unsaved[0].record.milliseconds] if self._unsaved else []
+        if self._segments.waiting and self._oldest:
+            oldest.append(self._oldest)
+        return max(0.0, time.time() - min(oldest) / 1000) if oldest else 0.0
 
     @property
     def position(self) -> int:
@@ -126,24 +137,26 @@ class Journal:
             self._drop(len(rest), f"the disk took no more rows for {STOP_SECONDS:.0f} s while guard stopped")
             await _within(CLOSE_SECONDS, self._losses.save)
         for each in rest:
-            if not each.done.done():
-                each.done.set_result(False)
-        unsaved = len(self._unsaved)
-        if not await _within(CLOSE_SECONDS, self._save_unsaved):
-            self._drop(unsaved, "the disk hangs while guard stops")
+            _answer(each.done, kept=False)
+        unsaved = [*self._unsaved]
+        self._unsaved.clear()
+        if not await _within(CLOSE_SECONDS, lambda: self._save(unsaved)):
+            self._drop(len(unsaved), "the disk hangs while guard stops")
             await _within(CLOSE_SECONDS, self._losses.save)
+        for row in unsaved:
+            _answer(row.done, kept=False)
         self._disk.shutdown(wait=False, cancel_futures=True)
         await _within(CLOSE_SECONDS, self._segments.close)
 
     async def append(self, requests: Sequence[FinishedRequest]) -> bool:
-        """Return True when all requests are on disk, False if one was dropped or the disk did not confirm in time."""
+        """Return True when each request is on disk or in history, False if one was dropped or is in memory alone."""
         if not requests:
             return True
         confirmations = self.enqueue(requests)
         if not confirmations:
             return False
-        # Once the disk was late, waiting gains nothing until it has confirmed something again.
-        done, late = await asyncio.wait(confirmations, timeout=DISK_GRACE if self._stalled else DISK_SECONDS)
+        # Once disk and history were late, waiting gains nothing until one of them has confirmed something again.
+        done, late = await asyncio.wait(confirmations, timeout=CONFIRM_GRACE if self._stalled else CONFIRM_SECONDS)
         self._stalled = self._stalled or bool(late)
         self._unconfirmed.inc(len(late))
         return not late and all(each.result() for each in done)
@@ -183,12 +196,13 @@ class Journal:
 
     def unsaved(self, count: int) -> list[Record]:
         """Return the first requests that are in memory alone; they stay there until `forget_unsaved`."""
-        return list(itertools.islice(self._unsaved, count))
+        return [each.record for each in itertools.islice(self._unsaved, count)]
 
     def forget_unsaved(self, count: int) -> None:
         """Note that history has the first of the requests in memory."""
         for _ in range(count):
-            self._unsaved.popleft()
+            _answer(self._unsaved.popleft().done, kept=True)
+        self._stalled = False
         self._direct.inc(count)
         self._sent.set()
 
@@ -233,27 +247,28 @@ class Journal:
                 except Exception as error:  # such as no thread: later groups are written all the same
                     _log.exception("journal_commit_failed")
                     self._drop(len(group), f"{type(error).__name__}: {error}")
-                    commit = _Commit([False] * len(group), [])
+                    commit = _Commit([False] * len(group), {})
                 self._writing = []
-                await self._keep_in_memory(commit)
-                self._stalled = False
+                self._stalled = self._stalled and not any(commit.kept)
                 self._seconds.observe(time.perf_counter() - began)
                 self._commits.inc()
-                for each, result in zip(group, commit.kept, strict=True):
-                    if not each.done.done():
-                        each.done.set_result(result)
+                for place, each in enumerate(group):
+                    if place not in commit.refused:
+                        _answer(each.done, kept=commit.kept[place])
+                await self._keep_in_memory(group, commit)
                 self._readable.set()
 
-    async def _keep_in_memory(self, commit: _Commit) -> None:
+    async def _keep_in_memory(self, group: Sequence[_Pending], commit: _Commit) -> None:
         """Keep what the disk did not take, as far as there is room: history may take it without the disk."""
         moment, dropped = int(time.time() * 1000), 0
-        size = sum(len(record.payload) for record in self._unsaved)
-        for payload in commit.refused:
+        size = sum(len(each.record.payload) for each in self._unsaved)
+        for place, payload in commit.refused.items():
             if len(self._unsaved) >= MAX_UNSAVED or size + len(payload) > MAX_UNSAVED_BYTES:
                 dropped += 1
+                _answer(group[place].done, kept=False)
                 continue
             size += len(payload)
-            self._unsaved.append(Record(0, moment, payload))
+            self._unsaved.append(_Unsaved(Record(0, moment, payload), group[place].done))
         if dropped:
             self._drop(dropped, commit.reason)
             await asyncio.to_thread(self._losses.save)
@@ -261,10 +276,9 @@ class Journal:
             self._log_refused_from = time.monotonic() + LOG_EVERY
             _log.warning("journal_refused_rows", rows=len(commit.refused), reason=commit.reason)
 
-    def _save_unsaved(self) -> None:
+    def _save(self, unsaved: Sequence[_Unsaved]) -> None:
         """Write what is in memory alone at the end, or count it as dropped."""
-        rest = [record.payload for record in self._unsaved]
-        self._unsaved.clear()
+        rest = [each.record.payload for each in unsaved]
         if not rest:
             return
         try:
@@ -277,22 +291,22 @@ class Journal:
         """Write a group to disk."""
         payloads = [_payload(request) for request in requests]
         kept = [False] * len(requests)
-        lost, reason = list[bytes](), ""
-        if refused := payloads.count(None):
-            self._drop(refused, f"a row has more than {MAX_PAYLOAD:,} bytes or cannot be encoded")
+        refused, reason = dict[int, bytes](), ""
+        if unusable := payloads.count(None):
+            self._drop(unusable, f"a row has more than {MAX_PAYLOAD:,} bytes or cannot be encoded")
         moment = int(time.time() * 1000)
         for part in _parts(payloads):
             try:
                 self._segments.append([payload for place in part if (payload := payloads[place])], moment)
             except (JournalFull, OSError) as error:
-                lost += [payload for place in part if (payload := payloads[place])]
+                refused |= {place: payload for place in part if (payload := payloads[place])}
                 reason = str(error)
             else:
                 for place in part:
                     kept[place] = True
-        if refused:
+        if unusable:
             self._losses.save()
-        return _Commit(kept, lost, reason)
+        return _Commit(kept, refused, reason)
 
     def _drop(self, rows: int, reason: str) -> None:
         self._losses.add(Loss.DROPPED, rows)
@@ -300,6 +314,11 @@ class Journal:
         if now >= self._log_from:
             self._log_from = now + LOG_EVERY
             _log.error("history_rows_dropped", rows=self._losses.counts[Loss.DROPPED], reason=reason)
+
+
+def _answer(done: asyncio.Future[bool], *, kept: bool) -> None:
+    if not done.done():
+        done.set_result(kept)
 
 
 async def _within(seconds: float, step: Callable[[], None]) -> bool:

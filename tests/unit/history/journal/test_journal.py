@@ -62,7 +62,7 @@ async def test_a_row_after_the_stop_is_counted_as_lost(tmp_path: Path) -> None:
     began = time.monotonic()
     assert not await journal.append([finished_request()])
     assert journal.enqueue([finished_request(), finished_request()]) == []
-    assert time.monotonic() - began < module.DISK_SECONDS
+    assert time.monotonic() - began < module.CONFIRM_SECONDS
     assert journal.waiting == 0
     assert journal.enqueue([]) == []
     assert "mailwarden_history_dropped_total 3.0" in metrics.page().decode()
@@ -92,7 +92,7 @@ async def test_a_disk_that_hangs_delays_a_scan_for_a_bounded_time(
         real(file)
 
     monkeypatch.setattr(os, "fdatasync", hang)
-    monkeypatch.setattr(module, "DISK_SECONDS", 0.1)
+    monkeypatch.setattr(module, "CONFIRM_SECONDS", 0.1)
     request = finished_request()
     async with open_journal(tmp_path, metrics=metrics) as journal:
         began = time.monotonic()
@@ -104,7 +104,8 @@ async def test_a_disk_that_hangs_delays_a_scan_for_a_bounded_time(
     assert on_disk(tmp_path) == {request.ggrid}, "the row is late, not lost"
 
 
-async def test_rows_beyond_the_limit_are_dropped_and_counted(tmp_path: Path) -> None:
+async def test_rows_beyond_the_limit_are_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CONFIRM_SECONDS", 0.1)
     metrics = Metrics()
     async with open_journal(tmp_path, Limits(max_bytes=20_000), metrics) as journal:
         kept = [await journal.append([finished_request()]) for _ in range(30)]
@@ -134,7 +135,7 @@ async def test_a_row_that_cannot_be_encoded_costs_itself(tmp_path: Path, monkeyp
         return encode(request)
 
     monkeypatch.setattr(module, "encode", fail_for_one)
-    monkeypatch.setattr(module, "DISK_SECONDS", 30.0)  # this test is not about the speed of this machine
+    monkeypatch.setattr(module, "CONFIRM_SECONDS", 30.0)  # this test is not about the speed of this machine
     async with open_journal(tmp_path) as journal:
         assert [await journal.append([each]) for each in (bad, good)] == [False, True]
     assert on_disk(tmp_path) == {good.ggrid}
@@ -177,7 +178,7 @@ async def test_scans_do_not_wait_for_a_disk_that_is_known_to_hang(
         real(file)
 
     monkeypatch.setattr(os, "fdatasync", hang)
-    monkeypatch.setattr(module, "DISK_SECONDS", 1.0)
+    monkeypatch.setattr(module, "CONFIRM_SECONDS", 1.0)
     async with open_journal(tmp_path) as journal:
         assert not await journal.append([finished_request()])
         began = time.monotonic()
@@ -197,7 +198,7 @@ async def test_rows_that_a_stop_cannot_write_are_counted(tmp_path: Path, monkeyp
         real(file)
 
     monkeypatch.setattr(os, "fdatasync", hang)
-    for name in ("DISK_SECONDS", "STOP_SECONDS", "CLOSE_SECONDS"):
+    for name in ("CONFIRM_SECONDS", "STOP_SECONDS", "CLOSE_SECONDS"):
         monkeypatch.setattr(module, name, 0.2, raising=False)
     began = time.monotonic()
     async with open_journal(tmp_path) as journal:
