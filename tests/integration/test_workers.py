@@ -10,7 +10,7 @@ import pytest
 
 from mailwarden.analysis.pipeline.collector import Collector
 from mailwarden.analysis.pipeline.registry import LOCAL
-from mailwarden.analysis.pipeline.worker_pool import MOST_NICE, NICE, Timeouts, Worker, WorkerFailed, WorkerPool
+from mailwarden.analysis.pipeline.worker_pool import LOWEST_PRIORITY, NICE, Timeouts, Worker, WorkerFailed, WorkerPool
 from mailwarden.analysis.pipeline.worker_steps import Frame
 from mailwarden.errors import Overloaded
 from mailwarden.model.envelope import Envelope
@@ -152,7 +152,7 @@ async def test_heavy_messages_have_workers_of_their_own_at_a_lower_priority():
     await workers.start()
     try:
         niceness = sorted(os.getpriority(os.PRIO_PROCESS, pid_of_worker(worker)) for worker in workers._all)
-        assert niceness[-1] == min(MOST_NICE, niceness[0] + NICE)
+        assert niceness[-1] == min(LOWEST_PRIORITY, niceness[0] + NICE)
         assert niceness[-1] > niceness[0]
         heavy = PLAIN + b"x " * 600_000
         first = asyncio.create_task(examine(workers, heavy))

@@ -37,7 +37,7 @@ from mailwarden.model.observables import Observable
 from mailwarden.telemetry.logs import get_logger
 
 NICE = 10  # of workers for heavy messages, above guard's own
-MOST_NICE = 19  # setpriority(2)
+LOWEST_PRIORITY = 19  # nice value: setpriority(2)
 SESSION_NICE = 5
 _CPUCLOCK_SCHED = 2  # of a process: see clock_getcpuclockid(3)
 _CLOCK_TICK = 0.005
@@ -294,7 +294,7 @@ def _lower_priority(pid: int) -> None:
     """
     with suppress(OSError):
         own = os.getpriority(os.PRIO_PROCESS, 0)
-        os.setpriority(os.PRIO_PROCESS, pid, min(MOST_NICE, own + NICE))
+        os.setpriority(os.PRIO_PROCESS, pid, min(LOWEST_PRIORITY, own + NICE))
         Path(f"/proc/{pid}/autogroup").write_text(str(SESSION_NICE), "ascii")
 
 
