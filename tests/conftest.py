@@ -13,9 +13,11 @@ import pytest
 from hypothesis import settings
 
 from rig.engines import Engines, start_engines
+from rig.folders import remove_folder, temporary_folder
 
 if TYPE_CHECKING:
     from mailwarden.database.pool import Database
+    from rig.clickhouse import EmbeddedClickhouse
     from tests.acceptance.deployment import DeploymentTemplate
     from tests.databases import ReusedDatabases
 
@@ -65,6 +67,20 @@ def reused_databases(engines: Engines, database_template: str) -> "Iterator[Reus
     databases = ReusedDatabases(engines.postgresql, database_template)
     yield databases
     databases.drop()
+
+
+@pytest.fixture(scope="session")
+def clickhouse_server() -> "Iterator[EmbeddedClickhouse]":
+    from rig.clickhouse import EmbeddedClickhouse
+
+    folder = temporary_folder()
+    server = EmbeddedClickhouse(folder / "clickhouse")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        remove_folder(folder)
 
 
 @pytest.fixture

@@ -1,44 +1,26 @@
 """Opens every history store for the contract tests; another implementation is one more parameter."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from uuid import uuid4
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from mailwarden.database.pool import Database
 from mailwarden.history import open_history, pages
-from mailwarden.history.clickhouse.client import Clickhouse, Target
-from mailwarden.history.clickhouse.schema import prepare
+from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.store import ClickhouseHistoryStore
 from mailwarden.history.store import HistoryStore, SenderStore
 from rig.clickhouse import EmbeddedClickhouse
-from rig.folders import remove_folder, temporary_folder
+from tests.clickhouse_databases import opened_history
 
 OpenStore = Callable[[], HistoryStore]
 STORES = ("postgresql", "clickhouse")
 
 
-@pytest.fixture(scope="session")
-def clickhouse_server() -> Iterator[EmbeddedClickhouse]:
-    folder = temporary_folder()
-    server = EmbeddedClickhouse(folder / "clickhouse")
-    try:
-        server.start()
-        yield server
-    finally:
-        server.stop()
-        remove_folder(folder)
-
-
 @pytest.fixture
 async def clickhouse(clickhouse_server: EmbeddedClickhouse) -> AsyncIterator[Clickhouse]:
     """A database of its own with the table of history."""
-    name = f"test_{uuid4().hex}"
-    client = Clickhouse(Target((clickhouse_server.address,), name))
-    await prepare(client, replicated=False)
-    yield client
-    await client.close()
-    clickhouse_server.execute(f"DROP DATABASE {name}")
+    async with opened_history(clickhouse_server) as client:
+        yield client
 
 
 @pytest.fixture(params=STORES)

@@ -14,6 +14,7 @@ import pytest
 import requests
 
 from rig.cells import Cell, Fleet, install_fleet
+from rig.clickhouse import EmbeddedClickhouse
 from rig.engines import Engines
 from rig.ports import free_port
 from rig.samples import plain_message, spam_message
@@ -73,16 +74,44 @@ def sink() -> Iterator[Sink]:
         yield running
 
 
+IN_FULL = pytest.mark.skipif(os.environ.get("MAILWARDEN_FULL") != "1", reason="make test-cells runs it")
+
+
+@pytest.fixture(params=["postgresql", pytest.param("clickhouse", marks=IN_FULL)])
+def store(request: pytest.FixtureRequest) -> str:
+    """Where both cells have their history."""
+    return str(request.param)
+
+
 @pytest.fixture
-def fleet(engines: Engines, database_template: str, sink: Sink, tmp_path: Path) -> Iterator[Fleet]:
+def fleet(
+    engines: Engines,
+    database_template: str,
+    sink: Sink,
+    tmp_path: Path,
+    store: str,
+    request: pytest.FixtureRequest,
+) -> Iterator[Fleet]:
     ports = {"a": free_port(), "b": free_port()}
     tenants = {"a": ["alpha", "gamma"], "b": ["beta"]}
     installed = install_fleet(
-        tmp_path, engines, database_template, tenants, next_hop=sink.port, smtp_ports=ports, prefix="moving"
+        tmp_path, engines, database_template, tenants, next_hop=sink.port, smtp_ports=ports, prefix=f"moving_{store}"
     )
+    if store == "clickhouse":
+        server: EmbeddedClickhouse = request.getfixturevalue("clickhouse_server")
+        for cell in installed.cells.values():
+            use_clickhouse(cell, server)
     with installed as running:
         running.start()
         yield running
+
+
+def use_clickhouse(cell: Cell, server: EmbeddedClickhouse) -> None:
+    """Give the cell a database of its own for its history."""
+    there = {"urls": [server.address], "database": f"cell_{cell.name}"}
+    for service in (cell.product.abby, *cell.product.guards):
+        service.configure({"history": {"store": "clickhouse", "clickhouse": there}})
+    cell.run("history", "prepare")
 
 
 def client(cell: Cell, token: str | None = None) -> Client:
@@ -138,7 +167,7 @@ def kill_a_move(fleet: Fleet) -> None:
         command.kill()
 
 
-def test_a_tenant_moves_under_load_and_nothing_is_lost(fleet: Fleet, note: Note) -> None:
+def test_a_tenant_moves_under_load_and_nothing_is_lost(fleet: Fleet, store: str, note: Note) -> None:
     a, b = fleet.cells["a"], fleet.cells["b"]
     assert wait_until(lambda: scan_at(b, plain_message(), ANN) is not None)
     assert wait_until(lambda: alpha_lists(fleet, "b").available().status == 200)
@@ -180,9 +209,10 @@ def test_a_tenant_moves_under_load_and_nothing_is_lost(fleet: Fleet, note: Note)
 
     pause = max(load.longest["list"], load.longest["held"])
     figures = (
-        f"cells: {len(load.scans)} scans, {len(load.entries)} list changes and {len(load.subjects)} held messages "
-        f"while a tenant moved, {len(lost) + len(load.unanswered)} lost; longest pause {pause:.2f} s, longest scan "
-        f"{load.longest['scan']:.2f} s; {printed.partition(': ')[2].partition(',')[0]}; "
+        f"cells, history in {store}: {len(load.scans)} scans, {len(load.entries)} list changes and "
+        f"{len(load.subjects)} held messages while a tenant moved, {len(lost) + len(load.unanswered)} lost; "
+        f"longest pause {pause:.2f} s, longest scan {load.longest['scan']:.2f} s; "
+        f"{printed.partition(': ')[2].partition(',')[0]}; "
         f"with a dead cell {sum(answered)} of {len(answered)} answered"
     )
     note(figures)

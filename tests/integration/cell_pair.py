@@ -1,6 +1,6 @@
 """Two cells with a database and a vault each, a directory, and a tenant that moves between them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,10 @@ from mailwarden.cells.move import CellAccess, TenantMove
 from mailwarden.cells.store import DirectoryStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
+from mailwarden.events.judged import JudgedEvents
+from mailwarden.history import open_history
+from mailwarden.history.clickhouse.client import Clickhouse
+from mailwarden.history.store import HistoryStore
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
@@ -39,6 +43,10 @@ class OneCell:
     name: str
     database: Database
     access: CellAccess
+
+    @property
+    def history(self) -> HistoryStore:
+        return open_history(self.database, JudgedEvents(), clickhouse=self.access.clickhouse)
 
     @property
     def lists(self) -> Lists:
@@ -82,16 +90,22 @@ class Pair:
 
 
 @asynccontextmanager
-async def open_pair(engines: Engines, reused_databases: ReusedDatabases, tmp_path: Path) -> AsyncIterator[Pair]:
-    """Return two cells; the tenant north is in the first."""
+async def open_pair(
+    engines: Engines,
+    reused_databases: ReusedDatabases,
+    tmp_path: Path,
+    clickhouses: Sequence[Clickhouse | None] = (None, None),
+) -> AsyncIterator[Pair]:
+    """Return two cells; the tenant north is in the first. `clickhouses` are where they have their history."""
     names = [reused_databases.take() for _ in range(3)]
     databases = [Database(engines.postgresql.url(name)) for name in names]
     cells = []
-    for name, database, label in zip(names, databases, "ab", strict=False):
+    for name, database, label, clickhouse in zip(names, databases, "ab", clickhouses, strict=False):
         spool = tmp_path / f"{label}-spool"
         spool.mkdir()
         vault = Vault(FilesystemStore(tmp_path / f"{label}-vault"), RING)
-        cells.append(OneCell(label, database, CellAccess(label, engines.postgresql.url(name), vault, spool)))
+        access = CellAccess(label, engines.postgresql.url(name), vault, spool, clickhouse)
+        cells.append(OneCell(label, database, access))
     tenant = await TenantStore(databases[0]).create(ALL, "north", ["north.example"])
     yield Pair(cells[0], cells[1], DirectoryStore(databases[2]), tenant)
     for database in databases:

@@ -1,9 +1,11 @@
 """Rows of a tenant that is not in this cell: nobody but its move sees them."""
 
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from uuid import uuid4
+from typing import cast
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -13,6 +15,7 @@ from mailwarden.access.users import NewUser, Position, Role, User, UserStore
 from mailwarden.cases.model import NewCaseReport
 from mailwarden.cases.report_mail import ReportFormat
 from mailwarden.cases.store import CaseStore
+from mailwarden.cells import history as moved_history
 from mailwarden.cells import move
 from mailwarden.event_delivery.model import Kind as EndpointKind
 from mailwarden.event_delivery.model import NewEndpoint, Sealed
@@ -20,7 +23,8 @@ from mailwarden.event_delivery.store import EndpointStore
 from mailwarden.events.reader import EventReader, Filter, cursor_of
 from mailwarden.feeds.model import FeedFormat, FeedSettings
 from mailwarden.feeds.store import FeedStore
-from mailwarden.history import open_history
+from mailwarden.history import pages
+from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.query import Query
 from mailwarden.history.store import Range
 from mailwarden.learning.reports import Kind, NewReport
@@ -30,30 +34,40 @@ from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.retention import RetentionStore
 from mailwarden.quarantine.store import QuarantineStore
+from rig.clickhouse import EmbeddedClickhouse
 from rig.engines import Engines
+from tests.clickhouse_databases import opened_history
 from tests.databases import ReusedDatabases
 from tests.integration.cell_pair import ACTOR, ALL, LIST, RING, OneCell, Pair, interrupted, open_pair
 from tests.integration.held_messages import finished
 
 
-@pytest.fixture
-async def pair(engines: Engines, reused_databases: ReusedDatabases, tmp_path: Path) -> AsyncIterator[Pair]:
-    async with open_pair(engines, reused_databases, tmp_path) as opened:
-        yield opened
+@pytest.fixture(params=["postgresql", "clickhouse"])
+async def pair(
+    request: pytest.FixtureRequest, engines: Engines, reused_databases: ReusedDatabases, tmp_path: Path
+) -> AsyncIterator[Pair]:
+    async with AsyncExitStack() as stack:
+        stores: list[Clickhouse | None] = [None, None]
+        if request.param == "clickhouse":
+            server: EmbeddedClickhouse = request.getfixturevalue("clickhouse_server")
+            stores = [await stack.enter_async_context(opened_history(server)) for _ in stores]
+        yield await stack.enter_async_context(open_pair(engines, reused_databases, tmp_path, stores))
 
 
 @pytest.fixture(autouse=True)
 def _no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(move, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(moved_history, "IN_FLIGHT_SECONDS", 0.0)
+    for limit in ("SEARCH_SECONDS", "CANDIDATE_SECONDS"):  # a busy machine must not end a search
+        monkeypatch.setattr(pages, limit, 60.0)
 
 
 async def fill(pair: Pair) -> User:
     """Store a row of each kind for the tenant; return a user of it."""
     database, uid = pair.a.database, pair.uid
     await pair.a.hold(uid)
-    history = open_history(database)
-    await history.save(ALL, [finished(uid, verdict=Verdict.PHISHING)])
-    await history.update_rollups(ALL)
+    await pair.a.history.save(ALL, [finished(uid, verdict=Verdict.PHISHING)])
+    await pair.a.history.update_rollups(ALL)
     keys = ApiKeys(KeyStore(database), RING)
     await keys.create(ALL, NewKey("north", frozenset({KeyScope.READ}), frozenset({uid})), ACTOR)
     await ReportStore(database).add(ALL, NewReport(uuid4(), uid, Kind.SPAM, b"d" * 32, 10), ACTOR)
@@ -73,7 +87,7 @@ async def fill(pair: Pair) -> User:
 async def seen(cell: OneCell, scope: Scope = ALL) -> dict[str, int]:
     """Return how many rows of each kind a scope sees in a cell."""
     database = cell.database
-    history, held, now = open_history(database), QuarantineStore(database), datetime.now(UTC)
+    history, held, now = cell.history, QuarantineStore(database), datetime.now(UTC)
     page = await history.search(scope, Query(), None, 100)
     attacked = await history.attacked_between(scope, now - timedelta(hours=1), now + timedelta(hours=1))
     vocabulary = await history.vocabulary(scope)
@@ -83,6 +97,7 @@ async def seen(cell: OneCell, scope: Scope = ALL) -> dict[str, int]:
         "held by verdict": sum((await held.counts(scope)).values()),
         "held in metrics": (await RetentionStore(database).totals(scope)).messages,
         "messages": len(page.rows),
+        "found by id": sum([len(await history.tenants_of(scope, ggrid)) for ggrid in await ggrids(cell)]),
         "counted": (await history.count(scope, ["verdict:phishing"], now - timedelta(days=1))).counted,
         "attacked": len(attacked.recipients),
         "vocabulary": len(vocabulary.recipients),
@@ -94,6 +109,20 @@ async def seen(cell: OneCell, scope: Scope = ALL) -> dict[str, int]:
         "users": len(await UserStore(database).list(scope)),
         "endpoints": len(await EndpointStore(database).list(scope)),
     }
+
+
+async def ggrids(cell: OneCell) -> set[UUID]:
+    """Return the ids of all messages whose events the cell has or that it stores."""
+    async with cell.database.connection() as connection:
+        rows = await connection.fetch("SELECT subject FROM events WHERE type = 'message.judged'")
+    named = Scope.of(*await tenants(cell))
+    page = await cell.history.search(named, Query(), None, 100)
+    return {UUID(str(row["subject"])) for row in rows} | {row.ggrid for row in page.rows}
+
+
+async def tenants(cell: OneCell) -> list[UUID]:
+    async with cell.database.connection() as connection:
+        return [cast("UUID", row["uid"]) for row in await connection.fetch("SELECT uid FROM tenants")]
 
 
 def nothing(found: dict[str, int]) -> bool:

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from mailwarden.cells import senders, tables
 from mailwarden.cells.bodies import BodyCopies
+from mailwarden.cells.history import HistoryPlace, MovedHistory
 from mailwarden.cells.places import (
     LocalPlace,
     are_older_finished,
@@ -30,13 +31,23 @@ from mailwarden.cells.places import (
     read_place,
     set_place,
 )
-from mailwarden.cells.remainder import copy_history, different, move_history, wipe, wipe_active, wipe_senders
+from mailwarden.cells.remainder import (
+    copy_counts,
+    copy_history,
+    different,
+    move_history,
+    wipe,
+    wipe_active,
+    wipe_rest,
+    wipe_senders,
+)
 from mailwarden.cells.shared_access import check_shared, keep_common_codes
 from mailwarden.cells.snapshot import Place
 from mailwarden.cells.store import DirectoryStore
 from mailwarden.database.pool import confirm_earlier
 from mailwarden.errors import CommandError
 from mailwarden.events.reader import cursor_of
+from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.model.scope import Actor
 from mailwarden.model.tenant import TenantState
 from mailwarden.quarantine.ownership import check_owner, read_deployment
@@ -86,12 +97,13 @@ Report = Callable[[str], None]
 
 
 class CellAccess(Struct, frozen=True):
-    """A cell, as the command reaches it: its database and its vault."""
+    """A cell, as the command reaches it: its database, its vault, and ClickHouse if it has its history there."""
 
     name: str
     url: str
     vault: Vault
     spool: Path
+    clickhouse: Clickhouse | None = None
 
 
 class Moved(Struct, frozen=True):
@@ -137,6 +149,8 @@ class TenantMove:
         self._tenant = tenant
         self._report = report
         self._bodies = BodyCopies(tenant, source.vault, target.vault, spool=source.spool, report=report)
+        old, new = (HistoryPlace(each.url, each.clickhouse) for each in (source, target))
+        self._history = MovedHistory(old, new, tenant, report)
         self._locks: Sequence[asyncpg.Connection] = ()
 
     async def run(self, actor: Actor) -> Moved:
@@ -156,7 +170,7 @@ class TenantMove:
             await self._bodies.restore(b)
             await asyncio.sleep(SETTLE_SECONDS)  # the old cell still reads what it has
             await self._clean(a, await read_place(a, self._tenant), actor, pause)
-            return Moved(pause, len(self._bodies), await copy_history(a, b, self._tenant, self._report))
+            return Moved(pause, len(self._bodies), await self._copy_history(a, b))
 
     async def finish(self) -> int:
         """Let late rows of history follow, and remove the rest of the tenant from the old cell; return their number."""
@@ -165,7 +179,19 @@ class TenantMove:
             if place.state is not TenantState.MOVED:
                 raise CommandError("The tenant has not moved away from this cell. Run the move first.")
             await self._confirm(a, b, place)
-            return await move_history(a, b, self._tenant, place, self._report)
+            if self._history.is_by_keys:
+                number = await self._history.delete(a, place)
+            else:
+                number = await move_history(a, b, self._tenant, place, self._report)
+            await wipe_rest(a, b, self._tenant, place)
+            return number
+
+    async def _copy_history(self, a: asyncpg.Connection, b: asyncpg.Connection) -> int:
+        if not self._history.is_by_keys:
+            return await copy_history(a, b, self._tenant, self._report)
+        number = await self._history.copy()
+        await copy_counts(a, b, self._tenant)
+        return number
 
     async def abort(self) -> None:
         """Keep the tenant in the old cell, if the directory was not switched yet."""
@@ -251,6 +277,7 @@ class TenantMove:
         if others := await a.fetchval(_OTHER_VAULTS, self._tenant, await self._source.vault.uid()):
             raise CommandError(f"{others} held messages are in other vaults of this cell. Use one vault first.")
         await self._check_vaults(a, b)
+        await self._history.check()
         await check_shared(a, b, self._tenant, self._target.name)
 
     async def _check_vaults(self, a: asyncpg.Connection, b: asyncpg.Connection) -> None:

@@ -98,7 +98,7 @@ async def copy_history(
         number = await _copy_day(source, target, tenant, day)
         total += number
         report(f"history of {day}: {number:,} messages")
-    await _copy_counts(source, target, tenant)
+    await copy_counts(source, target, tenant)
     return total
 
 
@@ -109,7 +109,7 @@ async def move_history(
     moved: LocalPlace,
     report: Callable[[str], None],
 ) -> int:
-    """Let late rows of history follow, and remove the rest of a tenant from its old cell; return the rows read.
+    """Let late rows of history follow, and remove the history of a tenant from its old cell; return the rows read.
 
     Each day is copied and deleted in one snapshot, so that a row that arrives meanwhile stays for the next run.
     """
@@ -121,13 +121,17 @@ async def move_history(
             total += await _copy_day(source, target, tenant, day)
             await source.execute(_WIPE_DAY, tenant, day)
         report(f"history of {day}: moved")
+    return total
+
+
+async def wipe_rest(source: asyncpg.Connection, target: asyncpg.Connection, tenant: UUID, moved: LocalPlace) -> None:
+    """Remove what a tenant has in its old cell beside its history."""
     async with source.transaction():
         await source.execute(PREPARE, str(tenant))
         await lock_place(source, tenant, moved)
-        await _copy_counts(source, target, tenant)
+        await copy_counts(source, target, tenant)
         for statement in (*_WIPE_REST, *_WIPE_SENDERS, _WIPE_ENDPOINTS, _WIPE_LISTS):
             await source.execute(statement, tenant)
-    return total
 
 
 async def _days(source: asyncpg.Connection, target: asyncpg.Connection, tenant: UUID) -> Sequence[date]:
@@ -146,7 +150,7 @@ async def _copy_day(source: asyncpg.Connection, target: asyncpg.Connection, tena
     return number
 
 
-async def _copy_counts(source: asyncpg.Connection, target: asyncpg.Connection, tenant: UUID) -> None:
+async def copy_counts(source: asyncpg.Connection, target: asyncpg.Connection, tenant: UUID) -> None:
     """Copy the counts of whole days; each that is new is added to those of the whole deployment."""
     async with target.transaction():
         await target.execute(PREPARE, str(tenant))

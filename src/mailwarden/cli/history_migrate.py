@@ -16,9 +16,8 @@ from mailwarden.cli.command import Progress, add_config_option, shown
 from mailwarden.cli.database import with_driver_error
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
-from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.opening import open_clickhouse
-from mailwarden.history.clickhouse.schema import check_table, replica_state
+from mailwarden.history.clickhouse.schema import check_replicas, check_table
 from mailwarden.history.clickhouse.table import ClickhouseTable
 from mailwarden.history.migration import Copied, DayCheck, HistoryTable, check_day, copy_day
 from mailwarden.history.postgresql.table import PostgresqlTable
@@ -84,46 +83,17 @@ async def _migrate(options: argparse.Namespace, config: AbbyConfig) -> Migrated:
         tables: dict[str, HistoryTable] = {"postgresql": postgresql, "clickhouse": columns}
         source, target = tables[options.source], tables[options.target]
         if source is columns:
-            await _check_replicas(clickhouse)
+            await check_replicas(clickhouse)
         days = await source.days()
-        if source is postgresql:
-            await _check_places(postgresql, days)
         migrated = await _copy_and_check(source, target, days)
         if source is columns:
-            await _check_replicas(clickhouse)
+            await check_replicas(clickhouse)
         if days:
             await postgresql.count_again(days[-1])
         return migrated
     finally:
         await clickhouse.close()
         await database.close()
-
-
-async def _check_places(postgresql: PostgresqlTable, days: Sequence[date]) -> None:
-    """Raise if rows belong to a tenant of another cell: PostgreSQL hides them, and ClickHouse does not."""
-    tenant = await postgresql.tenant_elsewhere(days)
-    if tenant is not None:
-        raise CommandError(
-            f"The tenant {tenant} moved to another cell, or is on its way to this one, and this cell has rows of its "
-            "history: in ClickHouse users of the whole deployment would find them. Nothing was copied. Set "
-            "history.store to postgresql in abby.yml and in every guard.yml, restart them, complete the move "
-            "(`mailwarden tenants move`, in the end with --finish), and switch the store then."
-        )
-
-
-async def _check_replicas(clickhouse: Clickhouse) -> None:
-    """Raise unless every replica answers and has all rows: one that is down may have rows that the others lack."""
-    for url in clickhouse.target.urls:
-        try:
-            reason = await replica_state(clickhouse, url, 0)
-        except (StorageUnavailable, TimeoutError):
-            reason = f"{url} does not answer"
-        if reason:
-            raise CommandError(
-                f"{reason}: rows may be missing in the copy. Delete nothing in ClickHouse. Start every server of "
-                "history.clickhouse.urls, wait until each has the rows of the others (`absolute_delay` in "
-                "system.replicas is 0), and run the command again: it continues."
-            )
 
 
 async def _copy_and_check(source: HistoryTable, target: HistoryTable, days: Sequence[date]) -> Migrated:

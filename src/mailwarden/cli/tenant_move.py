@@ -3,7 +3,8 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +19,8 @@ from mailwarden.cli.database import find_tenant, unreachable
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
+from mailwarden.history.clickhouse.client import Clickhouse
+from mailwarden.history.clickhouse.opening import open_clickhouse
 from mailwarden.quarantine.vault import open_vault
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.settings.reader import read
@@ -36,10 +39,20 @@ class InstalledCell(Struct, frozen=True):
     def url(self) -> str:
         return self.config.database.direct_url or self.config.database.url
 
-    def access(self) -> CellAccess:
+    def access(self, clickhouse: Clickhouse | None) -> CellAccess:
         ring = read_ring(self.folder / self.config.contents.key, "contents.key")
         vault = open_vault(self.config.quarantine, self.folder, ring)
-        return CellAccess(self.cells.name, self.url, vault, prepare_spool(self.folder / self.config.spool))
+        spool = prepare_spool(self.folder / self.config.spool)
+        return CellAccess(self.cells.name, self.url, vault, spool, clickhouse)
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[CellAccess]:
+        clickhouse = open_clickhouse(self.config.history, self.folder)
+        try:
+            yield self.access(clickhouse)
+        finally:
+            if clickhouse is not None:
+                await clickhouse.close()
 
 
 def add_move_arguments(move: argparse.ArgumentParser) -> None:
@@ -64,7 +77,6 @@ def run_move(options: argparse.Namespace) -> int:
         raise CommandError(f"The tenant is in the cell `{options.to}` already: --config and --target are one cell.")
     if source.cells.directory.url != target.cells.directory.url:
         raise CommandError("The cells have different directories: see cells.directory.url in both abby.yml.")
-    check_history(source, target)
     check_secrets(source, target)
 
     async def work(move: TenantMove) -> str:
@@ -96,8 +108,8 @@ def with_move(source: InstalledCell, target: InstalledCell, name: str, work: Cal
         own, shared = Database(source.url, 1, pooled=True), Database(source.cells.directory.url, 1, pooled=True)
         try:
             tenant = await find_tenant(own, name)
-            move = TenantMove(source.access(), target.access(), DirectoryStore(shared), tenant.uid, _report)
-            return await work(move)
+            async with source.opened() as a, target.opened() as b:
+                return await work(TenantMove(a, b, DirectoryStore(shared), tenant.uid, _report))
         finally:
             await own.close()
             await shared.close()
@@ -119,17 +131,6 @@ def read_cell(folder: Path) -> InstalledCell:
     if config.cells is None:
         raise CommandError(f"{folder / PATH} has no part `cells`: this deployment is no cell of a fleet.")
     return InstalledCell(folder.resolve(), config, config.cells)
-
-
-def check_history(*cells: InstalledCell) -> None:
-    """Raise if a cell stores history in ClickHouse: a move copies the rows of PostgreSQL alone."""
-    for cell in cells:
-        if cell.config.history.store != "postgresql":
-            raise CommandError(
-                f"{cell.folder / PATH} has history.store: {cell.config.history.store}. A tenant moves between cells "
-                "with history in PostgreSQL only; with ClickHouse its history would stay behind. Nothing was changed. "
-                "Copy that cell's history first: mailwarden history migrate --from clickhouse --to postgresql"
-            )
 
 
 def check_secrets(source: InstalledCell, target: InstalledCell) -> None:

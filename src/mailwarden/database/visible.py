@@ -4,6 +4,11 @@ A tenant that moved to another cell, or is on its way from there, may have rows 
 them: a scope of the whole deployment is without them, and the scope of a user or key has no such tenant.
 """
 
+from typing import cast
+from uuid import UUID
+
+from mailwarden.database.pool import Connection
+
 ELSEWHERE = "ARRAY(SELECT place.tenant FROM tenant_places AS place WHERE place.state IN ('moved', 'arriving'))"
 
 
@@ -18,6 +23,11 @@ def served(column: str = "tenant") -> str:
 def in_scope(column: str = "tenant", scope: str = "$1") -> str:
     """Return the condition that a tenant is in the scope, a parameter: NULL is every tenant of this cell."""
     return f"({scope}::uuid[] IS NULL AND {served(column)} OR {column} = ANY ({scope}))"
+
+
+async def read_elsewhere(connection: Connection) -> frozenset[UUID]:
+    """Return the tenants that moved to another cell or are on their way from there."""
+    return frozenset(cast("list[UUID]", await connection.fetchval(f"SELECT {ELSEWHERE}")))
 
 
 def any_served(column: str = "tenants") -> str:

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Protocol
 
 import aiohttp
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mailwarden.errors import StorageUnavailable
 from mailwarden.telemetry.logs import get_logger
@@ -131,6 +131,10 @@ class Clickhouse:
         self._preferred = 0
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
+
+    def of_replica(self, url: str) -> "Clickhouse":
+        """Return a client of one replica."""
+        return Clickhouse(structs.replace(self.target, urls=(url,)), self._tls)
 
     @property
     def idle_seconds(self) -> float:

@@ -183,6 +183,21 @@ async def replica_state(clickhouse: Clickhouse, url: str, most: int = MAX_DELAY)
     return ""
 
 
+async def check_replicas(clickhouse: Clickhouse) -> None:
+    """Raise unless every replica answers and has all rows: one that is down may have rows that the others lack."""
+    for url in clickhouse.target.urls:
+        try:
+            reason = await replica_state(clickhouse, url, 0)
+        except (StorageUnavailable, TimeoutError):
+            reason = f"{url} does not answer"
+        if reason:
+            raise CommandError(
+                f"{reason}: rows may be missing in the copy. Delete nothing in ClickHouse. Start every server of "
+                "history.clickhouse.urls, wait until each has the rows of the others (`absolute_delay` in "
+                "system.replicas is 0), and run the command again: it continues."
+            )
+
+
 async def check_table(clickhouse: Clickhouse) -> None:
     """Raise StorageUnavailable unless the table has the columns of this version."""
     columns = read_one(await clickhouse.read(_HAS_TABLE), Reader.uint64)

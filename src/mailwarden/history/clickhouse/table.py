@@ -1,11 +1,13 @@
-"""The rows of history in ClickHouse for `mailwarden history migrate`."""
+"""The rows of history in ClickHouse for `mailwarden history migrate` and for moves of tenants."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import date
 from uuid import UUID
 
 from mailwarden.errors import StorageUnavailable
-from mailwarden.history.clickhouse.binary import Reader, day_literal, list_literal, read_rows, uuid_literal
+from mailwarden.history.clickhouse.binary import Reader, day_literal, list_literal, read_one, read_rows, uuid_literal
 from mailwarden.history.clickhouse.clauses import hours_literal
 from mailwarden.history.clickhouse.client import BadData, Clickhouse, TooSlow
 from mailwarden.history.clickhouse.rows import encode_row
@@ -16,14 +18,26 @@ from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 
 SECONDS = 60.0  # of one statement
+MUTATION_SECONDS = 60.0  # of a deletion of rows
+MUTATION_PAUSE = 0.2
 _INSERT = f"INSERT INTO history ({NAMES}) FORMAT RowBinary"
 _COUNT = "SELECT count() FROM history WHERE day = {day} FORMAT RowBinary"
+_COUNT_OF_TENANT = "SELECT count() FROM history WHERE day = {day} AND tenant = {tenant} FORMAT RowBinary"
 _HOURS = "SELECT hour FROM history WHERE day = {day} GROUP BY hour ORDER BY hour DESC FORMAT RowBinary"
 # In the order of the sort key, so that a page reads little.
 _KEYS = """
 SELECT ggrid, tenant FROM history
 WHERE day = {day} AND hour = {hour} AND (tenant > {tenant} OR tenant = {tenant} AND ggrid > {ggrid})
 ORDER BY tenant, ggrid LIMIT 1 BY tenant, ggrid LIMIT {size} FORMAT RowBinary
+"""
+_KEYS_OF_TENANT = """
+SELECT ggrid, tenant FROM history WHERE day = {day} AND hour = {hour} AND tenant = {tenant} AND ggrid > {ggrid}
+ORDER BY ggrid LIMIT 1 BY ggrid LIMIT {size} FORMAT RowBinary
+"""
+_DELETE = "ALTER TABLE history DELETE WHERE "
+_RUNNING = """
+SELECT count() FROM system.mutations WHERE database = currentDatabase() AND table = 'history' AND is_done = 0
+FORMAT RowBinary
 """
 _STORED = """
 SELECT ggrid, tenant FROM history WHERE day = {day} AND hour IN ({hours}) AND ggrid IN ({ggrids})
@@ -33,22 +47,26 @@ _LOWEST = UUID(int=0)
 
 
 class ClickhouseTable:
-    """The table of history, hour by hour."""
+    """The table of history, hour by hour; with a tenant, days, counts and keys are of its rows alone."""
 
-    def __init__(self, clickhouse: Clickhouse) -> None:
+    def __init__(self, clickhouse: Clickhouse, tenant: UUID | None = None) -> None:
         self._clickhouse = clickhouse
+        self._tenant = tenant
 
     async def days(self) -> Sequence[date]:
         return sorted(await existing_days(self._clickhouse, SECONDS), reverse=True)
 
     async def count(self, day: date) -> int:
-        return read_rows(await self._read(_COUNT.format(day=day_literal(day))), Reader.uint64)[0]
+        sql = _COUNT.format(day=day_literal(day))
+        if self._tenant is not None:
+            sql = _COUNT_OF_TENANT.format(day=day_literal(day), tenant=uuid_literal(self._tenant))
+        return read_one(await self._read(sql), Reader.uint64)
 
     async def keys(self, day: date, size: int) -> AsyncIterator[Sequence[Cursor]]:
         for hour in read_rows(await self._read(_HOURS.format(day=day_literal(day))), Reader.uint32):
-            last = Cursor(_LOWEST, _LOWEST)
+            last, statement = Cursor(_LOWEST, self._tenant or _LOWEST), _KEYS_OF_TENANT if self._tenant else _KEYS
             while True:
-                sql = _KEYS.format(
+                sql = statement.format(
                     day=day_literal(day),
                     hour=hour,
                     tenant=uuid_literal(last.tenant),
@@ -92,8 +110,29 @@ class ClickhouseTable:
         middle = len(requests) // 2
         return (*await self.add(day, requests[:middle]), *await self.add(day, requests[middle:]))
 
+    async def delete_tenant(self, tenant: UUID) -> None:
+        """Delete the rows of a tenant that exist now."""
+        await self._clickhouse.execute(f"{_DELETE}tenant = {uuid_literal(tenant)}", MUTATION_SECONDS)
+
+    async def delete_row(self, day: date, key: Cursor) -> None:
+        sql = (
+            f"{_DELETE}day = {day_literal(day)} AND hour IN ({hours_literal([key.ggrid])}) "
+            f"AND tenant = {uuid_literal(key.tenant)} AND ggrid = {uuid_literal(key.ggrid)}"
+        )
+        await self._clickhouse.execute(sql, MUTATION_SECONDS)
+
     async def _read(self, sql: str) -> bytes:
         return await self._clickhouse.read(sql, SECONDS)
+
+
+async def wait_for_deletion(clickhouse: Clickhouse) -> bool:
+    """Wait until deleted rows are gone, for a bounded time; return False if the server still goes on by itself."""
+    end = time.monotonic() + MUTATION_SECONDS
+    while read_one(await clickhouse.read(_RUNNING), Reader.uint64):
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(MUTATION_PAUSE)
+    return True
 
 
 def _too_slow() -> StorageUnavailable:

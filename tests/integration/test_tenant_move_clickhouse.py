@@ -1,0 +1,253 @@
+"""Moves of a tenant where one cell, or both, has its history in ClickHouse: every row follows, and none is lost."""
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import cast
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+
+from mailwarden.access.tenants import TenantStore
+from mailwarden.cells import history as moved_history
+from mailwarden.cells import move
+from mailwarden.errors import CommandError
+from mailwarden.history import migration, pages
+from mailwarden.history.clickhouse.client import Clickhouse
+from mailwarden.history.clickhouse.table import ClickhouseTable, wait_for_deletion
+from mailwarden.history.migration import Copied
+from mailwarden.history.query import Query
+from mailwarden.history.records import decode
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+from rig.clickhouse import EmbeddedClickhouse
+from rig.engines import Engines
+from rig.ports import free_port
+from tests.clickhouse_databases import opened_history
+from tests.databases import ReusedDatabases
+from tests.integration.cell_pair import ACTOR, ALL, OneCell, Pair, open_pair
+from tests.integration.held_messages import finished
+
+pytestmark = pytest.mark.slow
+
+PLACES = {"both": (True, True), "the old cell": (True, False), "the new cell": (False, True)}
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(move, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(moved_history, "IN_FLIGHT_SECONDS", 0.0)
+    monkeypatch.setattr(moved_history, "REPLICAS_SECONDS", 0.0)
+    for limit in ("SEARCH_SECONDS", "CANDIDATE_SECONDS"):  # a busy machine must not end a search
+        monkeypatch.setattr(pages, limit, 60.0)
+
+
+@pytest.fixture
+async def stores(clickhouse_server: EmbeddedClickhouse) -> AsyncIterator[Sequence[Clickhouse]]:
+    async with opened_history(clickhouse_server) as one, opened_history(clickhouse_server) as other:
+        yield one, other
+
+
+@pytest.fixture(params=PLACES)
+async def pair(
+    request: pytest.FixtureRequest,
+    engines: Engines,
+    reused_databases: ReusedDatabases,
+    tmp_path: Path,
+    stores: Sequence[Clickhouse],
+) -> AsyncIterator[Pair]:
+    chosen = [store if used else None for store, used in zip(stores, PLACES[request.param], strict=True)]
+    async with open_pair(engines, reused_databases, tmp_path, chosen) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def columns(
+    engines: Engines, reused_databases: ReusedDatabases, tmp_path: Path, stores: Sequence[Clickhouse]
+) -> AsyncIterator[Pair]:
+    """Two cells with their history in ClickHouse."""
+    async with open_pair(engines, reused_databases, tmp_path, stores) as opened:
+        yield opened
+
+
+async def store(cell: OneCell, tenant: UUID, number: int) -> set[UUID]:
+    requests = [finished(tenant, subject=f"Number {each}") for each in range(number)]
+    saved = await cell.history.save(ALL, requests)
+    assert (saved.stored, saved.rejected) == (number, ())
+    return {request.ggrid for request in requests}
+
+
+async def rows(cell: OneCell, tenant: UUID) -> set[UUID]:
+    """Return the rows of a tenant that a search finds."""
+    page = await cell.history.search(Scope.of(tenant), Query(), None, 500)
+    return {row.ggrid for row in page.rows}
+
+
+async def left(cell: OneCell, tenant: UUID) -> int:
+    """Return the rows of a tenant in all stores of a cell."""
+    async with cell.database.connection() as connection:
+        number = cast("int", await connection.fetchval("SELECT count(*) FROM history WHERE tenant = $1", tenant))
+    if cell.access.clickhouse is not None:
+        table = ClickhouseTable(cell.access.clickhouse, tenant)
+        number += sum([await table.count(day) for day in await table.days()])
+    return number
+
+
+async def test_all_rows_follow_and_none_of_others_is_deleted(pair: Pair) -> None:
+    other = (await TenantStore(pair.a.database).create(ALL, "south", ["south.example"])).uid
+    wanted, kept = await store(pair.a, pair.uid, 30), await store(pair.a, other, 20)
+    moved = await pair.move().run(ACTOR)
+    assert moved.history == 30
+    assert await rows(pair.b, pair.uid) == wanted
+    assert await rows(pair.a, pair.uid) == wanted, "for a call that began before the switch"
+
+    late = await store(pair.a, pair.uid, 5)  # a guard of the old cell had them in its journal
+    new = await store(pair.b, pair.uid, 3)
+    await pair.move().finish()
+    assert await rows(pair.b, pair.uid) == wanted | late | new
+    assert await left(pair.a, pair.uid) == 0
+    assert await rows(pair.a, other) == kept
+    assert await left(pair.b, pair.uid) == 38
+
+
+async def test_a_late_row_of_a_moved_tenant_waits_in_postgresql_with_one_event(columns: Pair) -> None:
+    """No row is added to those in ClickHouse, which the end of the move copies, verifies and deletes."""
+    await columns.move().run(ACTOR)
+    request = finished(columns.uid)
+    for _ in range(2):  # a batch may be sent again
+        await columns.a.history.save(ALL, [request])
+    async with columns.a.database.connection() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM history WHERE tenant = $1", columns.uid) == 1
+        events = "SELECT count(*) FROM events WHERE type = 'message.judged' AND tenant = $1"
+        assert await connection.fetchval(events, columns.uid) == 1
+    assert await rows(columns.a, columns.uid) == set()
+    await columns.move().finish()
+    assert await rows(columns.b, columns.uid) == {request.ggrid}
+    assert await left(columns.a, columns.uid) == 0
+
+
+async def test_a_tenant_that_comes_back_finds_late_rows_that_were_not_moved(columns: Pair) -> None:
+    first = await store(columns.a, columns.uid, 4)
+    await columns.move().run(ACTOR)
+    late, there = await store(columns.a, columns.uid, 2), await store(columns.b, columns.uid, 3)
+    await columns.move(back=True).run(ACTOR)
+    assert await rows(columns.a, columns.uid) == first | late | there
+    await columns.move(back=True).finish()
+    assert await left(columns.b, columns.uid) == 0
+    new = await store(columns.a, columns.uid, 1)
+    assert await rows(columns.a, columns.uid) == first | late | there | new
+
+
+async def test_nothing_is_deleted_while_a_row_cannot_be_copied(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    await store(pair.a, pair.uid, 10)
+
+    def decode_most(record: bytes) -> FinishedRequest:
+        if b"Number 3" in record:
+            raise ValueError("another version")
+        return decode(record)
+
+    monkeypatch.setattr(migration, "decode", decode_most)
+    await pair.move().run(ACTOR)
+    assert len(await rows(pair.b, pair.uid)) == 9
+    with pytest.raises(CommandError, match=r"^1 rows of history cannot be copied, such as .*another version.*Nothing"):
+        await pair.move().finish()
+    assert await left(pair.a, pair.uid) == 10
+    monkeypatch.setattr(migration, "decode", decode)
+    await pair.move().finish()
+    assert (len(await rows(pair.b, pair.uid)), await left(pair.a, pair.uid)) == (10, 0)
+
+
+async def test_nothing_is_deleted_while_the_other_cell_lacks_a_row(
+    columns: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store(columns.a, columns.uid, 10)
+    await columns.move().run(ACTOR)
+    (target,) = [store for store in (columns.b.access.clickhouse,) if store]
+    await ClickhouseTable(target).delete_tenant(columns.uid)
+    assert await wait_for_deletion(target)
+
+    async def copy_nothing(*_: object) -> Copied:
+        return Copied()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(moved_history, "copy_day", copy_nothing)
+        with pytest.raises(CommandError, match=r"The other cell lacks 10 rows of history of .*Nothing was deleted"):
+            await columns.move().finish()
+    assert await left(columns.a, columns.uid) == 10
+    await columns.move().finish()
+    assert (len(await rows(columns.b, columns.uid)), await left(columns.a, columns.uid)) == (10, 0)
+
+
+async def test_nothing_is_deleted_while_a_replica_of_the_new_cell_lacks_rows(
+    columns: Pair, clickhouse_server: EmbeddedClickhouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does if the other lost Keeper during an insert, and shows rows that it is about to discard."""
+    await store(columns.a, columns.uid, 10)
+    await columns.move().run(ACTOR)
+    real = Clickhouse.of_replica
+    async with opened_history(clickhouse_server) as empty:
+
+        def of_replica(client: Clickhouse, url: str) -> Clickhouse:
+            return real(empty if "localhost" in url else client, url)
+
+        one, two = columns.b.access.clickhouse, columns.b.access
+        assert one is not None
+        urls = (*one.target.urls, one.target.urls[0].replace("127.0.0.1", "localhost"))
+        client = Clickhouse(replace(one.target, urls=urls))
+        monkeypatch.setattr(Clickhouse, "of_replica", of_replica)
+        access = replace(two, clickhouse=client)
+        last = move.TenantMove(columns.a.access, access, columns.directory, columns.uid, lambda _: None)
+        with pytest.raises(CommandError, match=r"lacks 10 rows .*, or one of its replicas does\. Nothing was deleted"):
+            await last.finish()
+        await client.close()
+    assert await left(columns.a, columns.uid) == 10
+
+
+async def test_replicas_that_do_not_answer_end_a_move_before_a_row_is_deleted(columns: Pair) -> None:
+    await store(columns.a, columns.uid, 10)
+    await columns.move().run(ACTOR)
+    port = free_port()
+    for name in ("a", "b"):
+        accesses = {"a": columns.a.access, "b": columns.b.access}
+        own = accesses[name].clickhouse
+        assert own is not None
+        client = Clickhouse(replace(own.target, urls=(*own.target.urls, f"http://127.0.0.1:{port}")))
+        accesses[name] = replace(accesses[name], clickhouse=client)
+        last = move.TenantMove(accesses["a"], accesses["b"], columns.directory, columns.uid, lambda _: None)
+        with pytest.raises(CommandError, match=f"127.0.0.1:{port} does not answer"):
+            await last.finish()
+        await client.close()
+    assert await left(columns.a, columns.uid) == 10
+
+
+async def test_cells_that_use_one_table_are_refused(
+    engines: Engines, reused_databases: ReusedDatabases, tmp_path: Path, stores: Sequence[Clickhouse]
+) -> None:
+    """Also by two names of one server: then the end of the move deletes one row, misses it there, and restores it."""
+    (tmp_path / "named").mkdir()
+    one = stores[0]
+    async with open_pair(engines, reused_databases, tmp_path, (one, one)) as pair:
+        with pytest.raises(CommandError, match="Give each cell a database of its own"):
+            await pair.move().run(ACTOR)
+    alias = Clickhouse(replace(one.target, urls=(one.target.urls[0].replace("127.0.0.1", "localhost"),)))
+    async with open_pair(engines, reused_databases, tmp_path / "named", (one, alias)) as pair:
+        wanted = await store(pair.a, pair.uid, 10)
+        await pair.move().run(ACTOR)
+        with pytest.raises(CommandError, match="both cells use one table of ClickHouse"):
+            await pair.move().finish()
+        assert await rows(pair.b, pair.uid) == wanted
+    await alias.close()
+
+
+async def test_the_end_of_a_move_waits_for_batches_that_are_being_written(
+    columns: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[str] = []
+    monkeypatch.setattr(moved_history, "IN_FLIGHT_SECONDS", 2.0)
+    await columns.move().run(ACTOR)
+    began = time.monotonic()
+    last = move.TenantMove(columns.a.access, columns.b.access, columns.directory, columns.uid, waits.append)
+    await last.finish()
+    assert time.monotonic() - began > 1.0
+    assert [line for line in waits if line.startswith("waiting for ")]
