@@ -1,22 +1,27 @@
 """Moves of a tenant where one cell, or both, has its history in ClickHouse: every row follows, and none is lost."""
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 from uuid import UUID
 
+import asyncpg
 import pytest
 from msgspec.structs import replace
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cells import history as moved_history
 from mailwarden.cells import move
-from mailwarden.errors import CommandError
+from mailwarden.cells.history import MovedHistory, Report
+from mailwarden.cells.move import TenantMove
+from mailwarden.errors import CommandError, StorageUnavailable
 from mailwarden.history import migration, pages
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.table import ClickhouseTable, wait_for_deletion
-from mailwarden.history.migration import Copied
+from mailwarden.history.migration import Copied, HistoryTable
 from mailwarden.history.query import Query
 from mailwarden.history.records import decode
 from mailwarden.model.record import FinishedRequest
@@ -39,6 +44,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(move, "SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(moved_history, "IN_FLIGHT_SECONDS", 0.0)
     monkeypatch.setattr(moved_history, "REPLICAS_SECONDS", 0.0)
+    monkeypatch.setattr(moved_history, "SHARED_SECONDS", 0.0)
     for limit in ("SEARCH_SECONDS", "CANDIDATE_SECONDS"):  # a busy machine must not end a search
         monkeypatch.setattr(pages, limit, 60.0)
 
@@ -185,59 +191,133 @@ async def test_nothing_is_deleted_while_a_replica_of_the_new_cell_lacks_rows(
     """As one does if the other lost Keeper during an insert, and shows rows that it is about to discard."""
     await store(columns.a, columns.uid, 10)
     await columns.move().run(ACTOR)
-    real = Clickhouse.of_replica
+    real, there = Clickhouse.of_replica, columns.b.access.clickhouse
+    assert there is not None
     async with opened_history(clickhouse_server) as empty:
 
         def of_replica(client: Clickhouse, url: str) -> Clickhouse:
             return real(empty if "localhost" in url else client, url)
 
-        one, two = columns.b.access.clickhouse, columns.b.access
-        assert one is not None
-        urls = (*one.target.urls, one.target.urls[0].replace("127.0.0.1", "localhost"))
-        client = Clickhouse(replace(one.target, urls=urls))
         monkeypatch.setattr(Clickhouse, "of_replica", of_replica)
-        access = replace(two, clickhouse=client)
-        last = move.TenantMove(columns.a.access, access, columns.directory, columns.uid, lambda _: None)
+        client = Clickhouse(replace(there.target, urls=(*there.target.urls, alias(there))))
+        last = move_with(columns, columns.a.access.clickhouse, client)
         with pytest.raises(CommandError, match=r"lacks 10 rows .*, or one of its replicas does\. Nothing was deleted"):
             await last.finish()
         await client.close()
     assert await left(columns.a, columns.uid) == 10
 
 
+def alias(clickhouse: Clickhouse) -> str:
+    """Return another name of the server."""
+    return clickhouse.target.urls[0].replace("127.0.0.1", "localhost")
+
+
+def move_with(
+    pair: Pair, one: Clickhouse | None, other: Clickhouse | None, report: Report = lambda _: None
+) -> TenantMove:
+    """Return the move of the tenant with other connections to ClickHouse."""
+    a, b = replace(pair.a.access, clickhouse=one), replace(pair.b.access, clickhouse=other)
+    return TenantMove(a, b, pair.directory, pair.uid, report)
+
+
 async def test_replicas_that_do_not_answer_end_a_move_before_a_row_is_deleted(columns: Pair) -> None:
     await store(columns.a, columns.uid, 10)
     await columns.move().run(ACTOR)
-    port = free_port()
-    for name in ("a", "b"):
-        accesses = {"a": columns.a.access, "b": columns.b.access}
-        own = accesses[name].clickhouse
+    clients = [columns.a.access.clickhouse, columns.b.access.clickhouse]
+    for place, own in enumerate(clients):
         assert own is not None
-        client = Clickhouse(replace(own.target, urls=(*own.target.urls, f"http://127.0.0.1:{port}")))
-        accesses[name] = replace(accesses[name], clickhouse=client)
-        last = move.TenantMove(accesses["a"], accesses["b"], columns.directory, columns.uid, lambda _: None)
-        with pytest.raises(CommandError, match=f"127.0.0.1:{port} does not answer"):
+        dead = f"http://127.0.0.1:{free_port()}"
+        client = Clickhouse(replace(own.target, urls=(*own.target.urls, dead)))
+        one, other = (client if number == place else each for number, each in enumerate(clients))
+        last = move_with(columns, one, other)
+        with pytest.raises((CommandError, StorageUnavailable)):
             await last.finish()
         await client.close()
     assert await left(columns.a, columns.uid) == 10
 
 
-async def test_cells_that_use_one_table_are_refused(
-    engines: Engines, reused_databases: ReusedDatabases, tmp_path: Path, stores: Sequence[Clickhouse]
+async def test_nothing_is_deleted_if_a_guard_wrote_after_the_comparison(
+    columns: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also by two names of one server: then the end of the move deletes one row, misses it there, and restores it."""
-    (tmp_path / "named").mkdir()
+    """A guard that hung since before the switch: its row is found by the next run."""
+    await store(columns.a, columns.uid, 10)
+    await columns.move().run(ACTOR)
+    late = finished(columns.uid)
+    real, table = MovedHistory._verify, ClickhouseTable(cast("Clickhouse", columns.a.access.clickhouse))
+
+    async def verify(self: MovedHistory, source: ClickhouseTable | None, copies: Sequence[HistoryTable]) -> int:
+        verified = await real(self, source, copies)
+        await table.add(late.created.date(), [late])
+        return verified
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MovedHistory, "_verify", verify)
+        with pytest.raises(CommandError, match="has 11 rows of the tenant, and 10 of them are in the other cell"):
+            await columns.move().finish()
+    assert await left(columns.a, columns.uid) == 11
+    await columns.move().finish()
+    assert (await left(columns.a, columns.uid), len(await rows(columns.b, columns.uid))) == (0, 11)
+
+
+@pytest.mark.parametrize("named", ["the same address", "another name of the server"])
+async def test_cells_that_use_one_table_are_refused(
+    named: str, engines: Engines, reused_databases: ReusedDatabases, tmp_path: Path, stores: Sequence[Clickhouse]
+) -> None:
+    """Before anything is changed, and again at the end."""
     one = stores[0]
-    async with open_pair(engines, reused_databases, tmp_path, (one, one)) as pair:
-        with pytest.raises(CommandError, match="Give each cell a database of its own"):
-            await pair.move().run(ACTOR)
-    alias = Clickhouse(replace(one.target, urls=(one.target.urls[0].replace("127.0.0.1", "localhost"),)))
-    async with open_pair(engines, reused_databases, tmp_path / "named", (one, alias)) as pair:
+    url = alias(one) if named == "another name of the server" else one.target.urls[0]
+    other = Clickhouse(replace(one.target, urls=(url,)))
+    async with open_pair(engines, reused_databases, tmp_path, (one, other)) as pair:
         wanted = await store(pair.a, pair.uid, 10)
-        await pair.move().run(ACTOR)
-        with pytest.raises(CommandError, match="both cells use one table of ClickHouse"):
+        with pytest.raises(CommandError, match=r"one table of ClickHouse.*Nothing was changed\. Give each cell a"):
+            await pair.move().run(ACTOR)
+        assert await pair.directory.place(pair.uid) is None
+        with monkeypatched_check():
+            await pair.move().run(ACTOR)
+        with pytest.raises(CommandError, match="one table of ClickHouse"):
             await pair.move().finish()
         assert await rows(pair.b, pair.uid) == wanted
-    await alias.close()
+    await other.close()
+
+
+@contextmanager
+def monkeypatched_check() -> Iterator[None]:
+    """Let a move begin that its first check refuses."""
+
+    async def check(_: MovedHistory) -> None:
+        return
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(MovedHistory, "check", check)
+        yield
+
+
+async def test_locks_of_a_move_are_kept_while_history_is_copied(columns: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy cuts connections without traffic; a cut one ends the move before it deletes."""
+    await store(columns.a, columns.uid, 3)
+    await columns.move().run(ACTOR)
+    monkeypatch.setattr(move, "PING_SECONDS", 0.01)
+    asked: list[float] = []
+    last, real = columns.move(), MovedHistory._copy_all
+    check_alone = last._check_alone
+
+    async def counted() -> None:
+        asked.append(time.monotonic())
+        await check_alone()
+
+    async def copy_slowly(self: MovedHistory, tables: object) -> Copied:
+        copied = await real(self, tables)  # type: ignore[arg-type]
+        await asyncio.sleep(0.3)
+        assert len(asked) > 5
+        await last._locks[0].close()
+        return copied
+
+    monkeypatch.setattr(last, "_check_alone", counted)
+    with monkeypatch.context() as patched:
+        patched.setattr(MovedHistory, "_copy_all", copy_slowly)
+        with pytest.raises(asyncpg.InterfaceError):
+            await last.finish()
+    assert await left(columns.a, columns.uid) == 3
 
 
 async def test_the_end_of_a_move_waits_for_batches_that_are_being_written(
@@ -247,7 +327,6 @@ async def test_the_end_of_a_move_waits_for_batches_that_are_being_written(
     monkeypatch.setattr(moved_history, "IN_FLIGHT_SECONDS", 2.0)
     await columns.move().run(ACTOR)
     began = time.monotonic()
-    last = move.TenantMove(columns.a.access, columns.b.access, columns.directory, columns.uid, waits.append)
-    await last.finish()
+    await move_with(columns, columns.a.access.clickhouse, columns.b.access.clickhouse, waits.append).finish()
     assert time.monotonic() - began > 1.0
     assert [line for line in waits if line.startswith("waiting for ")]

@@ -6,34 +6,32 @@ once the other cell has it.
 """
 
 import asyncio
-import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import date
+from functools import partial
 from typing import cast
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
 from msgspec import Struct
 
-from mailwarden.cells.places import LocalPlace, lock_place
+from mailwarden.cells.places import LocalPlace, connect, lock_place
 from mailwarden.cells.tables import PREPARE
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.schema import check_replicas, check_table
-from mailwarden.history.clickhouse.table import ClickhouseTable, wait_for_deletion
-from mailwarden.history.migration import PAGE, Copied, HistoryTable, check_day, copy_day
+from mailwarden.history.clickhouse.table import ClickhouseTable, knows_deletion, wait_for_deletion
+from mailwarden.history.migration import PAGE, Copied, HistoryTable, check_day, copy_day, through_outages
 from mailwarden.history.postgresql.table import PostgresqlTable
-from mailwarden.history.records import decode
-from mailwarden.history.store import Cursor
 
 COMMAND_SECONDS = 300.0  # of a statement of PostgreSQL
 REPLICAS_SECONDS = 60.0  # until every replica has all rows
-IN_FLIGHT_SECONDS = 60.0  # after the switch: longer than a guard takes to write a batch
+IN_FLIGHT_SECONDS = 60.0  # after the switch: longer than an insert into ClickHouse
+SHARED_SECONDS = 5.0  # until a replica knows a deletion that was begun on another one
 POLL = 1.0
-_CHANGED = "SELECT extract(epoch FROM clock_timestamp() - changed)::float8 FROM tenant_places WHERE tenant = $1"
+_AGE = "SELECT extract(epoch FROM clock_timestamp() - changed)::float8 FROM tenant_places WHERE tenant = $1"
 _DELETE = "DELETE FROM history WHERE day = $1 AND tenant = $2 AND ggrid = ANY ($3::uuid[])"
 
 Report = Callable[[str], None]
@@ -79,15 +77,31 @@ class MovedHistory:
         return self._source.clickhouse is not None or self._target.clickhouse is not None
 
     async def check(self) -> None:
-        """Raise if a store does not answer, or both cells use one."""
-        stores = [each.clickhouse for each in (self._source, self._target) if each.clickhouse]
-        for store in stores:
-            await check_table(store)
-        if len(stores) == 2 and is_same(*stores):
-            raise CommandError(
-                f"Both cells have their history in the database {stores[0].target.database} of one ClickHouse: the end "
-                "of the move would delete the tenant's rows. Give each cell a database of its own."
-            )
+        """Raise if a store does not answer, or both cells use one table: the end of a move would delete its rows.
+
+        A deletion that finds no row is in the list of the table, and of its replicas; two names of a server would not
+        be seen by comparing addresses.
+        """
+        own, other = self._source.clickhouse, self._target.clickhouse
+        for store in (own, other):
+            if store is not None:
+                await check_table(store)
+        if own is None or other is None or own.target.database != other.target.database:
+            return
+        nobody = uuid4()
+        await ClickhouseTable(own).delete_tenant(nobody)
+        end = time.monotonic() + SHARED_SECONDS
+        async with other.replicas() as replicas:
+            while True:
+                if any([await knows_deletion(replica, nobody) for replica in replicas]):
+                    raise CommandError(
+                        f"Both cells have their history in one table of ClickHouse, in the database "
+                        f"{own.target.database}: the end of the move would delete the tenant's rows. Nothing was "
+                        "changed. Give each cell a database of its own."
+                    )
+                if time.monotonic() > end:
+                    return
+                await asyncio.sleep(POLL)
 
     async def copy(self) -> int:
         """Copy the rows that the new cell lacks, the newest day of each table first; return the rows of the old cell.
@@ -95,25 +109,24 @@ class MovedHistory:
         The new cell may have late rows in PostgreSQL, from the time before the tenant came back.
         """
         async with self._opened() as tables:
-            copied = await self._copy(tables, tables.sources)
-            if tables.new_columns is not None:
-                await self._copy(tables, [tables.new])
-            return copied.rows
+            return (await self._copy_all(tables)).rows
 
-    async def delete(self, a: asyncpg.Connection, moved: LocalPlace) -> int:
+    async def delete(self, moved: LocalPlace, check_alone: Callable[[], Awaitable[None]]) -> int:
         """Copy the rest, and delete all rows of the old cell once the new one has them; return the rows read."""
+        await self.check()
         async with self._opened() as tables:
-            if tables.old_columns is not None:
-                await self._wait_for_batches(a)
-            copied = await self._copy(tables, tables.sources)
+            await self._wait_for_inserts()
+            copied = await self._copy_all(tables)
             if copied.failed:
                 raise CommandError(
                     f"{copied.failed:,} rows of history cannot be copied, such as {copied.reason}. Nothing was deleted."
                 )
-            await self._verify(tables)
-            await self._delete_from_postgresql(a, moved, tables)
-            if tables.old_columns is not None:
-                await self._delete_from_clickhouse(a, moved, tables.old_columns, tables.target)
+            async with self._copies(tables) as copies:
+                verified = await self._verify(tables.old_columns, copies)
+                await check_alone()
+                await self._delete_from_postgresql(moved, tables.old, copies)
+            if tables.old_columns is not None and verified:
+                await self._delete_from_clickhouse(moved, tables.old_columns, verified)
             return copied.rows
 
     @asynccontextmanager
@@ -127,108 +140,113 @@ class MovedHistory:
                 tables.append((PostgresqlTable(database, self._tenant), columns))
             yield _Tables(*tables[0], *tables[1])
 
+    @asynccontextmanager
+    async def _copies(self, tables: _Tables) -> AsyncIterator[Sequence[HistoryTable]]:
+        """Open the table that has all rows in the new cell, on each replica."""
+        if self._target.clickhouse is None:
+            yield [tables.target]
+            return
+        await self._wait_for_replicas(self._target)
+        async with self._target.clickhouse.replicas() as replicas:
+            yield [ClickhouseTable(replica, self._tenant) for replica in replicas]
+
+    async def _copy_all(self, tables: _Tables) -> Copied:
+        """Copy the rows of both cells that the target lacks; return the numbers of the old cell."""
+        await self._wait_for_earlier_move()
+        copied = await self._copy(tables, tables.sources)
+        if tables.new_columns is not None:
+            await self._copy(tables, [tables.new])
+        return copied
+
     async def _copy(self, tables: _Tables, sources: Sequence[HistoryTable]) -> Copied:
         await self._wait_for_replicas(self._source)
-        if self._target.clickhouse and not await wait_for_deletion(self._target.clickhouse):
-            raise CommandError(
-                "ClickHouse of the other cell still deletes rows, which may be those of this tenant from an earlier "
-                "move. Run the command again later: it continues."
-            )
-        total, oldest = Copied(), date.max
+        total = Copied()
         for source in sources:
             for day in await source.days():
-                copied = await copy_day(source, tables.target, day, lambda _: None)
+                copied = await through_outages(partial(copy_day, source, tables.target, day, lambda _: None))
                 total += copied
-                oldest = min(oldest, day) if copied.written else oldest
                 if copied.rows:
+                    await tables.new.count_again(day)
                     self._report(f"history of {day}: {copied.rows:,} messages, {copied.written:,} copied now")
         await self._wait_for_replicas(self._source)  # one that lacked rows meanwhile has not answered for them
-        if oldest < date.max:
-            await tables.new.count_again(oldest)
         if total.failed:
             self._report(f"history: {total.failed:,} rows cannot be copied, such as {total.reason}")
         return total
 
-    async def _verify(self, tables: _Tables) -> None:
-        """Raise unless the new cell has every row, on each replica.
+    async def _verify(self, source: ClickhouseTable | None, copies: Sequence[HistoryTable]) -> int:
+        """Return the number of rows in ClickHouse of the old cell; raise unless each replica of the new one has them.
 
         A replica that lost Keeper during an insert shows its rows for some minutes and then discards them.
         """
-        await self._wait_for_replicas(self._target)
-        async with self._copies(tables) as copies:
-            for source, target in itertools.product(tables.sources, copies):
-                for day in await source.days():
-                    missing = sum(each.missing for each in await check_day(source, target, day, lambda _: None))
-                    if missing:
-                        raise CommandError(
-                            f"The other cell lacks {missing:,} rows of history of {day}, or one of its replicas does. "
-                            "Nothing was deleted. Run the command again in some minutes."
-                        )
+        verified = 0
+        for day in await source.days() if source is not None else ():
+            for target in copies:
+                checks = await through_outages(
+                    partial(check_day, cast("HistoryTable", source), target, day, lambda _: None)
+                )
+                if missing := sum(each.missing for each in checks):
+                    raise CommandError(
+                        f"The other cell lacks {missing:,} rows of history of {day}, or one of its replicas does. "
+                        "Nothing was deleted. Run the command again in some minutes."
+                    )
+            verified += sum(each.rows for each in checks)
+        return verified
 
-    @asynccontextmanager
-    async def _copies(self, tables: _Tables) -> AsyncIterator[Sequence[HistoryTable]]:
-        """Open the table that has all rows in the new cell, on each replica."""
-        clickhouse = self._target.clickhouse
-        if clickhouse is None:
-            yield [tables.target]
-            return
-        async with AsyncExitStack() as stack:
-            replicas = [clickhouse.of_replica(url) for url in clickhouse.target.urls]
-            for replica in replicas:
-                stack.push_async_callback(replica.close)
-            yield [ClickhouseTable(replica, self._tenant) for replica in replicas]
-
-    async def _delete_from_postgresql(self, a: asyncpg.Connection, moved: LocalPlace, tables: _Tables) -> None:
-        for day in await tables.old.days():
-            async for keys in tables.old.keys(day, PAGE):
-                stored = await tables.target.stored(day, keys)
-                async with self._while_moved(a, moved):
-                    await a.execute(_DELETE, day, self._tenant, [key.ggrid for key in keys if key in stored])
-
-    async def _delete_from_clickhouse(
-        self, a: asyncpg.Connection, moved: LocalPlace, source: ClickhouseTable, target: HistoryTable
+    async def _delete_from_postgresql(
+        self, moved: LocalPlace, source: PostgresqlTable, copies: Sequence[HistoryTable]
     ) -> None:
-        found = await _first(source)
-        if found is None:
-            return
-        async with self._while_moved(a, moved):
-            await self._check_apart(source, target, *found)
+        """Delete the rows that each replica of the new cell has; others may have come meanwhile."""
+        for day in await source.days():
+            async for keys in source.keys(day, PAGE):
+                stored = set.intersection(*[await target.stored(day, keys) for target in copies])
+                async with self._while_moved(moved) as connection:
+                    await connection.execute(_DELETE, day, self._tenant, sorted(key.ggrid for key in stored))
+
+    async def _delete_from_clickhouse(self, moved: LocalPlace, source: ClickhouseTable, verified: int) -> None:
+        """Delete the rows if they are as many as were verified."""
+        async with self._while_moved(moved):
+            found = sum([await source.count(day) for day in await source.days()])
+            if found != verified:
+                raise CommandError(
+                    f"ClickHouse of this cell has {found:,} rows of the tenant, and {verified:,} of them are in the "
+                    "other cell: a guard wrote meanwhile. Nothing was deleted there; run the command again."
+                )
             await source.delete_tenant(self._tenant)
-        if not await self._is_deleted():
-            self._report("history: ClickHouse still deletes the rows of the tenant")
-
-    async def _check_apart(self, source: ClickhouseTable, target: HistoryTable, day: date, key: Cursor) -> None:
-        """Delete one row, and raise if it is gone in the other cell, too: then both have one table."""
-        records = await source.records(day, [key])
-        await source.delete_row(day, key)
-        if not await self._is_deleted():
-            raise CommandError("ClickHouse of this cell takes too long to delete a row. Run the command again later.")
-        if key in await target.stored(day, [key]):
-            return
-        await target.add(day, [decode(record) for record in records.values()])
-        raise CommandError(
-            "A row that was deleted in the history of this cell was gone in the other cell, too, and was written "
-            "again: both cells use one table of ClickHouse. Nothing else was deleted. Give each cell a database of "
-            "its own."
-        )
-
-    async def _is_deleted(self) -> bool:
-        return self._source.clickhouse is None or await wait_for_deletion(self._source.clickhouse)
+        if not await self._are_deleted(self._source):
+            self._report("history: ClickHouse goes on to delete the rows of the tenant")
 
     @asynccontextmanager
-    async def _while_moved(self, a: asyncpg.Connection, moved: LocalPlace) -> AsyncIterator[None]:
+    async def _while_moved(self, moved: LocalPlace) -> AsyncIterator[asyncpg.Connection]:
         """Keep the tenant from coming back while its rows are deleted."""
-        async with a.transaction():
-            await a.execute(PREPARE, str(self._tenant))
-            await lock_place(a, self._tenant, moved)
-            yield
+        async with connect(self._source.url) as connection, connection.transaction():
+            await connection.execute(PREPARE, str(self._tenant))
+            await lock_place(connection, self._tenant, moved)
+            yield connection
 
-    async def _wait_for_batches(self, a: asyncpg.Connection) -> None:
+    async def _wait_for_inserts(self) -> None:
         """Wait until guards that did not know of the switch have written their batches to ClickHouse."""
-        age = cast("float", await a.fetchval(_CHANGED, self._tenant))
+        if self._source.clickhouse is None:
+            return
+        async with connect(self._source.url) as connection:
+            age = cast("float", await connection.fetchval(_AGE, self._tenant))
         if age < IN_FLIGHT_SECONDS:
             self._report(f"waiting for {IN_FLIGHT_SECONDS - age:.0f} s: guards may still write rows to ClickHouse")
             await asyncio.sleep(IN_FLIGHT_SECONDS - age)
+
+    async def _wait_for_earlier_move(self) -> None:
+        """Wait until the rows that an earlier move deleted in the new cell are gone: they are not copies to rely on."""
+        if not await self._are_deleted(self._target):
+            raise CommandError(
+                "ClickHouse of the other cell still deletes rows of this tenant. Run the command again later: it "
+                "continues."
+            )
+
+    async def _are_deleted(self, place: HistoryPlace) -> bool:
+        """Wait until each replica of a cell has deleted what it was to delete of the tenant, for a bounded time."""
+        if place.clickhouse is None:
+            return True
+        async with place.clickhouse.replicas() as replicas:
+            return all([await wait_for_deletion(replica, self._tenant) for replica in replicas])
 
     async def _wait_for_replicas(self, place: HistoryPlace) -> None:
         """Wait until every replica of a cell has all rows, or raise."""
@@ -241,17 +259,3 @@ class MovedHistory:
                 if time.monotonic() > end:
                     raise
             await asyncio.sleep(POLL)
-
-
-def is_same(one: Clickhouse, other: Clickhouse) -> bool:
-    """Return whether two cells name the same database of a server."""
-    urls = {url.rstrip("/") for url in one.target.urls} & {url.rstrip("/") for url in other.target.urls}
-    return bool(urls) and one.target.database == other.target.database
-
-
-async def _first(table: HistoryTable) -> tuple[date, Cursor] | None:
-    """Return the day and the key of a row, if there is one."""
-    for day in await table.days():
-        async for keys in table.keys(day, 1):
-            return day, keys[0]
-    return None

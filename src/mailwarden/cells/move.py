@@ -9,7 +9,7 @@ the other cell has all data then, and the directory decides.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import cast
 from uuid import UUID
@@ -23,6 +23,7 @@ from mailwarden.cells.history import HistoryPlace, MovedHistory
 from mailwarden.cells.places import (
     LocalPlace,
     are_older_finished,
+    connect,
     count_releases,
     exclude_moves,
     exclude_writers,
@@ -52,6 +53,7 @@ from mailwarden.model.scope import Actor
 from mailwarden.model.tenant import TenantState
 from mailwarden.quarantine.ownership import check_owner, read_deployment
 from mailwarden.quarantine.vault import Vault
+from mailwarden.telemetry.periodic_task import end_tasks
 
 OLDER_SECONDS = 120.0  # for transactions that began before the move
 DRAIN_SECONDS = 60.0  # for releases that a guard has begun
@@ -60,6 +62,7 @@ FREEZE_WAIT = "4s"  # for writes in flight
 IDLE = "60s"  # a move that hangs lets writers continue: the last copy must end within this time
 SETTLE_SECONDS = 5.0  # until each abby of the old cell knows of the switch, and has forgotten the tenant's keys
 POLL = 0.1
+PING_SECONDS = 30.0
 _TENANT = "SELECT name, is_default FROM tenants WHERE uid = $1"
 _MIGRATIONS = "SELECT array_agg(name ORDER BY name) FROM applied_migrations"
 _SALT = "SELECT salt FROM relationship_salt"
@@ -114,20 +117,6 @@ class Moved(Struct, frozen=True):
     history: int
 
 
-@asynccontextmanager
-async def connect(url: str) -> AsyncIterator[asyncpg.Connection]:
-    try:
-        connection = await asyncpg.connect(
-            url, timeout=10.0, statement_cache_size=0, server_settings={"application_name": "mailwarden move"}
-        )
-    except (OSError, asyncpg.PostgresError) as error:
-        raise CommandError(f"A database does not answer: {error}. Run the same command again later.") from None
-    try:
-        yield connection
-    finally:
-        await connection.close(timeout=5.0)
-
-
 class _Copied(Struct, frozen=True):
     """The state of a copy in advance: `since` is the first transaction it may lack, `mark` the last look at senders."""
 
@@ -152,6 +141,7 @@ class TenantMove:
         old, new = (HistoryPlace(each.url, each.clickhouse) for each in (source, target))
         self._history = MovedHistory(old, new, tenant, report)
         self._locks: Sequence[asyncpg.Connection] = ()
+        self._asking = asyncio.Lock()
 
     async def run(self, actor: Actor) -> Moved:
         """Move the tenant, or continue a move that was interrupted at any step."""
@@ -180,17 +170,19 @@ class TenantMove:
                 raise CommandError("The tenant has not moved away from this cell. Run the move first.")
             await self._confirm(a, b, place)
             if self._history.is_by_keys:
-                number = await self._history.delete(a, place)
+                number = await self._history.delete(place, self._check_alone)
             else:
                 number = await move_history(a, b, self._tenant, place, self._report)
-            await wipe_rest(a, b, self._tenant, place)
+            async with self._connected() as (c, d):
+                await wipe_rest(c, d, self._tenant, place)
             return number
 
     async def _copy_history(self, a: asyncpg.Connection, b: asyncpg.Connection) -> int:
         if not self._history.is_by_keys:
             return await copy_history(a, b, self._tenant, self._report)
         number = await self._history.copy()
-        await copy_counts(a, b, self._tenant)
+        async with self._connected() as (c, d):
+            await copy_counts(c, d, self._tenant)
         return number
 
     async def abort(self) -> None:
@@ -240,12 +232,28 @@ class TenantMove:
                 if not await exclude_moves(lock, self._tenant):
                     raise CommandError("Another move of this tenant is running.")
             self._locks = locks
+            pings = asyncio.create_task(self._ping_locks(), name="locks of a move")
+            stack.push_async_callback(end_tasks, pings)
             yield a, b
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[tuple[asyncpg.Connection, asyncpg.Connection]]:
+        """Connect to both cells again: a proxy may have cut connections that had nothing to do for long."""
+        async with connect(self._source.url) as a, connect(self._target.url) as b:
+            yield a, b
+
+    async def _ping_locks(self) -> None:
+        """Keep a proxy from cutting the connections that keep other moves away; `_check_alone` notices if it did."""
+        with suppress(*LOST):
+            while True:
+                await asyncio.sleep(PING_SECONDS)
+                await self._check_alone()
 
     async def _check_alone(self) -> None:
         """Raise if a connection that keeps other moves away was cut."""
-        for lock in self._locks:
-            await lock.execute("SELECT 1")
+        async with self._asking:
+            for lock in self._locks:
+                await lock.execute("SELECT 1")
 
     async def _check(self, a: asyncpg.Connection, b: asyncpg.Connection, place: LocalPlace) -> None:
         """Raise if the tenant cannot be moved; nothing has changed then."""

@@ -1,5 +1,7 @@
 """The places of tenants in the database of one cell, as a move reads and writes them."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import cast
 from uuid import UUID
 
@@ -40,6 +42,20 @@ class LocalPlace(Struct, frozen=True):
     version: int = 0
     cell: str = ""
     stored: bool = False
+
+
+@asynccontextmanager
+async def connect(url: str) -> AsyncIterator[asyncpg.Connection]:
+    try:
+        connection = await asyncpg.connect(
+            url, timeout=10.0, statement_cache_size=0, server_settings={"application_name": "mailwarden move"}
+        )
+    except (OSError, asyncpg.PostgresError) as error:
+        raise CommandError(f"A database does not answer: {error}. Run the same command again later.") from None
+    try:
+        yield connection
+    finally:
+        await connection.close(timeout=5.0)
 
 
 async def read_place(connection: asyncpg.Connection, tenant: UUID) -> LocalPlace:

@@ -2,10 +2,9 @@
 
 import argparse
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from functools import partial
-from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,16 +18,13 @@ from mailwarden.errors import CommandError, StorageUnavailable
 from mailwarden.history.clickhouse.opening import open_clickhouse
 from mailwarden.history.clickhouse.schema import check_replicas, check_table
 from mailwarden.history.clickhouse.table import ClickhouseTable
-from mailwarden.history.migration import Copied, DayCheck, HistoryTable, check_day, copy_day
+from mailwarden.history.migration import Copied, DayCheck, HistoryTable, check_day, copy_day, through_outages
 from mailwarden.history.postgresql.table import PostgresqlTable
 from mailwarden.settings.reader import read
 
 STORES = ("postgresql", "clickhouse")
 COMMAND_SECONDS = 300.0  # counting a day in PostgreSQL takes long
-RETRIES = (2.0, 5.0, 15.0, 30.0)  # pauses during an outage
 MAX_LINES = 20
-
-T = TypeVar("T")
 
 
 class Migrated(Struct, frozen=True):
@@ -85,6 +81,8 @@ async def _migrate(options: argparse.Namespace, config: AbbyConfig) -> Migrated:
         if source is columns:
             await check_replicas(clickhouse)
         days = await source.days()
+        if source is postgresql:
+            await _check_places(postgresql, days)
         migrated = await _copy_and_check(source, target, days)
         if source is columns:
             await check_replicas(clickhouse)
@@ -96,26 +94,27 @@ async def _migrate(options: argparse.Namespace, config: AbbyConfig) -> Migrated:
         await database.close()
 
 
+async def _check_places(postgresql: PostgresqlTable, days: Sequence[date]) -> None:
+    """Raise if rows belong to a tenant of another cell: late ones may follow, and the operator deletes the table."""
+    tenant = await postgresql.tenant_elsewhere(days)
+    if tenant is not None:
+        raise CommandError(
+            f"The tenant {tenant} moved to another cell, or is on its way to this one, and PostgreSQL has rows of its "
+            "history, to which late ones may be added. Nothing was copied. Complete its move first "
+            "(`mailwarden tenants move`, in the end with --finish)."
+        )
+
+
 async def _copy_and_check(source: HistoryTable, target: HistoryTable, days: Sequence[date]) -> Migrated:
     counts = {day: await source.count(day) for day in days}
     copied, checks = Copied(), list[DayCheck]()
     with Progress("copied", sum(counts.values())) as progress:
         for day in days:  # the newest is wanted first
-            copied += await _through_outages(partial(copy_day, source, target, day, progress.advance))
+            copied += await through_outages(partial(copy_day, source, target, day, progress.advance))
     with Progress("verified", sum(counts.values())) as progress:
         for day in days:
-            checks += await _through_outages(partial(check_day, source, target, day, progress.advance))
+            checks += await through_outages(partial(check_day, source, target, day, progress.advance))
     return Migrated(copied, tuple(checks))
-
-
-async def _through_outages(run: Callable[[], Awaitable[T]]) -> T:
-    """Run a day; repeat it after an outage, for about a minute."""
-    for pause in RETRIES:
-        try:
-            return await run()
-        except StorageUnavailable:
-            await asyncio.sleep(pause)
-    return await run()
 
 
 def _report(source: str, target: str, migrated: Migrated) -> int:

@@ -5,20 +5,25 @@ again, and a second one changes nothing. It holds one page of rows at a time. Ev
 PostgreSQL with either store and are not repeated.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import date
-from typing import Protocol
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
 
+from mailwarden.errors import StorageUnavailable
 from mailwarden.history.records import decode
 from mailwarden.history.store import Cursor, RejectedRequest
 from mailwarden.model.record import FinishedRequest
 
 PAGE = 2_000  # keys and rows that are held at a time
 MAX_REASON = 200
+RETRIES = (2.0, 5.0, 15.0, 30.0)  # pauses during an outage
+
+T = TypeVar("T")
 
 
 class HistoryTable(Protocol):
@@ -67,6 +72,16 @@ class DayCheck(Struct, frozen=True):
     tenant: UUID
     rows: int
     missing: int
+
+
+async def through_outages(run: Callable[[], Awaitable[T]]) -> T:
+    """Run a day; repeat it after an outage, for about a minute."""
+    for pause in RETRIES:
+        try:
+            return await run()
+        except StorageUnavailable:
+            await asyncio.sleep(pause)
+    return await run()
 
 
 async def copy_day(

@@ -11,7 +11,8 @@ import io
 import re
 import ssl
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import Protocol
 
@@ -135,6 +136,16 @@ class Clickhouse:
     def of_replica(self, url: str) -> "Clickhouse":
         """Return a client of one replica."""
         return Clickhouse(structs.replace(self.target, urls=(url,)), self._tls)
+
+    @asynccontextmanager
+    async def replicas(self) -> "AsyncIterator[Sequence[Clickhouse]]":
+        """Open a client of each replica."""
+        opened = [self.of_replica(url) for url in self.target.urls]
+        try:
+            yield opened
+        finally:
+            for each in opened:
+                await each.close()
 
     @property
     def idle_seconds(self) -> float:

@@ -80,7 +80,6 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         if not rows:
             return refused
         ordered = [rows[key] for key in sorted(rows)]
-        elsewhere = await self._visible.elsewhere()
         stored = await self._stored([each.row for each in ordered])
         missing = [each for each in ordered if each.row.key not in stored]
         noted = await self._ledger.note(scope, missing, counting)
@@ -89,8 +88,10 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         # that one replica has may lack its quorum. So rows are sent again, and readers see one row of a key.
         sent = ordered if self._clickhouse.target.replicated else missing
         good = [each.row for each in sent if each.row.key not in bad]
+        # While a move copies and deletes the rows of a tenant here, none is added (cells/history.py). The move waits
+        # for inserts that began before: so this is asked last.
+        elsewhere = await self._ledger.elsewhere()
         rejected = await self._insert([row for row in good if row.request.tenant not in elsewhere])
-        # While a move copies and deletes the rows of a tenant here, none is added (cells/history.py).
         late = [row.request for row in good if row.request.tenant in elsewhere]
         rejected += (await self._not_searched.save(scope, late)).rejected if late else ()
         self._days.note({each.row.day for each in ordered})

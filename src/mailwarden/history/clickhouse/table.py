@@ -22,7 +22,7 @@ MUTATION_SECONDS = 60.0  # of a deletion of rows
 MUTATION_PAUSE = 0.2
 _INSERT = f"INSERT INTO history ({NAMES}) FORMAT RowBinary"
 _COUNT = "SELECT count() FROM history WHERE day = {day} FORMAT RowBinary"
-_COUNT_OF_TENANT = "SELECT count() FROM history WHERE day = {day} AND tenant = {tenant} FORMAT RowBinary"
+_COUNT_OF_TENANT = "SELECT uniqExact(ggrid) FROM history WHERE day = {day} AND tenant = {tenant} FORMAT RowBinary"
 _HOURS = "SELECT hour FROM history WHERE day = {day} GROUP BY hour ORDER BY hour DESC FORMAT RowBinary"
 # In the order of the sort key, so that a page reads little.
 _KEYS = """
@@ -34,9 +34,9 @@ _KEYS_OF_TENANT = """
 SELECT ggrid, tenant FROM history WHERE day = {day} AND hour = {hour} AND tenant = {tenant} AND ggrid > {ggrid}
 ORDER BY ggrid LIMIT 1 BY ggrid LIMIT {size} FORMAT RowBinary
 """
-_DELETE = "ALTER TABLE history DELETE WHERE "
-_RUNNING = """
-SELECT count() FROM system.mutations WHERE database = currentDatabase() AND table = 'history' AND is_done = 0
+_DELETE = "ALTER TABLE history DELETE WHERE tenant = {tenant}"
+_DELETIONS = """
+SELECT count() FROM system.mutations WHERE database = currentDatabase() AND table = 'history' AND {which}
 FORMAT RowBinary
 """
 _STORED = """
@@ -111,28 +111,36 @@ class ClickhouseTable:
         return (*await self.add(day, requests[:middle]), *await self.add(day, requests[middle:]))
 
     async def delete_tenant(self, tenant: UUID) -> None:
-        """Delete the rows of a tenant that exist now."""
-        await self._clickhouse.execute(f"{_DELETE}tenant = {uuid_literal(tenant)}", MUTATION_SECONDS)
-
-    async def delete_row(self, day: date, key: Cursor) -> None:
-        sql = (
-            f"{_DELETE}day = {day_literal(day)} AND hour IN ({hours_literal([key.ggrid])}) "
-            f"AND tenant = {uuid_literal(key.tenant)} AND ggrid = {uuid_literal(key.ggrid)}"
-        )
-        await self._clickhouse.execute(sql, MUTATION_SECONDS)
+        """Delete the rows of a tenant that exist now; `wait_for_deletion` waits for the end."""
+        await self._clickhouse.execute(_DELETE.format(tenant=uuid_literal(tenant)), MUTATION_SECONDS)
 
     async def _read(self, sql: str) -> bytes:
         return await self._clickhouse.read(sql, SECONDS)
 
 
-async def wait_for_deletion(clickhouse: Clickhouse) -> bool:
-    """Wait until deleted rows are gone, for a bounded time; return False if the server still goes on by itself."""
+async def knows_deletion(clickhouse: Clickhouse, tenant: UUID) -> bool:
+    """Return whether a deletion of this tenant's rows was begun in this table, by this server or another replica."""
+    sql = _DELETIONS.format(which=_of_tenant(tenant))
+    return read_one(await clickhouse.read(sql), Reader.uint64) > 0
+
+
+async def wait_for_deletion(clickhouse: Clickhouse, tenant: UUID | None = None) -> bool:
+    """Wait until deleted rows are gone, for a bounded time; return False if the server still goes on by itself.
+
+    With a tenant, only deletions count that name it. Each replica deletes for itself: ask each one.
+    """
+    sql = _DELETIONS.format(which="is_done = 0" + (f" AND {_of_tenant(tenant)}" if tenant is not None else ""))
     end = time.monotonic() + MUTATION_SECONDS
-    while read_one(await clickhouse.read(_RUNNING), Reader.uint64):
+    while read_one(await clickhouse.read(sql), Reader.uint64):
         if time.monotonic() > end:
             return False
         await asyncio.sleep(MUTATION_PAUSE)
     return True
+
+
+def _of_tenant(tenant: UUID) -> str:
+    """Return the condition of the deletions that name a tenant (`uuid_literal`)."""
+    return f"position(command, '{tenant.hex}') > 0"
 
 
 def _too_slow() -> StorageUnavailable:

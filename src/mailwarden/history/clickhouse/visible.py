@@ -1,7 +1,5 @@
 """The tenants of this cell, for reads of ClickHouse: PostgreSQL knows which tenants moved or are arriving."""
 
-from uuid import UUID
-
 from mailwarden.database.pool import Database
 from mailwarden.database.visible import read_elsewhere
 from mailwarden.model.scope import Scope
@@ -15,8 +13,7 @@ class VisibleTenants:
 
     async def scope(self, scope: Scope) -> Scope:
         """Return the scope without the tenants that are in another cell; named tenants are not checked again."""
-        return scope if scope.tenants is not None else Scope(hidden=await self.elsewhere())
-
-    async def elsewhere(self) -> frozenset[UUID]:
+        if scope.tenants is not None:
+            return scope
         async with self._database.connection() as connection:
-            return await read_elsewhere(connection)
+            return Scope(hidden=await read_elsewhere(connection))

@@ -6,6 +6,7 @@ from typing import cast
 from uuid import UUID
 
 from mailwarden.database.pool import Database
+from mailwarden.database.visible import read_elsewhere
 from mailwarden.history.postgresql.partitions import create_moved_days, existing_days
 from mailwarden.history.postgresql.statistics import mark_late
 from mailwarden.history.postgresql.store import PostgresqlHistoryStore
@@ -19,6 +20,7 @@ SELECT ggrid, tenant FROM history WHERE day = $1 AND (ggrid, tenant) > ($2, $3) 
 """
 _STORED = "SELECT ggrid, tenant FROM history WHERE day = $1 AND ggrid = ANY($2::uuid[])"
 _RECORDS = "SELECT ggrid, tenant, record FROM history WHERE day = $1 AND ggrid = ANY($2::uuid[])"
+_OF_TENANTS = "SELECT tenant FROM history WHERE day = $1 AND tenant = ANY ($2::uuid[]) LIMIT 1"
 _COUNT_OF_TENANT = "SELECT count(*) FROM history WHERE day = $1 AND tenant = $2"
 _KEYS_OF_TENANT = """
 SELECT ggrid, tenant FROM history WHERE day = $1 AND ggrid > $2 AND tenant = $3 ORDER BY ggrid LIMIT $4
@@ -72,6 +74,15 @@ class PostgresqlTable:
         async with self._database.connection() as connection:
             await create_moved_days(connection, [day])
         return (await self._store.save(Scope.deployment(), requests)).rejected
+
+    async def tenant_elsewhere(self, days: Sequence[date]) -> UUID | None:
+        """Return a tenant that is not in this cell and has rows of these days here, or None."""
+        async with self._database.connection() as connection:
+            tenants = sorted(await read_elsewhere(connection))
+            for day in days if tenants else ():
+                if (found := await connection.fetchval(_OF_TENANTS, day, tenants)) is not None:
+                    return cast("UUID", found)
+        return None
 
     async def count_again(self, since: date) -> None:
         """Have the figures of the dashboard counted again from this day on."""
