@@ -259,6 +259,29 @@ async def test_nothing_is_deleted_if_a_guard_wrote_after_the_comparison(
     assert (await left(columns.a, columns.uid), len(await rows(columns.b, columns.uid))) == (0, 11)
 
 
+async def test_a_row_of_another_tenant_with_the_same_ggrid_is_no_copy(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message to a tenant of each cell has a row in both. The late one is copied by the next run."""
+    other = (await TenantStore(pair.b.database).create(ALL, "south", ["south.example"])).uid
+    await pair.move().run(ACTOR)
+    late = finished(pair.uid)
+    await pair.b.history.save(ALL, [replace(late, tenant=other)])
+    await pair.a.history.save(ALL, [late])
+
+    async def copy_nothing(*_: object) -> Copied:
+        return Copied()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(moved_history, "copy_day", copy_nothing)
+        with pytest.raises(CommandError, match="PostgreSQL of this cell keeps 1 rows of history"):
+            await pair.move().finish()
+    assert await left(pair.a, pair.uid) == 1
+    await pair.move().finish()
+    assert (await left(pair.a, pair.uid), await rows(pair.b, pair.uid)) == (0, {late.ggrid})
+    assert await rows(pair.b, other) == {late.ggrid}
+
+
 @pytest.mark.parametrize("named", ["the same address", "another name of the server"])
 async def test_cells_that_use_one_table_are_refused(
     named: str, engines: Engines, reused_databases: ReusedDatabases, tmp_path: Path, stores: Sequence[Clickhouse]

@@ -114,6 +114,10 @@ class MovedHistory:
     async def delete(self, moved: LocalPlace, check_alone: Callable[[], Awaitable[None]]) -> int:
         """Copy the rest, and delete all rows of the old cell once the new one has them; return the rows read."""
         await self.check()
+        if not await self._are_deleted(self._source):
+            raise CommandError(
+                "ClickHouse of this cell still deletes rows of this tenant. Run the command again later."
+            )
         async with self._opened() as tables:
             await self._wait_for_inserts()
             copied = await self._copy_all(tables)
@@ -124,9 +128,14 @@ class MovedHistory:
             async with self._copies(tables) as copies:
                 verified = await self._verify(tables.old_columns, copies)
                 await check_alone()
-                await self._delete_from_postgresql(moved, tables.old, copies)
+                kept = await self._delete_from_postgresql(moved, tables.old, copies)
             if tables.old_columns is not None and verified:
                 await self._delete_from_clickhouse(moved, tables.old_columns, verified)
+            if kept:
+                raise CommandError(
+                    f"PostgreSQL of this cell keeps {kept:,} rows of history: they came meanwhile, or a replica of the "
+                    "other cell lacks them. Run the command again in some minutes."
+                )
             return copied.rows
 
     @asynccontextmanager
@@ -194,13 +203,17 @@ class MovedHistory:
 
     async def _delete_from_postgresql(
         self, moved: LocalPlace, source: PostgresqlTable, copies: Sequence[HistoryTable]
-    ) -> None:
-        """Delete the rows that each replica of the new cell has; others may have come meanwhile."""
+    ) -> int:
+        """Delete the rows that each replica of the new cell has; return how many stay."""
+        kept = 0
         for day in await source.days():
             async for keys in source.keys(day, PAGE):
-                stored = set.intersection(*[await target.stored(day, keys) for target in copies])
+                # A message to two tenants has two rows of one ggrid: another tenant's row is no copy.
+                stored = set(keys).intersection(*[await target.stored(day, keys) for target in copies])
                 async with self._while_moved(moved) as connection:
                     await connection.execute(_DELETE, day, self._tenant, sorted(key.ggrid for key in stored))
+                kept += len(keys) - len(stored)
+        return kept
 
     async def _delete_from_clickhouse(self, moved: LocalPlace, source: ClickhouseTable, verified: int) -> None:
         """Delete the rows if they are as many as were verified."""
@@ -219,6 +232,7 @@ class MovedHistory:
     async def _while_moved(self, moved: LocalPlace) -> AsyncIterator[asyncpg.Connection]:
         """Keep the tenant from coming back while its rows are deleted."""
         async with connect(self._source.url) as connection, connection.transaction():
+            await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             await connection.execute(PREPARE, str(self._tenant))
             await lock_place(connection, self._tenant, moved)
             yield connection

@@ -1,7 +1,7 @@
 """The places of tenants in the database of one cell, as a move reads and writes them."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import cast
 from uuid import UUID
 
@@ -55,7 +55,8 @@ async def connect(url: str) -> AsyncIterator[asyncpg.Connection]:
     try:
         yield connection
     finally:
-        await connection.close(timeout=5.0)
+        with suppress(TimeoutError):  # a firewall may have dropped the connection without a word
+            await connection.close(timeout=5.0)
 
 
 async def read_place(connection: asyncpg.Connection, tenant: UUID) -> LocalPlace:
