@@ -153,7 +153,7 @@ async def test_heavy_messages_have_workers_of_their_own_at_a_lower_priority():
     try:
         niceness = sorted(os.getpriority(os.PRIO_PROCESS, pid_of_worker(worker)) for worker in workers._all)
         assert niceness[-1] == min(LOWEST_PRIORITY, niceness[0] + NICE)
-        assert niceness[-1] > niceness[0]
+        assert niceness[-1] > niceness[0] or niceness[0] == LOWEST_PRIORITY
         heavy = PLAIN + b"x " * 600_000
         first = asyncio.create_task(examine(workers, heavy))
         await asyncio.sleep(0)
