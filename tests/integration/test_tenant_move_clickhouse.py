@@ -245,7 +245,7 @@ async def test_nothing_is_deleted_if_a_guard_wrote_after_the_comparison(
     late = finished(columns.uid)
     real, table = MovedHistory._verify, ClickhouseTable(cast("Clickhouse", columns.a.access.clickhouse))
 
-    async def verify(self: MovedHistory, source: ClickhouseTable | None, copies: Sequence[HistoryTable]) -> int:
+    async def verify(self: MovedHistory, source: ClickhouseTable, copies: Sequence[HistoryTable]) -> int:
         verified = await real(self, source, copies)
         await table.add(late.created.date(), [late])
         return verified

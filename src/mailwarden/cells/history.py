@@ -114,10 +114,7 @@ class MovedHistory:
     async def delete(self, moved: LocalPlace, check_alone: Callable[[], Awaitable[None]]) -> int:
         """Copy the rest, and delete all rows of the old cell once the new one has them; return the rows read."""
         await self.check()
-        if not await self._are_deleted(self._source):
-            raise CommandError(
-                "ClickHouse of this cell still deletes rows of this tenant. Run the command again later."
-            )
+        await self._wait_for_earlier_move(self._source, "this cell")
         async with self._opened() as tables:
             await self._wait_for_inserts()
             copied = await self._copy_all(tables)
@@ -126,10 +123,10 @@ class MovedHistory:
                     f"{copied.failed:,} rows of history cannot be copied, such as {copied.reason}. Nothing was deleted."
                 )
             async with self._copies(tables) as copies:
-                verified = await self._verify(tables.old_columns, copies)
+                verified = await self._verify(tables.old_columns, copies) if tables.old_columns else 0
                 await check_alone()
                 kept = await self._delete_from_postgresql(moved, tables.old, copies)
-            if tables.old_columns is not None and verified:
+            if tables.old_columns and verified:
                 await self._delete_from_clickhouse(moved, tables.old_columns, verified)
             if kept:
                 raise CommandError(
@@ -161,7 +158,7 @@ class MovedHistory:
 
     async def _copy_all(self, tables: _Tables) -> Copied:
         """Copy the rows of both cells that the target lacks; return the numbers of the old cell."""
-        await self._wait_for_earlier_move()
+        await self._wait_for_earlier_move(self._target, "the other cell")
         copied = await self._copy(tables, tables.sources)
         if tables.new_columns is not None:
             await self._copy(tables, [tables.new])
@@ -182,17 +179,15 @@ class MovedHistory:
             self._report(f"history: {total.failed:,} rows cannot be copied, such as {total.reason}")
         return total
 
-    async def _verify(self, source: ClickhouseTable | None, copies: Sequence[HistoryTable]) -> int:
+    async def _verify(self, source: ClickhouseTable, copies: Sequence[HistoryTable]) -> int:
         """Return the number of rows in ClickHouse of the old cell; raise unless each replica of the new one has them.
 
         A replica that lost Keeper during an insert shows its rows for some minutes and then discards them.
         """
         verified = 0
-        for day in await source.days() if source is not None else ():
+        for day in await source.days():
             for target in copies:
-                checks = await through_outages(
-                    partial(check_day, cast("HistoryTable", source), target, day, lambda _: None)
-                )
+                checks = await through_outages(partial(check_day, source, target, day, lambda _: None))
                 if missing := sum(each.missing for each in checks):
                     raise CommandError(
                         f"The other cell lacks {missing:,} rows of history of {day}, or one of its replicas does. "
@@ -247,12 +242,11 @@ class MovedHistory:
             self._report(f"waiting for {IN_FLIGHT_SECONDS - age:.0f} s: guards may still write rows to ClickHouse")
             await asyncio.sleep(IN_FLIGHT_SECONDS - age)
 
-    async def _wait_for_earlier_move(self) -> None:
-        """Wait until the rows that an earlier move deleted in the new cell are gone: they are not copies to rely on."""
-        if not await self._are_deleted(self._target):
+    async def _wait_for_earlier_move(self, place: HistoryPlace, name: str) -> None:
+        """Wait until the rows that an earlier run deleted are gone: they are neither to copy nor copies to rely on."""
+        if not await self._are_deleted(place):
             raise CommandError(
-                "ClickHouse of the other cell still deletes rows of this tenant. Run the command again later: it "
-                "continues."
+                f"ClickHouse of {name} still deletes rows of this tenant. Run the command again later: it continues."
             )
 
     async def _are_deleted(self, place: HistoryPlace) -> bool:
