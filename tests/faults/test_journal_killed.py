@@ -13,13 +13,13 @@ import pytest
 
 from rig.disk import SmallDisk
 from rig.engines import Engines
-from rig.process import RigError
 from rig.product import Product
 from tests.faults.conftest import STEADY, Note, Start
 from tests.faults.guard_status import figure, rows
 from tests.faults.invariants import check_answers
 from tests.faults.list_calls import rows_of
 from tests.faults.load import PATIENCE, Load, kill, start, submitting
+from tests.small_disks import mounted
 
 pytestmark = pytest.mark.slow
 
@@ -88,13 +88,8 @@ async def test_kills_lose_and_double_no_answered_row(
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    made = SmallDisk(tmp_path / "disk", DISK_MEBIBYTES)
-    try:
-        made.mount()
-    except RigError as error:
-        pytest.skip(str(error))
-    yield made
-    made.unmount()
+    with mounted(tmp_path / "disk", DISK_MEBIBYTES) as made:
+        yield made
 
 
 async def test_a_full_disk_loses_no_row_while_postgresql_is_up(

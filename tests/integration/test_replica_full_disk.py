@@ -12,7 +12,7 @@ import pytest
 from mailwarden.lists.replica.file import ReplicaFilter, ReplicaFolder, size_for
 from mailwarden.lists.replica.writer import WholeCopy
 from rig.disk import SmallDisk
-from rig.process import RigError
+from tests.small_disks import mounted
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -32,13 +32,8 @@ print(field.possible(7, keys) == keys, flush=True)
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    made = SmallDisk(tmp_path / "disk", 2)
-    try:
-        made.mount()
-    except RigError as error:
-        pytest.skip(str(error))
-    yield made
-    made.unmount()
+    with mounted(tmp_path / "disk", 2) as made:
+        yield made
 
 
 @contextmanager

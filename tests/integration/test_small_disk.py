@@ -10,6 +10,7 @@ import pytest
 
 from rig.disk import FILLER, SmallDisk
 from rig.process import RigError
+from tests.small_disks import mounted
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -27,13 +28,8 @@ signal.pause()
 
 @pytest.fixture
 def disk(tmp_path: Path):
-    made = SmallDisk(tmp_path / "disk", 2)
-    try:
-        made.mount()
-    except RigError as error:
-        pytest.skip(str(error))
-    yield made
-    made.unmount()
+    with mounted(tmp_path / "disk", 2) as made:
+        yield made
 
 
 def test_a_full_disk_takes_nothing_and_takes_it_again_when_it_is_over(disk: SmallDisk):
