@@ -13,6 +13,12 @@ HOST = "127.0.0.1"
 SUBMIT = "/v1/messageQueue/submitEmail"
 STATUS = "/v1/admin/status"
 PIECE = 262_144
+BORDER: Mapping[str, object] = {
+    "envelopeFrom": "alice@pass.example",
+    "envelopeRecipients": ["bob@company.example"],
+    "remoteAddress": "192.0.2.10",
+    "senderHelo": "mail.pass.example",
+}
 _BOUNDARY = "caller-5d1f6f1a2b"
 
 
@@ -119,9 +125,9 @@ class Caller:
         self._patience = patience
         self._connection: tuple[asyncio.Transport, _Pipe] | None = None
 
-    async def submit(self, message: bytes, headers: str = "") -> Answer:
-        """Submit a message with an ordinary envelope."""
-        return await self.ask(submission(message, self._token, headers))
+    async def submit(self, message: bytes, headers: str = "", border: Mapping[str, object] = BORDER) -> Answer:
+        """Submit a message, with an ordinary envelope if none is given."""
+        return await self.ask(submission(message, self._token, headers, border))
 
     async def call(self, method: str, path: str) -> Answer:
         """Send a request without a body."""
@@ -185,14 +191,8 @@ class Caller:
         self.close()
 
 
-def submission(message: bytes, token: str, headers: str = "") -> bytes:
+def submission(message: bytes, token: str, headers: str = "", border: Mapping[str, object] = BORDER) -> bytes:
     """Return the whole HTTP request for one message."""
-    border = {
-        "envelopeFrom": "alice@pass.example",
-        "envelopeRecipients": ["bob@company.example"],
-        "remoteAddress": "192.0.2.10",
-        "senderHelo": "mail.pass.example",
-    }
     body = b"".join(
         (
             f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="parameters"\r\n'.encode("ascii"),
