@@ -107,6 +107,9 @@ types:
 contracts:
 	@$(BIN)/lint-imports --no-cache
 
+compare: ## Answers and CPU of this checkout and of a commit over HTTPS and SMTP (BASE=commit, MESSAGES="folder corpus ...", MORE="--sample 1000 --seed 1")
+	@$(BIN)/python -m bench.compare --base $(BASE) $(foreach folder,$(MESSAGES),--messages $(folder)) $(MORE)
+
 bench-scan: ## Measure scanning against the bare engines (MESSAGES=folder of .eml files)
 	@$(BIN)/python -m bench.scan $(if $(MESSAGES),--messages $(MESSAGES))
 
@@ -124,9 +127,6 @@ bench-budget: ## Measure the CPU of each step of a worker against its budget
 
 bench-profile: ## Print where a worker spends its CPU, function by function (MORE="--messages folder --size 50k")
 	@$(BIN)/python -m bench.worker_profile $(MORE)
-
-bench-versions: ## CPU of a worker's steps beside that of another commit (BASE=commit, MESSAGES=folder of .eml files)
-	@$(BIN)/python -m bench.versions $(if $(BASE),--base $(BASE)) $(if $(MESSAGES),--messages $(MESSAGES)) $(MORE)
 
 bench-smtp: ## Measure Postfix with guard against Postfix with Rspamd's own milter (MESSAGES=folder of .eml files)
 	@$(BIN)/python -m bench.smtp $(if $(MESSAGES),--messages $(MESSAGES))
@@ -206,9 +206,6 @@ evaluate-reports: ## Near duplicates in the reports of users that join the case 
 
 evaluate-languages: ## Lures and honest messages in ten languages: noticed, held, passed (MORE="--missed --honest")
 	@$(BIN)/python -m evaluate.languages $(MORE)
-
-compare-findings: ## Findings and verdicts of this code and of another commit, message by message (BASE=commit, CORPUS="folder ...")
-	@$(BIN)/python -m evaluate.findings $(if $(BASE),--base $(BASE)) $(foreach folder,$(CORPUS),--messages $(folder))
 
 fuzz: ## Properties of everything that reads hostile bytes, and the API by its description, with more examples
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/fuzz $$(grep -rl "@given" tests/unit) tests/acceptance/test_openapi.py
