@@ -51,7 +51,7 @@ run: ## Start the rig's engines, abby and guard, and print a command to try
 	@$(BIN)/python -m rig run
 
 test: ## The fast tests: no servers, seconds
-	@$(BIN)/pytest -q -n 2 -p no:schemathesis tests/unit tests/analyzers tests/configuration tests/conventions -m "not slow"
+	@$(BIN)/python -m measure.ceilings $(BIN)/pytest -q -n 2 -p no:schemathesis tests/unit tests/analyzers tests/configuration tests/conventions -m "not slow"
 
 check: format lint contracts ## Everything: format, lint, import contracts, types, all tests
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --keep-going \
@@ -290,7 +290,7 @@ docs: ## Write the pages that are made from the code
 site: ## Build the documentation site with search into run/site; dead links fail
 	@$(BIN)/zensical build --strict --clean
 
-structure: ## Figures of the source: files, imports, cycles, duplicates (BASE=commit prints before and after)
+structure: ## Figures of the checkout: files, imports, cycles, duplicates, tests, docs (BASE=commit prints before and after)
 	@$(BIN)/python -m measure.structure $(if $(BASE),--base $(BASE))
 
 style: ## Wording that readers cannot search for, with better words (MORE="--count", MORE="--path docs/*")

@@ -1,4 +1,4 @@
-"""Prints the structure of the source: files, imports, cycles, duplicated lines and function lengths.
+"""Prints the structure of a checkout: files, imports, cycles, duplicated lines, functions, tests and docs.
 
 Definitions:
   files                 Python files under src
@@ -6,42 +6,53 @@ Definitions:
   imported by one       modules that exactly one other module of the package imports; `__init__` files do not count
   import cycles         groups of modules that import each other, directly or through others; imports inside functions
                         count, imports under TYPE_CHECKING do not
+  imports upward        imports of a module of a higher package, or of another one on the same line, by the layers in
+                        the .importlinter of the same tree
   duplicated lines      lines inside a run of 6 or more lines that occurs at least twice in src; blank lines, comments,
                         docstrings, imports and lines of brackets alone are left out, indentation is ignored
   longest function      lines from `def` to the end, docstring included
+  lines of tests        Python files of tests, and of tests beside the workshop
+  lines of workshop     Python files of the folders of tools at the root
+  words of docs         of docs/**/*.md and the pages at the root; pages that `make docs` writes are counted apart
+  casts, opt-outs       `cast(` in src, and `noqa` or `type: ignore` in its comments
 """
 
 import argparse
 import ast
+import configparser
 import hashlib
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import grimp
 import msgspec
+
+from measure.counts import LONG, Counts, count, functions, read_python
 
 PACKAGE = "mailwarden"
 WINDOW = 6
 
 
 class Structure(msgspec.Struct, frozen=True):
-    """The figures of one source tree."""
+    """The figures of one checkout."""
 
     files: int
-    lines: int
     median_file: int
     largest_file: str
     imported_by_one: int
     import_cycles: int
     cycles: tuple[tuple[str, ...], ...]
+    upward: tuple[str, ...]
     duplicated_lines: int
     longest_function: str
+    counts: Counts
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -51,10 +62,10 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--base", metavar="COMMIT", help="print this commit beside the checkout")
     parser.add_argument("--commit", metavar="COMMIT", help="measure this commit instead of the checkout")
-    parser.add_argument("--source", type=Path, default=Path("src"), help="the folder that holds the package")
+    parser.add_argument("--root", type=Path, default=Path(), help="the checkout to measure (default: this one)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args(words)
-    now = of_commit(arguments.commit) if arguments.commit else measure(arguments.source)
+    now = of_commit(arguments.commit) if arguments.commit else measure(arguments.root)
     if arguments.json:
         print(msgspec.json.encode(now).decode())
         return 0
@@ -69,13 +80,21 @@ def print_table(columns: Sequence[tuple[str, Structure]]) -> None:
     """Print one row per figure, one column per tree, and name the modules of each cycle."""
     rows: list[tuple[str, Callable[[Structure], str]]] = [
         ("files", lambda tree: str(tree.files)),
-        ("lines of src", lambda tree: str(tree.lines)),
+        ("lines of src", lambda tree: str(tree.counts.src_lines)),
+        ("lines of tests", lambda tree: str(tree.counts.test_lines)),
+        ("lines of workshop", lambda tree: str(tree.counts.workshop_lines)),
+        ("words of docs by hand", lambda tree: str(tree.counts.words_by_hand)),
+        ("words of docs generated", lambda tree: str(tree.counts.words_generated)),
         ("median file", lambda tree: str(tree.median_file)),
         ("largest file", lambda tree: tree.largest_file),
         ("imported by one", lambda tree: str(tree.imported_by_one)),
         ("import cycles", lambda tree: str(tree.import_cycles)),
+        ("imports upward", lambda tree: str(len(tree.upward))),
         ("duplicated lines", lambda tree: str(tree.duplicated_lines)),
         ("longest function", lambda tree: tree.longest_function),
+        (f"functions over {LONG} lines", lambda tree: str(tree.counts.long_functions)),
+        ("casts in src", lambda tree: str(tree.counts.casts)),
+        ("opt-outs in src", lambda tree: str(tree.counts.opt_outs)),
     ]
     cells = [[name, *(read(tree) for _, tree in columns)] for name, read in rows]
     if len(columns) > 1:
@@ -85,27 +104,28 @@ def print_table(columns: Sequence[tuple[str, Structure]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     for cycle in columns[-1][1].cycles:
         print(f"cycle: {', '.join(cycle)}")
+    for each in columns[-1][1].upward:
+        print(f"upward: {each}")
 
 
 def of_commit(commit: str) -> Structure:
     """Return the figures of a commit, measured in a new process on the files that git has for it."""
     with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(["git", "archive", commit, "src"], check=True, stdout=subprocess.PIPE)
+        archive = subprocess.run(["git", "archive", commit], check=True, stdout=subprocess.PIPE)
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-        source = Path(folder) / "src"
         done = subprocess.run(
-            [sys.executable, "-m", "measure.structure", "--json", "--source", str(source)],
-            env={**os.environ, "PYTHONPATH": str(source)},
+            [sys.executable, "-m", "measure.structure", "--json", "--root", folder],
+            env={**os.environ, "PYTHONPATH": str(Path(folder) / "src")},
             check=True,
             stdout=subprocess.PIPE,
         )
         return msgspec.json.decode(done.stdout, type=Structure)
 
 
-def measure(source: Path) -> Structure:
-    """Return the figures of the package in a folder; the folder must come first on the import path."""
-    files = sorted((source / PACKAGE).rglob("*.py"))
-    texts = {str(file.relative_to(source / PACKAGE)): file.read_text("utf-8") for file in files}
+def measure(root: Path) -> Structure:
+    """Return the figures of a checkout; its `src` must come first on the import path."""
+    source = root / "src"
+    texts = read_python(source / PACKAGE)
     lengths = {name: len(text.splitlines()) for name, text in texts.items()}
     largest = max(lengths, key=lambda name: lengths[name])
     trees = {name: ast.parse(text) for name, text in texts.items()}
@@ -118,15 +138,16 @@ def measure(source: Path) -> Structure:
     packages = {module for module in imports if (source / Path(*module.split(".")) / "__init__.py").exists()}
     cycles = cycles_of(imports)
     return Structure(
-        files=len(files),
-        lines=sum(lengths.values()),
+        files=len(texts),
         median_file=round(statistics.median(lengths.values())),
         largest_file=f"{lengths[largest]} {largest}",
         imported_by_one=sum(1 for module in imports if module not in packages and len(importers[module]) == 1),
         import_cycles=len(cycles),
         cycles=cycles,
+        upward=tuple(upward_imports(imports, layers_of(root / ".importlinter"))),
         duplicated_lines=duplicated(texts, trees),
         longest_function=f"{length} {function}",
+        counts=count(root),
     )
 
 
@@ -158,12 +179,30 @@ def _reachable(start: str, imports: dict[str, set[str]]) -> set[str]:
     return seen
 
 
-def functions(trees: dict[str, ast.Module]) -> Iterator[tuple[int, str]]:
-    """Yield the length and the place of every function."""
-    for name, tree in trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield (node.end_lineno or node.lineno) - node.lineno + 1, f"{name}:{node.name}"
+def layers_of(file: Path) -> dict[str, int]:
+    """Return the line of each package in the contract of layers; the highest package is on line 0."""
+    contracts = configparser.ConfigParser()
+    contracts.read(file)
+    for name in contracts.sections():
+        if contracts.get(name, "type", fallback="") == "layers":
+            lines = contracts.get(name, "layers").split("\n")
+            rows = [re.findall(r"\w+", line) for line in lines if line.strip()]
+            return {package: number for number, row in enumerate(rows) for package in row}
+    return {}
+
+
+def upward_imports(imports: Mapping[str, set[str]], layers: Mapping[str, int]) -> Iterator[str]:
+    """Yield the imports of a module of a higher package, or of another package on the same line."""
+    for importer in sorted(imports):
+        for imported in sorted(imports[importer]):
+            above, below = _package(imported), _package(importer)
+            if above != below and above in layers and below in layers and layers[above] <= layers[below]:
+                yield f"{importer} imports {imported}"
+
+
+def _package(module: str) -> str:
+    """Return the package below the root that a module belongs to, or ""."""
+    return module.partition(".")[2].partition(".")[0]
 
 
 def duplicated(texts: dict[str, str], trees: dict[str, ast.Module]) -> int:
