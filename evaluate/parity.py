@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import json
 import re
-import smtplib
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -30,12 +29,12 @@ from rig.folders import remove_folder, temporary_folder
 from rig.ports import free_port
 from rig.postfix import Postfix
 from rig.product import Product, start_product
+from rig.smtp_sender import as_smtp_carries, send_as_postfix
 
 MESSAGES = 1_000
 SECONDS = 60.0
 WAYS = ("SMTP", "scanning API", "/checkv2")
 _GGRID = re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b")
-_LINE_END = re.compile(rb"\r\n|\r|\n")
 _PASSWORD = "of-this-run-alone"  # noqa: S105 - a listener on loopback, only during this run
 
 Judged = tuple[str, ...]
@@ -52,8 +51,7 @@ class Sources:
 
     async def judge(self, posted: Submission) -> tuple[Judged, ...]:
         """Return the result of each source for a message, in the order of WAYS."""
-        message = _LINE_END.sub(b"\r\n", posted.raw).replace(b"\0", b"")
-        message = message if message.endswith(b"\r\n") else message + b"\r\n"
+        message = as_smtp_carries(posted.raw)
         ids = (
             await asyncio.to_thread(self._send, message, posted.envelope),
             await self._submit(message, posted.envelope),
@@ -63,18 +61,15 @@ class Sources:
 
     def _send(self, message: bytes, envelope: Envelope) -> str:
         """Send a message as Postfix does, and return the reply."""
-        with smtplib.SMTP(HOST, self.smtp_port, timeout=SECONDS) as session:
-            session.ehlo()
-            words = f"ADDR={envelope.remote_address or '[UNAVAILABLE]'} HELO={envelope.helo or '[UNAVAILABLE]'}"
-            session.docmd("XFORWARD", words)
-            session.mail(envelope.sender, ("BODY=8BITMIME",))
-            for recipient in envelope.recipients:
-                session.rcpt(recipient)
-            try:
-                _, said = session.data(message)
-            except smtplib.SMTPResponseException as error:
-                said = error.smtp_error if isinstance(error.smtp_error, bytes) else error.smtp_error.encode()
-            return said.decode()
+        return send_as_postfix(
+            self.smtp_port,
+            message,
+            envelope.sender,
+            envelope.recipients,
+            address=envelope.remote_address,
+            helo=envelope.helo,
+            patience=SECONDS,
+        )
 
     async def _submit(self, message: bytes, envelope: Envelope) -> str:
         border = {

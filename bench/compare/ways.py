@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import smtplib
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self
@@ -16,12 +15,12 @@ from bench.compare.messages import Message
 from rig.caller import HOST, Caller, caller_context
 from rig.ports import free_port
 from rig.product import Product
+from rig.smtp_sender import as_smtp_carries, send_as_postfix
 
 AT_ONCE = 4  # messages of one version
 PATIENCE = 120.0
 HISTORY_SECONDS = 20.0  # a row of history is written a moment after the answer
 _GGRID = re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b")
-_LINE_END = re.compile(rb"\r\n|\r|\n")
 _RESULT = re.compile(rb"(?m)^(X-Mailwarden-[A-Za-z]+):((?:[^\r\n]*(?:\r\n[ \t])?)*)")
 _NO_RESULT = ("x-mailwarden-ggrid", "x-mailwarden-signature")
 
@@ -124,37 +123,20 @@ class Smtp:
         self._next_hop = next_hop
 
     async def send(self, message: Message) -> Reply:
-        said = await asyncio.to_thread(self._talk, message)
+        envelope = message.envelope
+        said = await asyncio.to_thread(
+            send_as_postfix,
+            self._port,
+            as_smtp_carries(message.raw),
+            envelope.sender,
+            envelope.recipients,
+            address=envelope.remote_address,
+            helo=envelope.helo,
+            patience=PATIENCE,
+        )
         found = _GGRID.search(said)
         ggrid = found[0] if found else ""
         return Reply({"reply": (_GGRID.sub("ID", said),), **self._next_hop.take(ggrid)}, ggrid)
-
-    def _talk(self, message: Message) -> str:
-        """Return the code and the text of the reply to the message, or of the first rejected command."""
-        envelope = message.envelope
-        with smtplib.SMTP(HOST, self._port, timeout=PATIENCE) as session:
-            session.ehlo()
-            address, helo = envelope.remote_address or "[UNAVAILABLE]", envelope.helo or "[UNAVAILABLE]"
-            session.docmd("XFORWARD", f"ADDR={address} HELO={helo}")
-            try:
-                replies = [session.mail(envelope.sender, ("BODY=8BITMIME",))]
-                replies += [session.rcpt(recipient) for recipient in envelope.recipients]
-                code, text = next((reply for reply in replies if reply[0] >= 300), None) or session.data(
-                    as_smtp_carries(message.raw)
-                )
-            except smtplib.SMTPResponseException as error:
-                code, text = error.smtp_code, as_bytes(error.smtp_error)
-        return f"{code} {text.decode('latin-1')}"
-
-
-def as_bytes(text: bytes | str) -> bytes:
-    return text if isinstance(text, bytes) else text.encode()
-
-
-def as_smtp_carries(raw: bytes) -> bytes:
-    """Return the message with whole lines and without NUL."""
-    message = _LINE_END.sub(b"\r\n", raw).replace(b"\0", b"")
-    return message if message.endswith(b"\r\n") else message + b"\r\n"
 
 
 def result_fields(message: bytes) -> tuple[str, Answer]:

@@ -5,7 +5,8 @@ import pytest
 from bench.compare.answers import Difference, explained, replied
 from bench.compare.figures import Turn, ratio_of
 from bench.compare.messages import read_folders
-from bench.compare.ways import as_smtp_carries, result_fields
+from bench.compare.ways import result_fields
+from rig.smtp_sender import as_smtp_carries
 
 REASON = {
     "rule": "a.b",
