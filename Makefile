@@ -161,9 +161,6 @@ bench-database-size: ## Measure the bytes of a row in the tables beside the hist
 bench-history-size: ## Measure the bytes of a message in history (MORE="--rows 200000")
 	@$(BIN)/python -m bench.history_size $(MORE)
 
-simulate: ## Compare abby's choice of guards with others on a simulated clock (MORE=--full: 350 guards, 20 abbys; MORE="--seed 7")
-	@$(BIN)/python -m simulate $(MORE)
-
 evaluate: ## Measure detection on labelled corpora (CORPUS="folder ...", SPLIT=dev|test, MORE="--blind" or "--rejudge" and the like)
 	@$(BIN)/python -m evaluate $(foreach folder,$(CORPUS),--corpus $(folder)) $(if $(SPLIT),--split $(SPLIT)) $(MORE)
 

@@ -16,7 +16,7 @@ from mailwarden.cli.main import COMMANDS, build_parser
 
 TABLE = Path(__file__).with_name("style.toml")
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "docs/extend/*.md")
-FOLDERS = ("bench", "evaluate", "evasion", "measure", "rig", "simulate", "torture")
+FOLDERS = ("bench", "evaluate", "evasion", "measure", "rig", "torture")
 CODE = ("src/**/*.py", *(f"{folder}/*.py" for folder in FOLDERS))
 # Tags of Jinja and markup of a page are not text.
 _MARKUP = re.compile(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}|<(?:script|style)\b.*?</(?:script|style)>|<[^>]*>", re.DOTALL)

@@ -7,7 +7,6 @@ second ago: if all abbys took the least loaded of all guards, they would all tak
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 from mailwarden.abby.guards import Guard
 from mailwarden.telemetry.logs import get_logger
@@ -27,22 +26,8 @@ def loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-class Chooser(Protocol):
-    """Decides which guards a message asks, and learns from the attempts."""
-
-    def order(self, guards: Sequence[Guard]) -> Iterator[Guard]:
-        """Yield the guards in the order in which to ask them, each once."""
-        ...
-
-    def note_success(self, guard: Guard) -> None: ...
-
-    def note_failure(self, guards: Sequence[Guard], guard: Guard, *, accepted: bool) -> None:
-        """Learn that a guard was not reachable, cannot scan, or did not answer a message that it accepted."""
-        ...
-
-
 class LeastLoadedOfTwo:
-    """Implements `Chooser`: draws guards at random, skips ejected ones, and gives returning ones a small share."""
+    """Draws guards at random, skips ejected ones, and gives returning ones a small share; learns from the attempts."""
 
     def __init__(
         self,
@@ -56,6 +41,7 @@ class LeastLoadedOfTwo:
         self._choices = choices
 
     def order(self, guards: Sequence[Guard]) -> Iterator[Guard]:
+        """Yield the guards in the order in which to ask them, each once."""
         asked: list[Guard] = []
         while len(asked) < len(guards):
             guard = self._draw(guards, asked) or self._best(guards, asked)
@@ -114,24 +100,17 @@ class RetryBudget:
     Each message adds a part of an attempt. Attempts after a lost connection are not limited here: ejection ends them.
     """
 
-    def __init__(
-        self,
-        per_message: float = RETRIES_PER_MESSAGE,
-        reserve: float = RETRY_RESERVE,
-        *,
-        max_rejections: int = MAX_REJECTIONS,
-    ) -> None:
+    def __init__(self, per_message: float = RETRIES_PER_MESSAGE, reserve: float = RETRY_RESERVE) -> None:
         self._per_message = per_message
         self._reserve = reserve
         self._left = reserve
-        self._max_rejections = max_rejections
 
     def add_message(self) -> None:
         self._left = min(self._reserve, self._left + self._per_message)
 
     def take(self, rejections: int) -> bool:
         """Take one attempt for a message that was rejected so often; return whether it may be made."""
-        if rejections >= self._max_rejections or self._left < 1.0:
+        if rejections >= MAX_REJECTIONS or self._left < 1.0:
             return False
         self._left -= 1.0
         return True

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AsyncExitStack
 from typing import TypeVar
 
-from mailwarden.abby.guard_choice import MAX_REJECTIONS, Chooser, LeastLoadedOfTwo, RetryBudget
+from mailwarden.abby.guard_choice import MAX_REJECTIONS, LeastLoadedOfTwo, RetryBudget
 from mailwarden.abby.guard_transport import REFUSALS, Died, Progress, Refused, ScanRequest, Submission
 from mailwarden.abby.guards import Guard, GuardWatch
 from mailwarden.errors import AnalysisTimeout, CoreUnreachable, EngineUnavailable, MailwardenError, Overloaded
@@ -74,7 +74,7 @@ class GuardClient:
         metrics: Metrics,
         tracing: Tracing = NO_TRACING,
         *,
-        chooser: Chooser | None = None,
+        chooser: LeastLoadedOfTwo | None = None,
         budget: RetryBudget | None = None,
     ) -> None:
         self._tracing = tracing

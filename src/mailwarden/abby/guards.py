@@ -93,9 +93,9 @@ class Guard:
 class GuardWatch:
     """Asks every guard for its status about once a second or on demand, never twice at once."""
 
-    def __init__(self, guards: Sequence[Guard], source: random.Random | None = None) -> None:
+    def __init__(self, guards: Sequence[Guard]) -> None:
         self.guards = tuple(guards)
-        self._random = source or random.Random()  # noqa: S311 - jitter, not a secret
+        self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None

@@ -27,16 +27,8 @@ class Reservation:
 class Admission:
     """Counts the requests in processing of all scan sources, and enforces the limits on new ones."""
 
-    def __init__(
-        self,
-        *,
-        maximum: int,
-        threshold: int,
-        max_delay: float,
-        max_bytes: int,
-        source: random.Random | None = None,
-    ) -> None:
-        self._random = source or random.Random()  # noqa: S311 - jitter, not a secret
+    def __init__(self, *, maximum: int, threshold: int, max_delay: float, max_bytes: int) -> None:
+        self._random = random.Random()  # noqa: S311 - jitter, not a secret
         self.in_processing = 0
         self.bytes_in_flight = 0
         self.waiting = 0
