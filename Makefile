@@ -152,15 +152,6 @@ bench-sandbox: ## Measure what the worker sandbox costs at start and a message
 bench-fairness: ## Measure the p99 of a harmless message alone and beside attacks (PHASES=number)
 	@$(BIN)/python -m torture --only harm $(if $(PHASES),--phases $(PHASES))
 
-bench-model: ## Predict the messages a second of one and two guards from CPU times, and measure them (MORE="--rounds 4 --count 300")
-	@$(BIN)/python -m bench.model $(MORE)
-
-bench-database-size: ## Measure the bytes of a row in the tables beside the history (MORE="--rows 200000")
-	@$(BIN)/python -m bench.database_size $(MORE)
-
-bench-history-size: ## Measure the bytes of a message in history (MORE="--rows 200000")
-	@$(BIN)/python -m bench.history_size $(MORE)
-
 evaluate: ## Measure detection on labelled corpora (CORPUS="folder ...", SPLIT=dev|test, MORE="--blind" or "--rejudge" and the like)
 	@$(BIN)/python -m evaluate $(foreach folder,$(CORPUS),--corpus $(folder)) $(if $(SPLIT),--split $(SPLIT)) $(MORE)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import asyncpg
 import uvloop
 
-from bench import copied_history, history_size, search
+from bench import copied_history, search
 from bench.cpu import Processes, cpu_seconds
 from bench.made_database import made_database
 from mailwarden.database.pool import Database
@@ -34,6 +34,10 @@ OPTIMIZE_SECONDS = 600
 _SIZE = """
 SELECT sum(rows), sum(bytes_on_disk) FROM system.parts
 WHERE database = currentDatabase() AND table = 'history' AND active FORMAT RowBinary
+"""
+_POSTGRESQL_SIZE = """
+SELECT (SELECT count(*) FROM history), sum(pg_total_relation_size(inhrelid))
+FROM pg_inherits WHERE inhparent = 'history'::regclass
 """
 _TENANTS = "SELECT tenant, count(*) FROM history GROUP BY tenant ORDER BY 2 DESC"
 
@@ -161,7 +165,7 @@ async def run(url: str, server: Server, runs: int, copied: Path, *, each: bool) 
         processes = Processes({"PostgreSQL": await _postmaster(url), "ClickHouse": server.pid}, {})
         await measure_searches(stores, processes, calls, runs, each=each)
         ((kept, size),) = read_rows(await clickhouse.read(_SIZE), lambda reader: (reader.uint64(), reader.uint64()))
-        count, _, _, both = await history_size.measure(url)
+        count, both = await _postgresql_size(url)
         print(f"load of the machine at the end: {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
         print(
             f"history {count:,} messages: PostgreSQL {both / count:.0f} bytes each, ClickHouse {size / kept:.0f} bytes"
@@ -170,6 +174,16 @@ async def run(url: str, server: Server, runs: int, copied: Path, *, each: bool) 
     finally:
         await clickhouse.close()
         await database.close()
+
+
+async def _postgresql_size(url: str) -> tuple[int, int]:
+    """Return the number of rows in history and their bytes with indexes."""
+    connection = await asyncpg.connect(url)
+    try:
+        count, both = await connection.fetchrow(_POSTGRESQL_SIZE)
+        return int(count), int(both)
+    finally:
+        await connection.close()
 
 
 async def _postmaster(url: str) -> int:

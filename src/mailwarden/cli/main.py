@@ -32,7 +32,6 @@ COMMANDS: Mapping[str, str] = {
     "secrets": "Show, rotate and drop the keys of stored messages and of the pepper.",
     "engines": "Install the settings that the engines and Postfix need; overwrite none.",
     "doctor": "Test every dependency of this host's processes, one line each.",
-    "size": "Estimate hosts, disks and cost for a number of messages a day, from measured coefficients.",
     "config": "Check the configuration.",
     "database": "Update the database schema.",
     "support-bundle": "Write facts for a support request, without secrets and addresses.",
