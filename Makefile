@@ -155,9 +155,6 @@ bench-fairness: ## Measure the p99 of a harmless message alone and beside attack
 evaluate: ## Measure detection on labelled corpora (CORPUS="folder ...", SPLIT=dev|test, MORE="--blind" or "--rejudge" and the like)
 	@$(BIN)/python -m evaluate $(foreach folder,$(CORPUS),--corpus $(folder)) $(if $(SPLIT),--split $(SPLIT)) $(MORE)
 
-fit: ## Fit rule weights to the findings that `make evaluate` stored (CORPUS="folder ...", MORE="--settings" or "--write")
-	@$(BIN)/python -m evaluate.fit $(foreach folder,$(CORPUS),--corpus $(folder)) $(if $(SPLIT),--split $(SPLIT)) $(MORE)
-
 parity: ## The same messages by SMTP, the scanning API and /checkv2 (CORPUS=folder): judged the same?
 	@$(BIN)/python -m evaluate.parity $(if $(CORPUS),--corpus $(CORPUS)) $(MORE)
 

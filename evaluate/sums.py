@@ -1,8 +1,8 @@
 """Messages as sums of rule weights, so that thousands of candidate weights can be tried in seconds.
 
 The rules that match a message do not depend on the weights that are fitted. This module keeps them, and repeats the
-arithmetic of `policy/judge.py`: caps, restraints, and rules that join the leading verdict. `make fit` judges the result
-again by the policy itself, and stops if a decision differs.
+arithmetic of `policy/judge.py`: caps, restraints, and rules that join the leading verdict. A fit must judge its
+result again by the policy itself.
 """
 
 from collections import defaultdict
