@@ -1,8 +1,7 @@
-"""`mailwarden weekly-report`: prints the weekly report of a tenant, or writes it as a PDF file."""
+"""`mailwarden weekly-report`: prints the weekly report of a tenant."""
 
 import argparse
 from datetime import UTC, datetime
-from pathlib import Path
 
 from mailwarden.cli.command import Command
 from mailwarden.cli.database import add_database_options, find_tenant, history_of, query_database
@@ -11,7 +10,7 @@ from mailwarden.errors import CommandError, SchemaViolation
 from mailwarden.model.scope import Scope
 from mailwarden.weekly_report.mail import text_of
 from mailwarden.weekly_report.model import Week, WeeklyReport, checked_week
-from mailwarden.weekly_report.service import open_weekly_reports, pdf_of
+from mailwarden.weekly_report.service import open_weekly_reports
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,27 +18,16 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--week", default="", metavar="WEEK", help="ISO week such as 2026-W46 (default: the last full week)"
     )
-    parser.add_argument("--pdf", type=Path, metavar="FILE", help="PDF file to write, which must not exist")
     add_database_options(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
-    now = datetime.now(UTC)
     try:
-        week = checked_week(options.week, now)
+        week = checked_week(options.week, datetime.now(UTC))
     except SchemaViolation as error:
         raise CommandError(error.message) from None
     report = query_database(options, lambda database: _build(options, database, options.tenant, week))
-    if options.pdf is None:
-        print(text_of(report), end="")
-        return 0
-    content = pdf_of(report, now)
-    try:
-        with options.pdf.open("xb") as file:
-            file.write(content)
-    except OSError as error:
-        raise CommandError(f"Cannot write {options.pdf}: {error.strerror}.") from None
-    print(f"{options.pdf}: {report.week.title}")
+    print(text_of(report), end="")
     return 0
 
 
@@ -50,7 +38,7 @@ async def _build(options: argparse.Namespace, database: Database, tenant: str, w
 
 
 COMMAND = Command(
-    example="mailwarden weekly-report --tenant acme --week 2026-W46 --pdf report.pdf",
+    example="mailwarden weekly-report --tenant acme --week 2026-W46",
     arguments=_arguments,
     run=_run,
 )

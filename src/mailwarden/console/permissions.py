@@ -112,7 +112,7 @@ MEANINGS: Mapping[Permission, str] = {
     Permission.TENANTS_READ: "see tenants",
     Permission.TENANTS_WRITE: "create and change tenants",
     Permission.WEIGHTS_WRITE: "tune the weights of rules for a tenant",
-    Permission.REPORTS_READ: "read weekly reports and download them as PDF",
+    Permission.REPORTS_READ: "read weekly reports",
     Permission.REPORTS_WRITE: "switch the weekly email of a tenant on and off, choose its recipients",
     Permission.EVENTS_READ: "see the receivers of events and the state of their deliveries",
     Permission.EVENTS_WRITE: "add, test, pause and delete receivers of events, rotate their secrets",

@@ -1,1 +1,1 @@
-"""The weekly report of a tenant: its figures, its sentences, the PDF file and the email."""
+"""The weekly report of a tenant: its figures, its sentences and the email."""

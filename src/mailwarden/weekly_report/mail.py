@@ -1,4 +1,4 @@
-"""The weekly report as an email: plain text, HTML and the PDF file.
+"""The weekly report as an email: plain text and HTML.
 
 The header fields are written here and not by the email package, whose policies fail on hostile names.
 
@@ -28,9 +28,9 @@ class UnwritableAddress(Exception):
     """The recipient's address is not safe in a header field."""
 
 
-def write_mail(report: WeeklyReport, pdf: bytes, *, sender: str, recipient: str, link: str, now: datetime) -> bytes:
+def write_mail(report: WeeklyReport, *, sender: str, recipient: str, link: str, now: datetime) -> bytes:
     """Return the message; it is ASCII unless the recipient's address is not."""
-    mixed, alternative = secrets.token_hex(16), secrets.token_hex(16)
+    boundary = secrets.token_hex(16)
     page = f"{link.rstrip('/')}/console/reports?tenant={report.tenant}&week={report.week}"
     head = (
         f"From: Mailwarden <{sender}>",
@@ -41,22 +41,15 @@ def write_mail(report: WeeklyReport, pdf: bytes, *, sender: str, recipient: str,
         "Auto-Submitted: auto-generated",
         "X-Auto-Response-Suppress: All",
         "MIME-Version: 1.0",
-        f'Content-Type: multipart/mixed; boundary="{mixed}"',
+        f'Content-Type: multipart/alternative; boundary="{boundary}"',
     )
     texts = (("plain", text_of(report, page)), ("html", html_of(report, page)))
     body = "".join(
-        f"--{alternative}\r\nContent-Type: text/{kind}; charset=utf-8\r\n"
+        f"--{boundary}\r\nContent-Type: text/{kind}; charset=utf-8\r\n"
         f"Content-Transfer-Encoding: base64\r\n\r\n{_encoded(text.encode('utf-8', 'replace'))}\r\n"
         for kind, text in texts
     )
-    name = f"weekly-report-{report.week}.pdf"
-    return (
-        "\r\n".join(head) + "\r\n\r\n"
-        f'--{mixed}\r\nContent-Type: multipart/alternative; boundary="{alternative}"\r\n\r\n'
-        f"{body}--{alternative}--\r\n"
-        f'--{mixed}\r\nContent-Type: application/pdf; name="{name}"\r\nContent-Transfer-Encoding: base64\r\n'
-        f'Content-Disposition: attachment; filename="{name}"\r\n\r\n{_encoded(pdf)}\r\n--{mixed}--\r\n'
-    ).encode()
+    return ("\r\n".join(head) + f"\r\n\r\n{body}--{boundary}--\r\n").encode()
 
 
 def text_of(report: WeeklyReport, page: str = "") -> str:

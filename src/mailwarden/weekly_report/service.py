@@ -1,7 +1,6 @@
 """Makes the weekly report of a tenant from figures that are counted already, within a time limit."""
 
 import asyncio
-from datetime import datetime
 
 from mailwarden.database.pool import Database
 from mailwarden.errors import TenantNotFound
@@ -40,13 +39,6 @@ class WeeklyReports:
             actions=actions,
             actions_before=actions_before,
         )
-
-
-def pdf_of(report: WeeklyReport, now: datetime) -> bytes:
-    """Return the report as a PDF file; call it in a thread. The library is loaded with the first file."""
-    from mailwarden.weekly_report.document import write_pdf  # noqa: PLC0415 - most processes never write one
-
-    return write_pdf(report, now)
 
 
 def open_weekly_reports(database: Database, history: HistoryStore) -> WeeklyReports:

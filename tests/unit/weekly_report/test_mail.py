@@ -1,4 +1,4 @@
-"""The email: text, HTML and the PDF file; nothing hostile reaches a header field or becomes a link."""
+"""The email: text and HTML; nothing hostile reaches a header field or becomes a link."""
 
 import re
 from datetime import UTC, datetime
@@ -18,7 +18,6 @@ PAGE = f"https://mail.example/console/reports?tenant={TENANT}&week=2026-W46"
 def mail(report: WeeklyReport | None = None, recipient: str = "ada@acme.example") -> bytes:
     return write_mail(
         report or sample_report(),
-        b"%PDF-1.4 content",
         sender="reports@company.example",
         recipient=recipient,
         link="https://mail.example/",
@@ -34,11 +33,10 @@ def parts_of(content: bytes) -> tuple[EmailMessage, str, str]:
     return message, plain.get_content(), html.get_content()
 
 
-def test_the_mail_has_text_html_and_the_file() -> None:
+def test_the_mail_has_text_and_html_and_no_file() -> None:
     message, text, html = parts_of(mail())
-    (file,) = message.iter_attachments()
-    assert (file.get_content_type(), file.get_filename()) == ("application/pdf", "weekly-report-2026-W46.pdf")
-    assert file.get_content() == b"%PDF-1.4 content"
+    assert message.get_content_type() == "multipart/alternative"
+    assert [part.get_content_type() for part in message.iter_parts()] == ["text/plain", "text/html"]
     assert message["Subject"] == "Weekly report, 2026-W46"
     assert message["Auto-Submitted"] == "auto-generated"
     for body in (text, html):

@@ -1,6 +1,5 @@
-"""The Reports screens: the weekly report of a tenant as a page and as a PDF file, and who receives it by email."""
+"""The Reports screens: the weekly report of a tenant as a page, and who receives it by email."""
 
-import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from urllib.parse import urlencode
@@ -13,11 +12,10 @@ from mailwarden.console.language import _, day_text
 from mailwarden.console.list_form import MAX_CHOICES
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, see_other, with_error_status
-from mailwarden.console.templating import HEADERS
 from mailwarden.errors import MailwardenError, NotFound, SchemaViolation
 from mailwarden.model.tenant import Tenant
 from mailwarden.weekly_report.model import Week, WeeklyReport, checked_week, recent_weeks, sentences_of
-from mailwarden.weekly_report.service import WeeklyReports, pdf_of
+from mailwarden.weekly_report.service import WeeklyReports
 from mailwarden.weekly_report.store import SubscriptionStore
 
 REPORTS = "/console/reports"
@@ -34,7 +32,6 @@ class ReportsScreen:
     def pages(self) -> Sequence[Page]:
         return [
             Page("GET", "/reports", Permission.REPORTS_READ, self.show),
-            Page("GET", "/reports/pdf", Permission.REPORTS_READ, self.download),
             Page("GET", "/reports/email", Permission.REPORTS_WRITE, self.ask),
             Page("POST", "/reports/email", Permission.REPORTS_WRITE, self.change),
         ]
@@ -56,18 +53,9 @@ class ReportsScreen:
             campaigns=[(str(each.campaign), each.subject, each.messages) for each in report.attacked.campaigns],
             attacks_query=ATTACKS_QUERY,
             address=SearchAddress(report),
-            query=urlencode({"tenant": str(tenant.uid), "week": str(week)}),
             subscription=await self._subscriptions.find(request.scope, tenant.uid),
             mail=await self._subscriptions.mail_state(request.scope, tenant.uid, week),
         )
-
-    async def download(self, request: UserRequest) -> web.StreamResponse:
-        """Return the report as a PDF file."""
-        tenant, week = tenant_of(request), week_of(request)
-        report = await self._reports.build(request.scope, tenant, week)
-        content = await asyncio.to_thread(pdf_of, report, datetime.now(UTC))
-        headers = {**HEADERS, "Content-Disposition": f'attachment; filename="weekly-report-{week}.pdf"'}
-        return web.Response(body=content, content_type="application/pdf", headers=headers)
 
     async def ask(self, request: UserRequest) -> web.StreamResponse:
         return await self._form(request, tenant_of(request))

@@ -8,7 +8,6 @@ Security: a report goes only to users of the console who belong to its tenant wh
 administrator gave them. The report is read with the scope of that tenant alone.
 """
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
@@ -28,7 +27,7 @@ from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.periodic_task import PeriodicTask
 from mailwarden.weekly_report.mail import UnwritableAddress, write_mail
 from mailwarden.weekly_report.model import DAYS, Week, WeeklyReport
-from mailwarden.weekly_report.service import WeeklyReports, open_weekly_reports, pdf_of
+from mailwarden.weekly_report.service import WeeklyReports, open_weekly_reports
 from mailwarden.weekly_report.store import MailJob, MailStore
 
 INTERVAL = 60.0  # seconds between two checks of the clock
@@ -100,8 +99,7 @@ class WeeklyReportMails:
         outcomes: list[Outcome] = []
         if tenant is not None and users:
             report = await self._reports.build(scope, tenant, job.week)
-            pdf = await asyncio.to_thread(pdf_of, report, self._clock())
-            outcomes = [await self._send(scope, job, user, report, pdf) for user in users]
+            outcomes = [await self._send(scope, job, user, report) for user in users]
         failure = next((each.failure for each in outcomes if each.failure), "")
         if any(each.again for each in outcomes) and not job.is_last:
             await self._store.retry(scope, job, self._clock(), failure)
@@ -109,14 +107,14 @@ class WeeklyReportMails:
             await self._store.finish(scope, job, self._clock(), failure)
         return sum(not each.failure for each in outcomes)
 
-    async def _send(self, scope: Scope, job: MailJob, user: User, report: WeeklyReport, pdf: bytes) -> Outcome:
+    async def _send(self, scope: Scope, job: MailJob, user: User, report: WeeklyReport) -> Outcome:
         """Send the report to one user, and store the outcome."""
         if not await self._store.begin(scope, job, user.uid):
             return Outcome("another guard sends it")
         settings, address = self._settings, user.email
         try:
             content = write_mail(
-                report, pdf, sender=settings.sender, recipient=address, link=settings.link, now=self._clock()
+                report, sender=settings.sender, recipient=address, link=settings.link, now=self._clock()
             )
             await hand_over(self._hop, address, content)
         except DeliveryFailed as failed:
