@@ -41,9 +41,6 @@ client-wheel: ## Build the wheel of mailwarden-client into dist, without a netwo
 test-integrations: ## Ansible, Cortex and a generated client with their own runtimes against a real abby
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/acceptance/test_integrations.py
 
-test-n8n: ## The workflow of clients/n8n in n8n itself against a real abby (npm; 1.7 GB in run/n8n)
-	@packaging/test/n8n.sh
-
 client-size: client-wheel ## Print the installed size of mailwarden-client, alone and with its dependencies
 	@$(BIN)/python packaging/client_size.py dist/mailwarden_client-*.whl
 

@@ -1,6 +1,6 @@
 """The shipped integrations with a real abby: the requests of n8n always, the others with their own runtime.
 
-`make test-integrations` installs the runtimes from requirements/integrations.txt; `make test-n8n` installs n8n.
+`make test-integrations` installs the runtimes from requirements/integrations.txt.
 """
 
 import json
@@ -89,41 +89,6 @@ def test_the_requests_of_the_n8n_workflow_work(deployment: Deployment, key: str)
     blocked = send("Block the sender", item)
     assert blocked.json == {"modifiedEntries": 1}
     assert sender in {each["entry"] for each in deployment.lists("all", "bank").entries("sender-block")}
-
-
-N8N = os.environ.get("MAILWARDEN_N8N", "")  # the program of an installed n8n
-
-
-@pytest.mark.skipif(not N8N, reason="make test-n8n runs it")
-def test_n8n_runs_the_workflow(deployment: Deployment, key: str, tmp_path: Path) -> None:
-    sender = f"{uuid4().hex}@phish.example"
-    keep(deployment, "bank", sender=sender, verdict=Verdict.PHISHING)
-    # The command starts workflows by hand only, and would wait for the hour of a schedule.
-    nodes = [*WORKFLOW["nodes"]]
-    nodes[0] = {**nodes[0], "type": "n8n-nodes-base.manualTrigger", "typeVersion": 1, "parameters": {}}
-    credential = {"id": "1", "name": "Mailwarden API key", "type": "httpHeaderAuth"}
-    secret = {"name": "Authorization", "value": f"apikey {key}"}
-    (tmp_path / "workflow.json").write_text(json.dumps({**WORKFLOW, "id": "1", "active": False, "nodes": nodes}))
-    (tmp_path / "credentials.json").write_text(json.dumps([{**credential, "data": secret}]))
-    settings = {
-        "N8N_USER_FOLDER": str(tmp_path), "N8N_ENCRYPTION_KEY": uuid4().hex, "N8N_DIAGNOSTICS_ENABLED": "false",
-        "N8N_VERSION_NOTIFICATIONS_ENABLED": "false", "N8N_TEMPLATES_ENABLED": "false", "N8N_RUNNERS_ENABLED": "false",
-        "N8N_BLOCK_ENV_ACCESS_IN_NODE": "false", "N8N_EXPRESSION_ENGINE": "legacy",
-        "MAILWARDEN_URL": deployment.product.url, "NODE_EXTRA_CA_CERTS": str(deployment.product.ca),
-    }  # fmt: skip
-
-    def n8n(*words: str) -> str:
-        command = ["node", N8N, *words]
-        environment = {**os.environ, **settings}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-        return done.stdout
-
-    n8n("import:credentials", f"--input={tmp_path / 'credentials.json'}")
-    n8n("import:workflow", f"--input={tmp_path / 'workflow.json'}")
-    shown = n8n("execute", "--id=1")
-    entries = deployment.lists("all", "bank").entries("sender-block")
-    assert sender in {each["entry"] for each in entries}, shown[-2000:]
 
 
 def evaluated(expression: str, item: dict[str, Any]) -> Any:
