@@ -234,12 +234,6 @@ test-clickhouse: ## History on two real replicas of ClickHouse 18.16 with ZooKee
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q --timeout 600 tests/integration/test_clickhouse_replicas.py \
 		tests/integration/test_history_migrate.py
 
-test-cells: ## Move a tenant between two cells under load, kill the command and then a cell (SECONDS=of load)
-	@MAILWARDEN_FULL=1 SECONDS=$(or $(SECONDS),20) $(BIN)/pytest -q -s --timeout 900 tests/faults/test_cells_move.py
-	@MAILWARDEN_FULL=1 $(BIN)/pytest -q -s --timeout 900 tests/integration/test_tenant_move.py tests/integration/test_tenant_move_copies.py \
-		tests/integration/test_tenant_visibility.py tests/integration/test_tenant_move_size.py \
-		tests/integration/test_tenant_move_clickhouse.py
-
 test-fleet: ## 2 abbys, 4 guards, their databases and a ClickHouse pair in network namespaces: each component cut off, killed, paused, out of disk (SEEDS=1-30)
 	@$(BIN)/python -m tests.fleet --seeds $(or $(SEEDS),1-30) $(MORE)
 

@@ -313,30 +313,6 @@ class StorageUnavailable(MailwardenError):
     in_doubt = False  # the database did not answer a commit: the change may be stored or not
 
 
-class TenantMoving(StorageUnavailable):
-    """The tenant is being moved to another cell, or has moved; nothing was changed."""
-
-    code = "tenant_moving"
-
-
-class TenantInOtherCell(MailwardenError):
-    """The tenant belongs to another cell; the sentence has its address."""
-
-    code = "tenant_in_other_cell"
-
-
-class CellUnreachable(MailwardenError):
-    """The cell of the tenant does not answer."""
-
-    code = "cell_unreachable"
-
-
-class CellDirectoryUnavailable(MailwardenError):
-    """The directory of cells was never read."""
-
-    code = "cell_directory_unavailable"
-
-
 class UnknownRecordVersion(MailwardenError):
     """A stored record was written by another version of Mailwarden."""
 

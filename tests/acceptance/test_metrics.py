@@ -12,13 +12,8 @@ from tests.conventions.test_dashboards import FILES, queries
 from tests.conventions.test_metrics import made
 from tests.waiting import wait_until
 
-# Of deployments with cells and with ClickHouse: test_cells.py, tests/integration/test_clickhouse_product.py.
+# Of deployments with ClickHouse: tests/integration/test_clickhouse_product.py.
 ELSEWHERE = (
-    "mailwarden_cell_conflicts",
-    "mailwarden_cell_directory_age_seconds",
-    "mailwarden_cell_moves_incomplete",
-    "mailwarden_cell_requests_total",
-    "mailwarden_cell_up",
     "mailwarden_history_store_failures_total",
     "mailwarden_history_store_seconds",
     "mailwarden_history_store_stale_reads_total",

@@ -20,7 +20,6 @@ BOUNDED = {
     "analyzer",
     "kind",
     "guard",
-    "cell",  # of cells.peers in abby.yml
     "outcome",
     "directive",
     "engine",

@@ -8,7 +8,6 @@ from tests.conventions.project_files import name_of, parsed, python_files
 WITHOUT_TENANT = {
     "BlobStore",  # bytes by name: the vault derives the names from tenants
     "FilesystemStore",
-    "DirectoryStore",  # to the fleet: which cell a tenant is in
     "S3BlobStore",
     "IdempotencyStore",  # its rows belong to a token, whatever tenants that may see
     "SessionStore",  # to whoever holds the cookie
@@ -38,7 +37,6 @@ def test_sql_stands_in_stores_and_migrations_alone() -> None:
     homes = {
         "access",
         "cases",
-        "cells",
         "events",
         "event_delivery",
         "feeds",

@@ -303,7 +303,7 @@ def test_a_backup_of_an_older_schema_is_migrated(installed: Installed, target: s
     file = tmp_path / "backup.tar"
     name = installed.url.rpartition("/")[2]
     engines.postgresql.execute("DROP TABLE deployment", name)
-    engines.postgresql.execute("DELETE FROM applied_migrations WHERE name = '0041_deployment'", name)
+    engines.postgresql.execute("DELETE FROM applied_migrations WHERE name = '0040_deployment'", name)
     back_up(installed, file)
     done = command("restore", str(file), "--config", str(tmp_path / "restored"), "--database-url", target)
     assert done.code == 0, done.error

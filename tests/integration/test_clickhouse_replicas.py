@@ -6,14 +6,11 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import cast
 from uuid import uuid4
 
 import pytest
 
-from mailwarden.cells import history as moved_history
-from mailwarden.cells import move
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
 from mailwarden.events.judged import JudgedEvents
@@ -26,10 +23,7 @@ from mailwarden.history.store import Range
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from rig.clickhouse import ClickhousePair, start_pair
-from rig.engines import Engines
 from rig.process import RigError
-from tests.databases import ReusedDatabases
-from tests.integration.cell_pair import ACTOR, open_pair
 from tests.samples.finished import finished_request
 
 pytestmark = [
@@ -213,34 +207,4 @@ async def test_replicas_without_zookeeper_are_stale_and_still_answer(pair: Click
         pair.zookeeper.start()
         await wait_for_fresh(2)
     finally:
-        await client.close()
-
-
-async def test_a_tenant_moves_from_two_replicas_and_one_shared_table_is_noticed(
-    pair: ClickhousePair, engines: Engines, reused_databases: ReusedDatabases, tmp_path: Path
-) -> None:
-    first, second = pair.replicas
-    names = [f"test_{uuid4().hex}" for _ in range(2)]
-    clients = [client_of(name, first.address, second.address) for name in names]
-    one_each = [client_of(names[0], replica.address) for replica in pair.replicas]
-    for client in clients:
-        await schema.prepare(client, replicated=True)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(move, "SETTLE_SECONDS", 0.0)
-        patched.setattr(moved_history, "IN_FLIGHT_SECONDS", 0.0)
-        (tmp_path / "shared").mkdir()
-        async with open_pair(engines, reused_databases, tmp_path / "shared", one_each) as cells:
-            with pytest.raises(CommandError, match="one table of ClickHouse"):
-                await cells.move().run(ACTOR)
-        async with open_pair(engines, reused_databases, tmp_path, clients) as cells:
-            requests = [finished_request(cells.uid) for _ in range(50)]
-            await cells.a.history.save(ALL, requests)
-            await cells.move().run(ACTOR)
-            late = finished_request(cells.uid)
-            await cells.a.history.save(ALL, [late])
-            assert await cells.move().finish() == 51
-    for replica in pair.replicas:
-        assert replica.execute("SELECT uniqExact(ggrid) FROM history", names[1]) == "51"
-        assert replica.execute("SELECT count() FROM history", names[0]) == "0"
-    for client in (*clients, *one_each):
         await client.close()

@@ -165,27 +165,6 @@ def test_rows_that_fail_are_named_and_nothing_is_called_complete(
     assert "TRUNCATE" not in out
 
 
-def test_rows_of_a_tenant_in_another_cell_are_refused(
-    clickhouse: EmbeddedClickhouse, database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save(database_url, requests_of(8))
-    configure(tmp_path, database_url, clickhouse.address, "clickhouse")
-    assert main(["history", "prepare", "--config", str(tmp_path)]) == 0
-    place = f"INSERT INTO tenant_places (tenant, state, version, cell) VALUES ('{TENANTS[0]}', '{{}}', 1, 'b')"
-    for state in ("moved", "arriving"):
-        run(database_url, place.format(state))
-        assert migrate(tmp_path, *TO_CLICKHOUSE) == 2
-        error = capsys.readouterr().err
-        assert f"The tenant {TENANTS[0]} moved to another cell" in error
-        assert "--finish" in error
-        assert clickhouse.execute("SELECT count() FROM history", "mailwarden") == "0"
-        run(database_url, "DELETE FROM tenant_places")
-    run(database_url, place.format("moved"))
-    run(database_url, f"DELETE FROM history WHERE tenant = '{TENANTS[0]}'")  # as the end of a move does
-    assert migrate(tmp_path, *TO_CLICKHOUSE) == 0
-    assert clickhouse.execute("SELECT count() FROM history", "mailwarden") == "4"
-
-
 def test_rows_of_a_stale_replica_are_not_called_complete(
     clickhouse: EmbeddedClickhouse,
     database_url: str,

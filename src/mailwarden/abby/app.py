@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -27,9 +27,7 @@ from mailwarden.abby.access import (
     KeyHandler,
     KnownHandler,
 )
-from mailwarden.abby.cell_forwarding import CellForwarding, FleetTenants
-from mailwarden.abby.cell_peers import open_peers
-from mailwarden.abby.config import PATH, AbbyConfig, CellsConfig, ConsoleConfig
+from mailwarden.abby.config import PATH, AbbyConfig, ConsoleConfig
 from mailwarden.abby.events import READERS, EventsApi
 from mailwarden.abby.guard_client import GuardClient
 from mailwarden.abby.guard_frames import FramesTransport, open_connections
@@ -60,8 +58,6 @@ from mailwarden.access.users import Role
 from mailwarden.analysis.previews import Previews
 from mailwarden.cases.service import CaseService
 from mailwarden.cases.store import CaseStore
-from mailwarden.cells.fleet import FleetDirectory
-from mailwarden.cells.store import DirectoryStore
 from mailwarden.console.app import Services, build_console
 from mailwarden.console.auth import VisitorSessions
 from mailwarden.console.list_form import ListServices
@@ -119,7 +115,6 @@ from mailwarden.wire import frames
 
 PROGRAM = "abby"
 SEARCHES = 4  # concurrent searches of history; others wait
-DIRECTORY_CONNECTIONS = 2
 DELIVERIES = 2  # database connections for the delivery of events
 NO_LOCAL_GUARDS: Mapping[str, LocalGuard] = {}
 
@@ -149,20 +144,6 @@ class AbbyContext:
     quarantine: QuarantineService
     events: EventReader
     event_watch: EventWatch
-    cells: "OpenCells | None" = None
-
-    @property
-    def tenants(self) -> "TenantDirectory | FleetTenants":
-        """Return the tenants of this deployment; as a cell of a fleet it knows where the others are."""
-        return self.cells.tenants if self.cells else self.directory
-
-
-@dataclass(frozen=True, slots=True)
-class OpenCells:
-    """The fleet that this deployment is a cell of."""
-
-    forwarding: CellForwarding
-    tenants: FleetTenants
 
 
 @asynccontextmanager
@@ -172,8 +153,6 @@ async def open_abby(
     """Start all parts of abby; stop them in reverse order. `local` has the guards in this process by address."""
     async with AsyncExitStack() as stack:
         context = await _open_context(config, folder, metrics, stack, local)
-        if config.cells is not None:
-            context = replace(context, cells=await _open_cells(context, config.cells, stack))
         channels = await _start_delivery(context, stack)
         routes = [
             *_api_routes(context, stack),
@@ -244,25 +223,6 @@ async def _open_context(
         events=events,
         event_watch=event_watch,
     )
-
-
-async def _open_cells(context: AbbyContext, settings: CellsConfig, stack: AsyncExitStack) -> OpenCells:
-    """Read the directory of cells, and connect to the others."""
-    config, metrics = context.config, context.metrics
-    shared = Database(settings.directory.url, DIRECTORY_CONNECTIONS, pooled=config.database.pooled)
-    stack.push_async_callback(shared.close)
-    peers = await stack.enter_async_context(open_peers(settings, context.folder, metrics, config))
-    fleet = FleetDirectory(
-        settings.name,
-        DirectoryStore(shared),
-        context.directory,
-        KeyStore(context.database),
-        copy=settings.directory.place(context.folder, context.spool),
-        metrics=metrics,
-    )
-    await fleet.start()
-    stack.push_async_callback(fleet.stop)
-    return OpenCells(CellForwarding(fleet, peers, context.keys), FleetTenants(context.directory, fleet, peers))
 
 
 async def _start_delivery(context: AbbyContext, stack: AsyncExitStack) -> Channels:
@@ -342,11 +302,10 @@ def _api_routes(context: AbbyContext, stack: AsyncExitStack) -> list[Route]:
         max_uploads=config.max_uploads,
         body_timeout_ms=config.body_timeout,
         long_request_timeout_ms=config.service_providers.core.long_request_timeout,
-        cells=context.cells.forwarding if context.cells else None,
     )
     lists = ListApi(
         Lists(context.lists),
-        context.tenants,
+        context.directory,
         body_timeout_ms=config.body_timeout,
         max_streams=config.max_list_streams,
     )
@@ -359,7 +318,7 @@ def _api_routes(context: AbbyContext, stack: AsyncExitStack) -> list[Route]:
         scanning.max_uploads = changed.max_uploads
 
     context.reload.add(use)
-    routes = build_routes(
+    return build_routes(
         access,
         KeyAccess(context.keys, rates),
         context.metrics,
@@ -367,15 +326,11 @@ def _api_routes(context: AbbyContext, stack: AsyncExitStack) -> list[Route]:
         status=context.status,
         lists=lists,
         messages=_open_messages(context, access, stack),
-        reports=ReportApi(context.reports, context.tenants, body_timeout_ms=config.body_timeout),
+        reports=ReportApi(context.reports, context.directory, body_timeout_ms=config.body_timeout),
         quarantine=QuarantineApi(context.quarantine, body_timeout_ms=config.body_timeout),
-        events=EventsApi(context.events, context.event_watch, context.tenants, access),
+        events=EventsApi(context.events, context.event_watch, context.directory, access),
         health=Health(lambda: context.directory.loaded and context.watch.any_usable),
     )
-    if context.cells is None:
-        return routes
-    wrapped = context.cells.forwarding.wrapped
-    return [replace(each, handler=wrapped(each.handler)) if each.permission else each for each in routes]
 
 
 def _open_messages(context: AbbyContext, access: Access, stack: AsyncExitStack) -> MessagesApi:
@@ -385,7 +340,7 @@ def _open_messages(context: AbbyContext, access: Access, stack: AsyncExitStack) 
     context.pools.watch("api_searches", searches)
     audit = AuditStore(context.database)
     return MessagesApi(
-        context.history, open_history(searches, clickhouse=context.clickhouse), context.tenants, audit, access
+        context.history, open_history(searches, clickhouse=context.clickhouse), context.directory, audit, access
     )
 
 
@@ -416,7 +371,7 @@ async def _console_services(context: AbbyContext, channels: Channels, stack: Asy
         tenants=TenantStore(database),
         audit=AuditStore(database),
         deployment=AbbyDeployment(context.reload, context.watch, context.status, database),
-        analyses=WatchedAnalyses(context.guards, context.tenants, long_request_timeout_ms=timeout_ms),
+        analyses=WatchedAnalyses(context.guards, context.directory, long_request_timeout_ms=timeout_ms),
         history=history,
         searches=SavedSearches(database),
         policy=policy,

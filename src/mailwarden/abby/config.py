@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -257,56 +256,6 @@ class OutlookConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
             yield "provider", "has characters that cannot be shown"
 
 
-CELL_NAME = r"^[a-z0-9][a-z0-9-]{0,30}\Z"
-CellName = Annotated[str, Meta(pattern=CELL_NAME)]
-
-
-class CellPeer(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Another cell of the fleet."""
-
-    url: Annotated[str, Meta(description="Address of its abby, or of the load balancer before them.")]
-    secret: Annotated[str, Meta(description="File with the secret that the two cells share, 32 characters or more.")]
-    ca: Annotated[str, Meta(description="CA of its certificate, PEM; unset: the system's CAs.")] = ""
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        if not is_site(self.url):
-            yield "url", "must be https://host or https://host:port and nothing more"
-
-
-class CellDirectoryConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The directory of all cells; see docs/cells.md."""
-
-    url: Annotated[str, Meta(description="PostgreSQL address of the database with the directory.")]
-    copy: Annotated[
-        str,
-        Meta(description="File for a copy, used while the database is down; unset: cell-directory in the spool."),
-    ] = ""
-
-    def place(self, folder: Path, spool: Path) -> Path:
-        """Return the file for the copy; abby must be able to write it, and the configuration is read-only to it."""
-        return folder / self.copy if self.copy else spool / "cell-directory"
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        if not self.url.startswith(("postgresql://", "postgres://")):
-            yield "url", "must start with postgresql://"
-
-
-class CellsConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """This deployment as a cell of a fleet."""
-
-    name: Annotated[CellName, Meta(description="Name of this cell: lower-case letters, digits and hyphens.")]
-    directory: CellDirectoryConfig
-    peers: Annotated[dict[CellName, CellPeer], Meta(max_length=1_000, description="The other cells by name.")] = {}
-    max_requests: Annotated[
-        int,
-        Meta(ge=1, le=10_000, description="Requests in progress to one other cell; beyond it abby returns 503."),
-    ] = 200
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        if self.name in self.peers:
-            yield "peers", f"`{self.name}` is this cell itself"
-
-
 class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     service_providers: Annotated[ServiceProviders, Meta(description="The services behind abby.")]
     static_api_tokens: Annotated[
@@ -379,7 +328,6 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     feeds: Annotated[FeedsConfig, Meta(description="Feeds that fill block lists.")] = FeedsConfig()
     events: EventDelivery = EventDelivery()
     outlook: OutlookConfig = OutlookConfig()
-    cells: Annotated[CellsConfig | None, Meta(description="This deployment as a cell of a fleet; unset: alone.")] = None
     database: Database = Database()
     history: HistoryStoreSettings = HistoryStoreSettings()
     spool: Annotated[str, Meta(description="Folder for uploads over 1 MiB in progress.")] = "spool"

@@ -73,11 +73,6 @@ WITH_CREDENTIAL: Errors = (
     errors.InvalidCredentials,
     errors.Forbidden,
     errors.StorageUnavailable,  # API keys are in the database
-    # Of a deployment that is a cell of a fleet:
-    errors.TenantInOtherCell,
-    errors.TenantMoving,
-    errors.CellUnreachable,
-    errors.CellDirectoryUnavailable,
 )
 SUBMISSION: Errors = (
     errors.PayloadTooLarge,

@@ -12,22 +12,12 @@ import msgspec
 import structlog
 from aiohttp import web
 from msgspec import Struct
-from msgspec.structs import replace
 
 from mailwarden.abby.access import Caller
-from mailwarden.abby.cell_forwarding import CellForwarding
 from mailwarden.abby.guard_client import GuardClient, form_of
 from mailwarden.abby.guard_transport import ScanRequest
-from mailwarden.cells.fleet import Split
 from mailwarden.console.services import Step
-from mailwarden.errors import (
-    BadRequest,
-    CellUnreachable,
-    Overloaded,
-    TenantForbidden,
-    TenantInOtherCell,
-    TenantNotFound,
-)
+from mailwarden.errors import Overloaded, TenantForbidden, TenantNotFound
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import RecipientGroup
@@ -35,12 +25,10 @@ from mailwarden.serving.http_app import Call
 from mailwarden.serving.spool import Spooled
 from mailwarden.serving.uploads import Upload, check_upload_head, receive_upload
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.wire.guard import DEADLINE_HEADER, GGRID_HEADER
-from mailwarden.wire.scanning import MessageAnalysisRequest, MessageAnalysisResult, envelope_of, read_parameters
+from mailwarden.wire.scanning import MessageAnalysisRequest, envelope_of, read_parameters
 from mailwarden.wire.strict_json import refuse_query
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
-MAX_DEADLINE_DIGITS = 9
 _encoder = msgspec.json.Encoder()
 _canonical = msgspec.json.Encoder(order="deterministic", decimal_format="string")
 
@@ -73,11 +61,9 @@ class Scanning:
         max_uploads: int,
         body_timeout_ms: int,
         long_request_timeout_ms: int,
-        cells: CellForwarding | None = None,
     ) -> None:
         self._guards = guards
         self._tenants = tenants
-        self._cells = cells
         self._first_answers = first_answers
         self._spool = spool
         self.max_uploads = max_uploads
@@ -91,7 +77,6 @@ class Scanning:
 
     async def submit_email(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Return the result of one submission; the specification sets the order of the checks."""
-        arrived = asyncio.get_running_loop().time()  # the cell that forwarded it waits since then
         check_upload_head(call.request)
         refuse_query(call.request.query)
         if self._uploads >= self.max_uploads:
@@ -104,27 +89,11 @@ class Scanning:
             )
             with upload:
                 parameters = read_parameters(upload.parameters)
-                if self._cells is not None:
-                    await self._cells.wait_for_switch(call, caller.scope, parameters)
-                message = self._message(call, caller, upload, parameters)
-                answer = await self._answer_once(call, caller, message, arrived)
+                message = Received(upload, parameters, self._group(parameters, caller))
+                answer = await self._answer_once(call, caller, message)
         finally:
             self._uploads -= 1
         return web.Response(body=answer, content_type="application/json")
-
-    def _message(self, call: Call, caller: Caller, upload: Upload, parameters: MessageAnalysisRequest) -> "Received":
-        """Return the upload with its recipients by cell and tenant, if the caller may submit for all these tenants."""
-        split = None
-        if self._cells is not None:
-            split = self._cells.split(call, parameters)
-            if not all(map(caller.scope.allows, split.tenants)):
-                raise _forbidden()
-        if split is None or not split.elsewhere:
-            return Received(upload, parameters, self._group(parameters, caller))
-        if split.local:
-            border = replace(parameters.border_mta_data, envelope_recipients=split.local)
-            return Received(upload, parameters, self._group(replace(parameters, border_mta_data=border), caller), split)
-        return Received(upload, parameters, (), split)
 
     def _group(self, parameters: MessageAnalysisRequest, caller: Caller) -> tuple[RecipientGroup, ...]:
         """Return the recipients by tenant, if the caller may submit for all these tenants."""
@@ -138,78 +107,33 @@ class Scanning:
             raise _forbidden()
         return groups
 
-    async def _answer_once(self, call: Call, caller: Caller, message: "Received", arrived: float) -> bytes:
+    async def _answer_once(self, call: Call, caller: Caller, message: "Received") -> bytes:
         """Return the result, or the stored one for a repeated Idempotency-Key."""
         keys = call.request.headers.getall(IDEMPOTENCY_KEY, ())
         if not keys:
-            return await self._scan(call, caller, message, arrived)
+            return await self._scan(call, message)
         key = ", ".join(keys)  # two keys are ambiguous, and rejected like one with a space
         digest = await digest_of(message.parameters, message.upload)
         first = await self._first_answers.find(caller.name, key, digest)
         if first is not None:
             return first
-        answer = await self._scan(call, caller, message, arrived)
+        answer = await self._scan(call, message)
         return await self._first_answers.remember(caller.name, key, digest, answer)
 
-    async def _scan(self, call: Call, caller: Caller, message: "Received", arrived: float) -> bytes:
-        ggrid = _ggrid_of(call)
+    async def _scan(self, call: Call, message: "Received") -> bytes:
+        ggrid = new_ggrid()
         structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
-        deadline = min(asyncio.get_running_loop().time() + self._patience, arrived + _seconds_left(call))
-        try:
-            result = await self._scan_in_cells(call, message, ggrid, deadline)
-        except TenantInOtherCell:
-            if self._cells is None or call.cell:
-                raise
-            # A tenant has moved since the directory was read.
-            await self._cells.refresh()
-            await self._cells.wait_for_switch(call, caller.scope, message.parameters)
-            again = self._message(call, caller, message.upload, message.parameters)
-            try:
-                result = await self._scan_in_cells(call, again, ggrid, deadline)
-            except TenantInOtherCell as error:
-                raise CellUnreachable(f"The cells disagree about a recipient; try again. {error.message}") from None
-        return _encoder.encode(result)
-
-    async def _scan_in_cells(
-        self, call: Call, message: "Received", ggrid: UUID, deadline: float
-    ) -> MessageAnalysisResult:
-        async def local(upload: Upload, parameters: MessageAnalysisRequest) -> MessageAnalysisResult:
-            request = ScanRequest(ggrid, envelope_of(parameters), message.groups, call.request_id)
-            return await self._guards.submit(upload, request, deadline)
-
-        if self._cells is None or message.split is None:
-            return await local(message.upload, message.parameters)
-        return await self._cells.scan(
-            call, message.upload, message.parameters, split=message.split, ggrid=ggrid, deadline=deadline, local=local
-        )
+        deadline = asyncio.get_running_loop().time() + self._patience
+        request = ScanRequest(ggrid, envelope_of(message.parameters), message.groups, call.request_id)
+        return _encoder.encode(await self._guards.submit(message.upload, request, deadline))
 
 
 class Received(Struct, frozen=True):
-    """An upload with the recipients of this cell by tenant; `split` has those of other cells, if there are any."""
+    """An upload with its recipients by tenant."""
 
     upload: Upload
     parameters: MessageAnalysisRequest
     groups: tuple[RecipientGroup, ...]
-    split: Split | None = None
-
-
-def _ggrid_of(call: Call) -> UUID:
-    """Return a new ggrid; a message with recipients in several cells has the same one in each."""
-    given = call.request.headers.get(GGRID_HEADER, "") if call.cell else ""
-    try:
-        return UUID(given) if given else new_ggrid()
-    except ValueError:
-        raise BadRequest("The ggrid of the other cell is no UUID.") from None
-
-
-def _seconds_left(call: Call) -> float:
-    """Return how long the cell that forwarded the message waits; a header of any other caller has no effect."""
-    given = call.request.headers.get(DEADLINE_HEADER) if call.cell else None
-    if given is None:
-        return float("inf")
-    if not (given.isascii() and given.isdigit() and len(given) <= MAX_DEADLINE_DIGITS):
-        raise BadRequest(f"{DEADLINE_HEADER} of the other cell is no number of milliseconds.")
-    return max(1, int(given)) / 1000
 
 
 async def digest_of(parameters: MessageAnalysisRequest, upload: Upload) -> bytes:

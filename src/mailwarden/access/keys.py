@@ -21,13 +21,11 @@ from typing import cast
 from uuid import UUID
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from mailwarden.access.audit import record_event
 from mailwarden.crypto.keyring import ID, KeyRing
 from mailwarden.crypto.mac import Mac, equal
 from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
-from mailwarden.database.visible import any_served
 from mailwarden.errors import (
     CommandError,
     GlobalScopeForbidden,
@@ -108,22 +106,9 @@ _MISSING = (
     "SELECT uid FROM unnest($1::uuid[]) AS uid WHERE NOT EXISTS (SELECT FROM tenants WHERE tenants.uid = uid.uid)"
 )
 _FIND = f"SELECT {_COLUMNS}, secret FROM api_keys WHERE key_id = $1"  # noqa: S608 -- constants of this file
-# A tenant that is in another cell, or on its way from there, has no access here.
-_USABLE = f"""
-SELECT {_COLUMNS}, secret, ARRAY(SELECT each FROM unnest(tenants) AS each WHERE is_here(each)) AS here
-FROM api_keys WHERE key_id = $1
-"""  # noqa: S608 -- constants of this file
 # A tenant administrator sees keys whose tenants are all in the scope.
 _SEEN = "($1::uuid[] IS NULL OR (NOT is_global AND tenants <@ $1))"
-_LIST = f"""
-SELECT {_COLUMNS} FROM api_keys WHERE {_SEEN} AND ($1::uuid[] IS NOT NULL OR {any_served()})
-ORDER BY created, key_id LIMIT 10000
-"""  # noqa: S608 -- constants of this file
-_VALID = f"""
-SELECT {_COLUMNS} FROM api_keys
-WHERE {_SEEN} AND revoked IS NULL AND (expires IS NULL OR expires > now()) AND NOT is_global
-ORDER BY key_id LIMIT 1000000
-"""  # noqa: S608 -- constants of this file
+_LIST = f"SELECT {_COLUMNS} FROM api_keys WHERE {_SEEN} ORDER BY created, key_id LIMIT 10000"  # noqa: S608
 _REVOKE = (
     f"UPDATE api_keys SET revoked = now() WHERE key_id = $2 AND revoked IS NULL AND {_SEEN} RETURNING name, tenants"  # noqa: S608
 )
@@ -258,26 +243,10 @@ class KeyStore:
             return None
         return key, cast("bytes", row["secret"])
 
-    async def find_usable(self, scope: Scope, key_id: str) -> tuple[ApiKey, bytes] | None:
-        """Return the key and its digest, with those of its tenants that are in this cell; None if none is."""
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(_USABLE, key_id)
-        if row is None:
-            return None
-        key, here = _key(row), frozenset(cast("Sequence[UUID]", row["here"]))
-        if not _sees(scope, key) or not (key.is_global or here):
-            return None
-        return replace(key, tenants=here), cast("bytes", row["secret"])
-
     async def list(self, scope: Scope) -> Sequence[ApiKey]:
         """Return the keys of the scope, oldest first."""
         async with self._database.connection() as connection:
             return [_key(row) for row in await connection.fetch(_LIST, scope.uids())]
-
-    async def valid(self, scope: Scope) -> Sequence[ApiKey]:
-        """Return the valid keys of tenants in the scope, without deployment keys."""
-        async with self._database.connection() as connection:
-            return [_key(row) for row in await connection.fetch(_VALID, scope.uids())]
 
     async def revoke(self, scope: Scope, key_id: str, actor: Actor) -> bool:
         """Revoke a key; return whether a key was revoked."""
@@ -431,29 +400,12 @@ class ApiKeys:
             self._remembered.pop(key.key_id, None)  # the next call must read the new time
         return key
 
-    def id_in(self, text: str) -> str | None:
-        """Return the id in the text of a genuine key, also of a key of another cell with the same pepper."""
-        return self._texts.id_in(text)
-
-    async def is_valid_here(self, key_id: str) -> bool:
-        """Return whether this deployment has the key, neither revoked nor expired."""
-        found = await self._find(key_id)
-        return found is not None and found[0].is_valid(datetime.now(UTC))
-
-    def forget(self, key_id: str) -> None:
-        """Read the key again for its next use."""
-        self._remembered.pop(key_id, None)
-
-    async def is_known_here(self, key_id: str) -> bool:
-        """Return whether this deployment has the key, also revoked or expired, and a tenant of it."""
-        return await self._find(key_id) is not None
-
     async def _find(self, key_id: str) -> tuple[ApiKey, bytes] | None:
         now = self._clock()
         remembered = self._remembered.get(key_id)
         if remembered is not None and now < remembered[0]:
             return remembered[1]
-        found = await self._store.find_usable(_ALL, key_id)
+        found = await self._store.find(_ALL, key_id)
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.clear()
         # The cache time starts before the query, so that it is never exceeded.

@@ -28,14 +28,13 @@ from mailwarden.errors import (
     NameTaken,
     SchemaViolation,
     StorageUnavailable,
-    TenantMoving,
     TenantNotFound,
 )
 from mailwarden.events.catalogue import TenantChanged, TenantCreated, first
 from mailwarden.events.outbox import new_event, record
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Actor, Scope
-from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup, Tenant, TenantState
+from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup, Tenant
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.periodic_task import PeriodicTask
 
@@ -108,23 +107,13 @@ MAX_WEIGHTS = 50  # all are sent with each message in one header
 
 _LIST = """
 SELECT uid, name, is_default, profile, retention_days, weights, quarantine_days, quarantine_digest,
-       ARRAY(SELECT domain FROM tenant_domains WHERE tenant = uid ORDER BY domain) AS domains,
-       coalesce(tenant_places.state, 'here') AS state, coalesce(tenant_places.version, 0) AS place_version,
-       coalesce(tenant_places.cell, '') AS other_cell
-FROM tenants LEFT JOIN tenant_places ON tenant_places.tenant = uid WHERE $1::uuid[] IS NULL OR uid = ANY($1)
+       ARRAY(SELECT domain FROM tenant_domains WHERE tenant = uid ORDER BY domain) AS domains
+FROM tenants WHERE $1::uuid[] IS NULL OR uid = ANY($1)
 ORDER BY lower(name)
 """
 _INSERT = "INSERT INTO tenants (name, profile, retention_days, quarantine_digest) VALUES ($1, $2, $3, $4) RETURNING uid"
 _LOCK = "SELECT uid FROM tenants WHERE uid = $1 FOR UPDATE"
 _UPDATE = "UPDATE tenants SET name = $2, profile = $3, retention_days = $4, quarantine_digest = $5 WHERE uid = $1"
-_MARK_MOVED = """
-INSERT INTO tenant_places AS known (tenant, state, version, cell) VALUES ($1, 'moved', $2, $3)
-ON CONFLICT (tenant) DO UPDATE SET state = 'moved', version = EXCLUDED.version, cell = EXCLUDED.cell, changed = now()
-WHERE known.version < EXCLUDED.version AND known.state IN ('here', 'draining')
-"""
-_AS_MOVER = "SELECT set_config('mailwarden.mover', $1, true)"
-_LOCK_MOVED = "SELECT true FROM tenant_places WHERE tenant = $1 AND state = 'moved' AND version = $2 FOR UPDATE"
-_GIVE_UP_DOMAINS = "DELETE FROM tenant_domains WHERE tenant = $1 AND domain = ANY ($2::text[])"
 _WEIGH = "UPDATE tenants SET weights = $2 WHERE uid = $1"
 _HOLD = "UPDATE tenants SET quarantine_days = $2 WHERE uid = $1"
 _DROP_DOMAINS = "DELETE FROM tenant_domains WHERE tenant = $1 AND domain <> ALL ($2::text[])"
@@ -271,18 +260,6 @@ class TenantStore:
                 await _record_changed(connection, uid, before.name, ["weights"], actor)
         return replace(before, weights=weights)
 
-    async def mark_moved(self, scope: Scope, tenant_uid: UUID, version: int, cell: str) -> None:
-        """Store the newer place of a tenant in another cell: its rows here accept no change any more."""
-        async with self._database.connection() as connection:
-            await connection.execute(_MARK_MOVED, tenant_uid, version, cell)
-
-    async def give_up_domains(self, scope: Scope, tenant_uid: UUID, version: int, domains: Sequence[str]) -> None:
-        """Remove domains of a tenant that moved away with this version, and that it does not have any more."""
-        async with self._database.connection() as connection, connection.transaction():
-            await connection.fetchval(_AS_MOVER, str(tenant_uid))
-            if await connection.fetchval(_LOCK_MOVED, tenant_uid, version):
-                await connection.execute(_GIVE_UP_DOMAINS, tenant_uid, list(domains))
-
     async def hold(self, scope: Scope, uid: UUID, days: Mapping[str, int], actor: Actor) -> Tenant:
         """Replace a tenant's quarantine days, by verdict or `default`; the deployment's apply otherwise."""
         if scope.tenants is not None:
@@ -354,9 +331,6 @@ def _tenant(row: Row) -> Tenant:
         weights=msgspec.json.decode(cast("str", row["weights"]), type=dict[str, int]),
         quarantine_days=msgspec.json.decode(cast("str", row["quarantine_days"]), type=dict[str, int]),
         quarantine_digest=bool(row["quarantine_digest"]),
-        state=TenantState(str(row["state"])),
-        place_version=cast("int", row["place_version"]),
-        other_cell=str(row["other_cell"]),
     )
 
 
@@ -428,15 +402,8 @@ def assign(snapshot: Snapshot, recipient: str) -> Assignment:
     domain = domain_of_recipient(recipient)
     owner = snapshot.by_domain.get(domain) if domain else None
     if owner is not None:
-        require_here(owner)
         return Assignment(owner.uid, AssignedBy.DOMAINS, owner.profile, owner.weights)
     return Assignment(snapshot.default.uid, AssignedBy.DEFAULT, snapshot.default.profile, snapshot.default.weights)
-
-
-def require_here(tenant: Tenant) -> None:
-    """Raise for a tenant of another cell: its mail must not be judged by the policy of any other tenant."""
-    if not tenant.is_here:
-        raise TenantMoving(f"The tenant {tenant.name} is in the cell `{tenant.other_cell}`.", retry_after=2)
 
 
 def group(snapshot: Snapshot, tenant_uid: UUID | None, recipients: Sequence[str]) -> tuple[RecipientGroup, ...]:
@@ -448,7 +415,6 @@ def group(snapshot: Snapshot, tenant_uid: UUID | None, recipients: Sequence[str]
         named = snapshot.tenants.get(tenant_uid)
         if named is None:
             raise TenantNotFound(f"There is no tenant {tenant_uid}.")
-        require_here(named)
         by_request = Assignment(named.uid, AssignedBy.REQUEST, named.profile, named.weights)
         return (RecipientGroup(by_request, tuple(recipients)),)
     if not recipients:
@@ -494,37 +460,14 @@ class TenantDirectory:
 
     def known(self, scope: Scope) -> Sequence[Tenant]:
         """Return the tenants of the scope in the snapshot, by name."""
-        seen = [tenant for tenant in self._newest().tenants.values() if tenant.is_here and scope.allows(tenant.uid)]
+        seen = [tenant for tenant in self._newest().tenants.values() if scope.allows(tenant.uid)]
         return sorted(seen, key=lambda tenant: tenant.name.lower())
 
     async def find(self, tenant_uid: UUID) -> Tenant | None:
         """Return a tenant from the snapshot, or from the database if it is not there yet."""
         if self._snapshot is None or tenant_uid not in self._snapshot.tenants:
             await self.refresh()
-        found = None if self._snapshot is None else self._snapshot.tenants.get(tenant_uid)
-        return found if found is not None and found.is_here else None
-
-    async def mark_moved(self, tenant_uid: UUID, version: int, cell: str) -> None:
-        """Store that a tenant is in another cell, which has a newer version of it: this cell was restored."""
-        await self._store.mark_moved(Scope.deployment(), tenant_uid, version, cell)
-        await self.refresh()
-
-    async def give_up_domains(self, tenant_uid: UUID, version: int, domains: Sequence[str]) -> None:
-        """Remove domains that a tenant of another cell does not have any more."""
-        await self._store.give_up_domains(Scope.deployment(), tenant_uid, version, domains)
-        await self.refresh()
-
-    def stored(self) -> Sequence[Tenant]:
-        """Return all tenants of the snapshot, also those that moved to another cell or are arriving."""
-        return tuple(self._newest().tenants.values())
-
-    def stored_tenant(self, tenant_uid: UUID) -> Tenant | None:
-        """Return a tenant of the snapshot, also one that moved."""
-        return self._newest().tenants.get(tenant_uid)
-
-    def owner_of(self, domain: str) -> Tenant | None:
-        """Return the tenant of a domain in the snapshot, also one that moved."""
-        return self._newest().by_domain.get(domain)
+        return None if self._snapshot is None else self._snapshot.tenants.get(tenant_uid)
 
     async def refresh(self) -> bool:
         """Read the tenants again if they changed; return whether they did."""

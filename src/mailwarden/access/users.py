@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from mailwarden.access.audit import record_event
 from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
-from mailwarden.database.visible import any_served
 from mailwarden.errors import Forbidden, LastAdministrator, NameTaken, SchemaViolation, TenantNotFound, UserNotFound
 from mailwarden.events.catalogue import UserLogin, UserLoginFailed
 from mailwarden.events.outbox import new_event, record
@@ -53,7 +52,6 @@ class User(Struct, frozen=True):
     issuer: str | None = None
     time_zone: str = ""  # for times in the console; empty: that of the browser
     language: str = ""  # of the console; empty: that of the browser
-    elsewhere: frozenset[UUID] = frozenset()  # those of the tenants that are not in this cell
 
     @property
     def scope(self) -> Scope:
@@ -61,7 +59,7 @@ class User(Struct, frozen=True):
         if self.role is Role.DEPLOYMENT_ADMINISTRATOR:
             return Scope.deployment()
         if self.role is Role.TENANT_ADMINISTRATOR or self.tenants:
-            return Scope(self.tenants - self.elsewhere)
+            return Scope(self.tenants)
         return Scope.deployment()
 
 
@@ -123,16 +121,11 @@ def checked_language(text: str) -> str:
 
 MAX_USERS = 1_000
 
-# A user whose tenants are all in other cells, or on their way from there, cannot log in here.
 USER_COLUMNS = """
-people.uid, people.name, people.email, people.role, people.tenants, people.created AS person_created,
+people.uid, people.name, people.email, people.role, people.tenants, people.created AS person_created, people.disabled,
 people.last_login, people.issuer, people.time_zone, people.language, people.password IS NOT NULL AS has_password,
 people.totp IS NOT NULL AS has_totp,
-(SELECT count(*) FROM passkeys WHERE passkeys.person = people.uid) AS passkeys,
-CASE WHEN cardinality(people.tenants) > 0 AND NOT EXISTS (
-    SELECT FROM unnest(people.tenants) AS each WHERE is_here(each)
-) THEN coalesce(people.disabled, now()) ELSE people.disabled END AS disabled,
-ARRAY(SELECT each FROM unnest(people.tenants) AS each WHERE NOT is_here(each)) AS elsewhere
+(SELECT count(*) FROM passkeys WHERE passkeys.person = people.uid) AS passkeys
 """
 # A tenant administrator sees users whose tenants are all in the scope.
 _SEEN = "($1::uuid[] IS NULL OR (cardinality(tenants) > 0 AND tenants <@ $1))"
@@ -140,10 +133,7 @@ _INSERT = """
 INSERT INTO people (name, email, role, tenants, password, issuer, subject, created_by, uid)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, gen_random_uuid())) RETURNING uid
 """
-_LIST = f"""
-SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} AND ($1::uuid[] IS NOT NULL OR {any_served()})
-ORDER BY lower(name) LIMIT $2
-"""  # noqa: S608 -- constants
+_LIST = f"SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} ORDER BY lower(name) LIMIT $2"  # noqa: S608 -- constants
 _FIND = f"SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} AND uid = $2"  # noqa: S608
 _BY_NAME = f"SELECT {USER_COLUMNS}, password FROM people WHERE {_SEEN} AND lower(name) = lower($2)"  # noqa: S608
 _BY_SUBJECT = f"SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} AND issuer = $2 AND subject = $3"  # noqa: S608
@@ -315,7 +305,6 @@ def user_of(row: Row) -> User:
         issuer=cast("str | None", row["issuer"]),
         time_zone=str(row["time_zone"]),
         language=str(row["language"]),
-        elsewhere=frozenset(cast("Sequence[UUID]", row["elsewhere"])),
     )
 
 

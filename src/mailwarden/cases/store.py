@@ -121,7 +121,6 @@ _CLAIM = f"""
 WITH next AS (
     SELECT uid FROM case_reports
     WHERE {_MINE} AND answer = 'due' AND next_attempt <= $2
-      AND accepts_changes(tenant)
     ORDER BY next_attempt, uid LIMIT 1 FOR UPDATE SKIP LOCKED
 )
 UPDATE case_reports AS those SET answer = 'sending', attempts = attempts + 1 FROM next, cases
@@ -132,12 +131,9 @@ _SETTLE = f"""
 UPDATE case_reports SET answer = $3, next_attempt = $4
 WHERE {_MINE} AND uid = $2 AND answer = 'sending'
 """  # noqa: S608 -- from constants above
-_DELETE_OLD = """
-DELETE FROM cases WHERE changed_at < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2)) AND accepts_changes(tenant)
-"""
+_DELETE_OLD = "DELETE FROM cases WHERE changed_at < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2))"
 _DELETE_UNVERIFIED = """
 DELETE FROM case_reports WHERE case_uid IS NULL AND reported_at < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2))
-  AND accepts_changes(tenant)
 """
 _DELETE_DAYS = "DELETE FROM case_report_days WHERE day < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2))"
 

@@ -81,8 +81,6 @@ async def _migrate(options: argparse.Namespace, config: AbbyConfig) -> Migrated:
         if source is columns:
             await check_replicas(clickhouse)
         days = await source.days()
-        if source is postgresql:
-            await _check_places(postgresql, days)
         migrated = await _copy_and_check(source, target, days)
         if source is columns:
             await check_replicas(clickhouse)
@@ -92,17 +90,6 @@ async def _migrate(options: argparse.Namespace, config: AbbyConfig) -> Migrated:
     finally:
         await clickhouse.close()
         await database.close()
-
-
-async def _check_places(postgresql: PostgresqlTable, days: Sequence[date]) -> None:
-    """Raise if rows belong to a tenant of another cell: late ones may follow, and the operator deletes the table."""
-    tenant = await postgresql.tenant_elsewhere(days)
-    if tenant is not None:
-        raise CommandError(
-            f"The tenant {tenant} moved to another cell, or is on its way to this one, and PostgreSQL has rows of its "
-            "history, to which late ones may be added. Nothing was copied. Complete its move first "
-            "(`mailwarden tenants move`, in the end with --finish)."
-        )
 
 
 async def _copy_and_check(source: HistoryTable, target: HistoryTable, days: Sequence[date]) -> Migrated:

@@ -80,9 +80,6 @@ class Installation(Struct, frozen=True):
             yield self.abby.api_key_pepper
             if self.abby.public_tls is not None:
                 yield from (self.abby.public_tls.certificate, self.abby.public_tls.key)
-            if self.abby.cells is not None:
-                for peer in self.abby.cells.peers.values():
-                    yield from filter(None, (peer.secret, peer.ca))
             login = self.abby.console.open_id_connect
             if login is not None:
                 yield from filter(None, (login.client_secret_file, login.ca))

@@ -1,4 +1,4 @@
-"""`mailwarden tenants`: creates, changes, lists and moves tenants."""
+"""`mailwarden tenants`: creates, changes and lists tenants."""
 
 import argparse
 from collections.abc import Awaitable, Callable, Sequence
@@ -7,7 +7,6 @@ from typing import TypeVar
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.command import Command, add_action, operator, print_json, table
 from mailwarden.cli.database import add_database_options, query_database
-from mailwarden.cli.tenant_move import add_move_arguments, run_move
 from mailwarden.errors import CommandError, DomainTaken, NameTaken, SchemaViolation
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Profile, Tenant
@@ -42,13 +41,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="the weight of a rule for this tenant; repeatable",
     )  # fmt: skip
     weigh.add_argument("--reset", action="store_true", help="remove the tenant's overrides before --set")
-    add_action(
-        actions,
-        "move",
-        "move a tenant to another cell while it is in use, or continue a move that was interrupted",
-        "mailwarden tenants move acme --to b --target /etc/mailwarden-b",
-        add_move_arguments,
-    )
     for action in (create, ls, weigh):
         action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
         add_database_options(action)
@@ -64,8 +56,6 @@ def _run(options: argparse.Namespace) -> int:
         tenants: Sequence[Tenant] = [tenant]
     elif options.action == "weigh":
         return _set_weights(options)
-    elif options.action == "move":
-        return run_move(options)
     else:
         tenants = _ask(options, lambda store: store.list(Scope.deployment()))
     if options.output == "json":

@@ -13,11 +13,10 @@ from typing import Protocol
 
 import asyncpg
 
-from mailwarden.errors import StorageUnavailable, TenantMoving
+from mailwarden.errors import StorageUnavailable
 from mailwarden.telemetry.logs import get_logger
 
 RETRY_AFTER = 2
-MOVING = "MW010"  # the error of `require_tenant_here`
 
 # Errors after which the same statement may succeed later, on another connection or server.
 _OUTAGES = (
@@ -72,8 +71,6 @@ def storage_unavailable(error: BaseException, *, broken: bool = True) -> Storage
     if lacks_tables(error):
         sentence = "The database lacks a table of this version: run `mailwarden database migrate`."
         return StorageUnavailable(sentence, retry_after=RETRY_AFTER)
-    if isinstance(error, asyncpg.PostgresError) and error.sqlstate == MOVING:
-        return TenantMoving("The tenant is being moved to another cell; try again.", retry_after=1)
     if isinstance(error, _BUSY):
         return StorageUnavailable("The database is busy.", retry_after=RETRY_AFTER)
     if not is_outage(error, broken=broken):

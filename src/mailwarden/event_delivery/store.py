@@ -15,7 +15,6 @@ import asyncpg
 
 from mailwarden.access.audit import record_event
 from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
-from mailwarden.database.visible import any_served
 from mailwarden.errors import EndpointNotFound, NameTaken, SchemaViolation
 from mailwarden.event_delivery.model import BY_USER, Endpoint, Format, Kind, NewEndpoint, Sealed, State, shown_target
 from mailwarden.events.catalogue import EndpointDisabled
@@ -31,10 +30,7 @@ _COLUMNS = """uid, name, kind, format, url, types, tenants, batch_size, batch_se
 cursor, sealed_url, secret, previous_secret, previous_until, failing_since, attempts, next_attempt, last_error,
 last_delivery, delivered, failed, lost"""
 _SEEN = "($1::uuid[] IS NULL OR tenants <@ $1)"  # an endpoint of the deployment has no tenants: NULL is not true
-_LIST = f"""
-SELECT {_COLUMNS} FROM event_endpoints WHERE {_SEEN} AND ($1::uuid[] IS NOT NULL OR {any_served()})
-ORDER BY lower(name), uid LIMIT {MAX_ENDPOINTS}
-"""  # noqa: S608 -- from constants
+_LIST = f"SELECT {_COLUMNS} FROM event_endpoints WHERE {_SEEN} ORDER BY lower(name), uid LIMIT {MAX_ENDPOINTS}"  # noqa: S608 -- one constant
 _FIND = f"SELECT {_COLUMNS} FROM event_endpoints WHERE {_SEEN} AND uid = $2"  # noqa: S608 -- one constant
 _LOCK = f"{_FIND} FOR UPDATE"
 _COUNTS = """

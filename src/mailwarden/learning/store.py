@@ -75,7 +75,7 @@ GROUP BY learning.tenant, generation, wanted
 _PENDING = f"""
 WITH due AS (
     SELECT uid, wanted, row_number() OVER (PARTITION BY lessons.tenant ORDER BY reported_at, uid) AS turn {_FROM}
-    WHERE {_MINE} AND contents IS NOT NULL AND NOT refused AND learned_in < wanted AND accepts_changes(lessons.tenant)
+    WHERE {_MINE} AND contents IS NOT NULL AND NOT refused AND learned_in < wanted
 )
 SELECT uid, tenant, kind, contents, wanted FROM due JOIN lessons USING (uid)
 ORDER BY turn, reported_at, uid LIMIT $2
@@ -84,7 +84,7 @@ _LEARNED = "UPDATE lessons SET learned_in = $2, refused = $3 WHERE uid = $1"
 _SWITCH = """
 WITH whole AS (
     SELECT tenant, generation FROM learning
-    WHERE wanted > generation AND ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND accepts_changes(tenant) AND NOT EXISTS (
+    WHERE wanted > generation AND ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND NOT EXISTS (
         SELECT FROM lessons WHERE lessons.tenant = learning.tenant
         AND contents IS NOT NULL AND NOT refused AND learned_in < wanted
     )
@@ -93,9 +93,7 @@ WITH whole AS (
 UPDATE learning SET generation = wanted FROM whole WHERE learning.tenant = whole.tenant
 RETURNING learning.tenant, whole.generation AS former, learning.generation
 """
-_DELETE_OLD = """
-DELETE FROM lessons WHERE reported_at < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2)) AND accepts_changes(tenant)
-"""
+_DELETE_OLD = "DELETE FROM lessons WHERE reported_at < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2))"
 
 
 # The change to sender history that a report caused; the store does not interpret it.

@@ -257,10 +257,8 @@ Sink = Callable[[bytes], Awaitable[None]]
 
 _EXPIRED = """
 SELECT tenant, name, array_agg(entry ORDER BY entry) AS entries
-FROM (
-    SELECT tenant, name, entry FROM list_entries JOIN lists USING (list_id)
-    WHERE expires < $1 AND accepts_changes(tenant) ORDER BY expires LIMIT $2
-) AS old GROUP BY tenant, name
+FROM (SELECT list_id, entry FROM list_entries WHERE expires < $1 ORDER BY expires LIMIT $2) AS old
+JOIN lists USING (list_id) GROUP BY tenant, name
 """
 _FIND_GLOBAL = "SELECT list_id, entries FROM lists WHERE tenant IS NULL AND name = $1 AND $2::uuid IS NULL"
 _FIND_TENANT = "SELECT list_id, entries FROM lists WHERE tenant = $2 AND name = $1"

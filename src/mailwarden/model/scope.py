@@ -7,13 +7,9 @@ from msgspec import Struct
 
 
 class Scope(Struct, frozen=True):
-    """The tenants that a store may read and write: `None` is every tenant, otherwise exactly those named.
-
-    `hidden` tenants are excluded from a scope of every tenant: statements of ClickHouse cannot read PostgreSQL.
-    """
+    """The tenants that a store may read and write: `None` is every tenant, otherwise exactly those named."""
 
     tenants: frozenset[UUID] | None = None
-    hidden: frozenset[UUID] = frozenset()
 
     @classmethod
     def deployment(cls) -> "Scope":
@@ -30,7 +26,7 @@ class Scope(Struct, frozen=True):
         return Scope.of(tenant) if self.allows(tenant) else Scope.of()
 
     def allows(self, tenant: UUID) -> bool:
-        return tenant not in self.hidden if self.tenants is None else tenant in self.tenants
+        return self.tenants is None or tenant in self.tenants
 
     def uids(self) -> Sequence[UUID] | None:
         """Return the tenants as a SQL parameter: NULL is every tenant, an empty array no tenant."""

@@ -14,16 +14,6 @@ class Profile(StrEnum):
     MONITOR = "monitor"  # holds only malware and messages that could not be inspected
 
 
-class TenantState(StrEnum):
-    """Where a tenant is, as the database of this cell has it."""
-
-    HERE = "here"
-    DRAINING = "draining"  # here, and no release of a held message begins
-    LEAVING = "leaving"  # its copy in the other cell is complete: no change is accepted
-    MOVED = "moved"
-    ARRIVING = "arriving"
-
-
 class Tenant(Struct, frozen=True):
     uid: UUID
     name: str
@@ -34,14 +24,6 @@ class Tenant(Struct, frozen=True):
     weights: dict[str, int] = {}  # of rules with another weight for this tenant
     quarantine_days: dict[str, int] = {}  # days by verdict or `default`, if not the deployment's
     quarantine_digest: bool = False  # recipients get a daily digest of their held messages
-    state: TenantState = TenantState.HERE
-    place_version: int = 0  # the number of moves; the directory of cells has the same, or a higher one
-    other_cell: str = ""  # of the last move
-
-    @property
-    def is_here(self) -> bool:
-        """Return whether this cell scans and stores its messages."""
-        return self.state not in (TenantState.MOVED, TenantState.ARRIVING)
 
 
 class AssignedBy(StrEnum):

@@ -152,15 +152,12 @@ def _moment(raw: bytes) -> datetime:
 MAX_MESSAGES = 10_000  # messages per digest; the next digest has the rest
 
 _IN_SCOPE = "($1::uuid[] IS NULL OR quarantine_digests.tenant = ANY ($1))"
-_FORGET = f"""
-DELETE FROM quarantine_digests WHERE {_IN_SCOPE} AND (tried IS NULL OR tried < $2) AND accepts_changes(tenant)
-"""  # noqa: S608 -- built from constants
+_FORGET = f"DELETE FROM quarantine_digests WHERE {_IN_SCOPE} AND (tried IS NULL OR tried < $2)"  # noqa: S608 -- built from constants
 _PREPARE = f"""
 INSERT INTO quarantine_digests (tenant, recipient)
 SELECT DISTINCT quarantine.tenant, folded FROM quarantine_recipients
 JOIN quarantine ON quarantine.uid = message JOIN tenants ON tenants.uid = quarantine.tenant
 WHERE {IN_SCOPE} AND quarantine_digest AND state = 'held' AND told_at IS NULL AND received < $2 AND expires > now()
-  AND accepts_changes(quarantine.tenant)
 ON CONFLICT DO NOTHING
 """  # noqa: S608 -- built from constants
 _LOCK_PREPARE = "SELECT pg_advisory_xact_lock($1)"
@@ -169,7 +166,6 @@ _TAKE = f"""
 WITH next AS (
     SELECT tenant, recipient FROM quarantine_digests JOIN tenants ON tenants.uid = tenant
     WHERE {_IN_SCOPE} AND quarantine_digest AND (tried IS NULL OR tried < $2) AND (tenant, recipient) > ($3::uuid, $4)
-      AND accepts_changes(tenant)
     ORDER BY tenant, recipient LIMIT 1 FOR UPDATE OF quarantine_digests SKIP LOCKED
 )
 UPDATE quarantine_digests AS those SET tried = $2 FROM next

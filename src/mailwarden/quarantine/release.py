@@ -42,9 +42,6 @@ _CLAIM = f"""
 WITH next AS (
     SELECT message, changed_by FROM quarantine_recipients JOIN quarantine ON uid = message
     WHERE {IN_SCOPE} AND vault = $2 AND state = 'releasing' AND (claimed_until IS NULL OR claimed_until < now())
-      AND NOT EXISTS (
-          SELECT FROM tenant_places AS place WHERE place.tenant = quarantine.tenant AND place.state <> 'here'
-          AND NOT (place.state = 'draining' AND place.until < now()))
     ORDER BY changed_at LIMIT 1 FOR UPDATE OF quarantine SKIP LOCKED
 )
 UPDATE quarantine_recipients AS those SET claimed_until = now() + make_interval(secs => $3)

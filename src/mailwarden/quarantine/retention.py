@@ -36,8 +36,7 @@ UPDATE quarantine SET expires = dated.expires FROM (
     SELECT quarantine.uid, received + make_interval(days => coalesce(
         (quarantine_days ->> verdict)::integer, (quarantine_days ->> '{DEFAULT}')::integer,
         ($3::jsonb ->> verdict)::integer, $2)) AS expires
-    FROM quarantine JOIN tenants ON tenants.uid = quarantine.tenant
-    WHERE {IN_SCOPE} AND accepts_changes(quarantine.tenant)
+    FROM quarantine JOIN tenants ON tenants.uid = quarantine.tenant WHERE {IN_SCOPE}
 ) AS dated WHERE dated.uid = quarantine.uid AND quarantine.expires <> dated.expires
 """  # noqa: S608 -- built from constants
 # A message stays while it is being released, for at most seven days.
@@ -46,8 +45,7 @@ _NOT_RELEASING = """NOT EXISTS (
     WHERE message = uid AND state = 'releasing' AND changed_at > now() - interval '7 days'
 )"""
 _EXPIRING = f"""
-SELECT uid FROM quarantine
-WHERE {IN_SCOPE} AND expires < now() AND {_NOT_RELEASING} AND accepts_changes(quarantine.tenant)
+SELECT uid FROM quarantine WHERE {IN_SCOPE} AND expires < now() AND {_NOT_RELEASING}
 ORDER BY expires LIMIT $2 FOR UPDATE SKIP LOCKED
 """  # noqa: S608 -- built from constants
 # The condition repeats under the lock: a release may have been requested meanwhile.

@@ -114,10 +114,6 @@ class Vault:
         await self._write(tenant, address, raw)
         return address
 
-    async def put_at(self, tenant: UUID, address: bytes, raw: Bytes) -> None:
-        """Store a message of another vault durably, under the address that it has there."""
-        await self._write(tenant, address, raw)
-
     async def reseal(self, tenant: UUID, address: bytes, spool: Path) -> bool:
         """Encrypt a message with the current key under the same address; return False if it is already, or is gone."""
         if await self.key_of(tenant, address) in (None, self._ring.current.key_id):

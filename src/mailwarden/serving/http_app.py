@@ -80,14 +80,10 @@ class Call:
     variables: Mapping[str, str]  # the values of {name} in the route's path
     proxies: Networks = _NO_PROXIES  # proxies whose X-Forwarded-For is trusted
     headers: Mapping[str, str] = field(default_factory=dict)  # for every response of this process
-    cell: str = ""  # the cell of the fleet that forwarded it
-    client: str | None = None  # the client's address, as that cell reports it
 
     @property
     def address(self) -> str | None:
-        """Return the client's address, as far as trusted proxies and cells report it."""
-        if self.cell:
-            return self.client
+        """Return the client's address, as far as trusted proxies report it."""
         return client_address(self.request.remote, self.request.headers.getall(FIELD, ()), self.proxies)
 
 

@@ -65,14 +65,13 @@ ORDER BY lower(name) LIMIT 1000
 _DUE = """
 INSERT INTO weekly_report_mails (tenant, week, next_attempt) SELECT tenant, $2, $3 FROM weekly_reports
 WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND enabled_since < $4 AND cardinality(recipients) > 0
-  AND accepts_changes(tenant)
 ON CONFLICT DO NOTHING
 """
 _CLAIM = """
 WITH next AS (
     SELECT mails.tenant, mails.week FROM weekly_report_mails AS mails JOIN weekly_reports USING (tenant)
     WHERE ($1::uuid[] IS NULL OR mails.tenant = ANY ($1)) AND week = $2 AND finished IS NULL AND next_attempt <= $3
-      AND attempts < $4 AND enabled_since IS NOT NULL AND accepts_changes(mails.tenant)
+      AND attempts < $4 AND enabled_since IS NOT NULL
     ORDER BY next_attempt, mails.tenant LIMIT 1 FOR UPDATE OF mails SKIP LOCKED
 )
 UPDATE weekly_report_mails AS those SET attempts = attempts + 1, next_attempt = $5 FROM next
@@ -93,10 +92,7 @@ _SENT = "UPDATE weekly_report_mails SET sent = sent + 1 WHERE tenant = $1 AND we
 _FINISH = "UPDATE weekly_report_mails SET finished = $3, failure = $4 WHERE tenant = $1 AND week = $2 RETURNING sent"
 _RETRY = "UPDATE weekly_report_mails SET next_attempt = $3, failure = $4 WHERE tenant = $1 AND week = $2"
 _STATE = "SELECT attempts, sent, failure, finished FROM weekly_report_mails WHERE tenant = $1 AND week = $2"
-_FORGET = """
-DELETE FROM weekly_report_mails
-WHERE week < $2 AND ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND accepts_changes(tenant)
-"""
+_FORGET = "DELETE FROM weekly_report_mails WHERE week < $2 AND ($1::uuid[] IS NULL OR tenant = ANY ($1))"
 SYSTEM = Actor("system")
 
 

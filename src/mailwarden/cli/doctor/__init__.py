@@ -12,7 +12,6 @@ from mailwarden.abby.config import AbbyConfig
 from mailwarden.cli.command import Command, add_config_option, print_json
 from mailwarden.cli.config import check as check_configuration
 from mailwarden.cli.config import ignored_entries
-from mailwarden.cli.doctor.cells import check_cells
 from mailwarden.cli.doctor.host import (
     check_certificates,
     check_folders,
@@ -56,7 +55,6 @@ CHECKS: tuple[Check, ...] = (
     check_database,
     check_history_store,
     check_event_endpoints,
-    check_cells,
     check_engines,
     check_smtp,
     check_report_mailboxes,

@@ -55,9 +55,6 @@ async def check_certificates(host: Host) -> AsyncIterator[Line]:
 async def check_folders(host: Host) -> AsyncIterator[Line]:
     for name, config in host.configs:
         yield look_at_folder(f"spool {name}", host.folder / config.spool)
-    if host.abby is not None and host.abby.cells is not None:
-        copy = host.abby.cells.directory.place(host.folder, host.folder / host.abby.spool)
-        yield look_at_folder("copy of the directory of cells", copy.parent)
     if host.guard is not None:
         replica = host.guard.lists.replica
         yield look_at_folder("lists guard", host.folder / replica)

@@ -1,6 +1,6 @@
 """The WHERE clause of a search in ClickHouse. Every value is an integer or hexadecimal digits (binary.py)."""
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from ipaddress import ip_network
 from uuid import UUID
 
@@ -18,15 +18,13 @@ MANY = 100  # tenants, above which they are one text: ClickHouse refuses a state
 
 def scope_clause(scope: Scope) -> str:
     """Return the condition that every read has: the tenants of the scope."""
-    return every_tenant(scope.hidden) if scope.tenants is None else tenants_clause(sorted(scope.tenants))
+    return tenants_clause(scope.uids())
 
 
-def every_tenant(hidden: Set[UUID]) -> str:
-    """Return the condition of every tenant of this cell."""
-    return f"NOT ({tenants_clause(sorted(hidden))})" if hidden else "1"
-
-
-def tenants_clause(tenants: Sequence[UUID]) -> str:
+def tenants_clause(tenants: Sequence[UUID] | None) -> str:
+    """Return the condition of these tenants, None is all."""
+    if tenants is None:
+        return "1"
     if len(tenants) > MANY:
         digits = ",".join(tenant.hex for tenant in tenants)
         return f"tenant IN (SELECT toFixedString(unhex(arrayJoin(splitByChar(',', '{digits}'))), 16))"

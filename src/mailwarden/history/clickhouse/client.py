@@ -11,13 +11,12 @@ import io
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
 import aiohttp
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from mailwarden.errors import StorageUnavailable
 from mailwarden.telemetry.logs import get_logger
@@ -132,20 +131,6 @@ class Clickhouse:
         self._preferred = 0
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
-
-    def of_replica(self, url: str) -> "Clickhouse":
-        """Return a client of one replica."""
-        return Clickhouse(structs.replace(self.target, urls=(url,)), self._tls)
-
-    @asynccontextmanager
-    async def replicas(self) -> "AsyncIterator[Sequence[Clickhouse]]":
-        """Open a client of each replica."""
-        opened = [self.of_replica(url) for url in self.target.urls]
-        try:
-            yield opened
-        finally:
-            for each in opened:
-                await each.close()
 
     @property
     def idle_seconds(self) -> float:

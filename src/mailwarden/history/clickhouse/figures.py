@@ -13,13 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from mailwarden.database.pool import Connection
-from mailwarden.database.visible import read_elsewhere
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.clickhouse.binary import Reader, list_literal, read_one, read_rows, text_literal
-from mailwarden.history.clickhouse.clauses import every_tenant, scope_clause, span_clause, tenants_clause
+from mailwarden.history.clickhouse.clauses import scope_clause, span_clause, tenants_clause
 from mailwarden.history.clickhouse.client import Clickhouse, TooSlow
 from mailwarden.history.clickhouse.schema import NO_CAMPAIGN, KnownDays
-from mailwarden.history.clickhouse.visible import VisibleTenants
 from mailwarden.history.kept_vocabularies import KeptVocabularies
 from mailwarden.history.postgresql.days import ALL_TENANTS
 from mailwarden.history.postgresql.statistics import BUCKET, LENGTHS, Counted
@@ -87,7 +85,7 @@ class ClickhouseRows:
 
     async def roll(self, connection: Connection, begin: datetime, end: datetime) -> None:
         counted: defaultdict[tuple[UUID, datetime], Counter[str]] = defaultdict(Counter)
-        for each in await self._measured(every_tenant(frozenset()), begin, end, ROLL_SECONDS):
+        for each in await self._measured(tenants_clause(None), begin, end, ROLL_SECONDS):
             for owner in (each.tenant, ALL_TENANTS):
                 counted[owner, each.bucket][each.measure] += each.messages
         if counted:
@@ -99,13 +97,13 @@ class ClickhouseRows:
     async def counts(
         self, connection: Connection, tenants: Sequence[UUID] | None, begin: datetime, end: datetime
     ) -> Iterable[Counted]:
-        found = await self._measured(await _tenants(connection, tenants), begin, end, COUNT_SECONDS)
+        found = await self._measured(tenants_clause(tenants), begin, end, COUNT_SECONDS)
         return [(each.bucket, each.measure, each.messages) for each in found]
 
     async def messages(
         self, connection: Connection, tenants: Sequence[UUID] | None, begin: datetime, end: datetime
     ) -> int:
-        sql = _MESSAGES.format(span=_period(begin, end), tenants=await _tenants(connection, tenants))
+        sql = _MESSAGES.format(span=_period(begin, end), tenants=tenants_clause(tenants))
         return read_one(await _read(self._clickhouse, sql, COUNT_SECONDS), Reader.uint64)
 
     async def _measured(self, tenants: str, begin: datetime, end: datetime, seconds: float) -> Sequence[_Measure]:
@@ -117,9 +115,8 @@ class ClickhouseRows:
 class ClickhouseAttacked:
     """Counts the attacks of a period, and keeps the result for a minute."""
 
-    def __init__(self, clickhouse: Clickhouse, visible: VisibleTenants) -> None:
+    def __init__(self, clickhouse: Clickhouse) -> None:
         self._clickhouse = clickhouse
-        self._visible = visible
         self._recent = Recent(ATTACKED_FRESH, self._read)
 
     async def read(self, scope: Scope, range_: Range) -> Attacked:
@@ -128,7 +125,7 @@ class ClickhouseAttacked:
     async def read_between(self, scope: Scope, since: datetime, until: datetime) -> Attacked:
         sql = _ATTACKED.format(
             span=_period(since, until),
-            tenants=scope_clause(await self._visible.scope(scope)),
+            tenants=scope_clause(scope),
             verdicts=list_literal(map(text_literal, ATTACKS)),
             limit=MOST_ATTACKS,
         )
@@ -146,9 +143,8 @@ class ClickhouseAttacked:
 class ClickhouseVocabulary:
     """Reads the vocabularies of the newest messages, and keeps those of the last scopes."""
 
-    def __init__(self, clickhouse: Clickhouse, days: KnownDays, visible: VisibleTenants) -> None:
+    def __init__(self, clickhouse: Clickhouse, days: KnownDays) -> None:
         self._clickhouse = clickhouse
-        self._visible = visible
         self._days = days
         self._kept = KeptVocabularies(self._read)
 
@@ -157,11 +153,12 @@ class ClickhouseVocabulary:
 
     async def _read(self, scope: Scope) -> Vocabulary | None:
         try:
-            tenants = scope_clause(await self._visible.scope(scope))
             days = await self._days.read(VOCABULARY_SECONDS)
             answers: list[_Values] = []
             for window in windows(query_span(Query(), None, days)):
-                sql = _NEWEST.format(span=span_clause(window), tenants=tenants, limit=MAX_MESSAGES - len(answers))
+                sql = _NEWEST.format(
+                    span=span_clause(window), tenants=scope_clause(scope), limit=MAX_MESSAGES - len(answers)
+                )
                 answers += read_rows(await self._clickhouse.read_limited(sql, VOCABULARY_SECONDS), _read_values)
                 if len(answers) >= MAX_MESSAGES:
                     break
@@ -232,11 +229,6 @@ def _read_measure(reader: Reader) -> _Measure:
 
 def _period(begin: datetime, end: datetime) -> str:
     return span_clause(Span(Cursor(first_ggrid(begin)), Cursor(first_ggrid(end))))
-
-
-async def _tenants(connection: Connection, tenants: Sequence[UUID] | None) -> str:
-    """Return the condition of these tenants, or of every tenant that is in this cell."""
-    return every_tenant(await read_elsewhere(connection)) if tenants is None else tenants_clause(tenants)
 
 
 async def _read(clickhouse: Clickhouse, sql: str, seconds: float) -> bytes:

@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection, Database, confirm_earlier
-from mailwarden.database.visible import read_elsewhere
 from mailwarden.errors import StorageUnavailable
 from mailwarden.history.clickhouse.rows import EncodedRow
 from mailwarden.history.postgresql.senders import BAD_DATA, add_new_counts
@@ -79,14 +78,6 @@ class Ledger:
         try:
             async with self._database.connection() as connection:
                 return await self._note(connection, scope, rows, counting)
-        except asyncpg.PostgresError as error:
-            raise _not_accepted(error) from error
-
-    async def elsewhere(self) -> frozenset[UUID]:
-        """Return the tenants that are not in this cell."""
-        try:
-            async with self._database.connection() as connection:
-                return await read_elsewhere(connection)
         except asyncpg.PostgresError as error:
             raise _not_accepted(error) from error
 

@@ -23,7 +23,6 @@ from mailwarden.history.clickhouse.clauses import (
 )
 from mailwarden.history.clickhouse.client import RETRY_AFTER, Clickhouse, Reads, TooSlow
 from mailwarden.history.clickhouse.schema import KnownDays
-from mailwarden.history.clickhouse.visible import VisibleTenants
 from mailwarden.history.postgresql.states import StateReader, StatesTooSlow
 from mailwarden.history.query import Condition, Query, condition_matches
 from mailwarden.history.records import decode
@@ -66,9 +65,8 @@ ORDER BY ggrid, tenant, version DESC LIMIT 1 BY ggrid, tenant FORMAT RowBinary
 class ClickhouseSearcher:
     """Runs searches; `states` are those of quarantine and reports."""
 
-    def __init__(self, clickhouse: Clickhouse, states: StateReader, days: KnownDays, visible: VisibleTenants) -> None:
+    def __init__(self, clickhouse: Clickhouse, states: StateReader, days: KnownDays) -> None:
         self._clickhouse = clickhouse
-        self._visible = visible
         self._states = states
         self._days = days
 
@@ -83,7 +81,7 @@ class ClickhouseSearcher:
         order: Order = Order.NEWEST,
     ) -> SearchProgress:
         """Return the first requests from `place` on, in the order of time, in about `seconds`."""
-        scope = narrow_scope(await self._visible.scope(scope), query.conditions)
+        scope = narrow_scope(scope, query.conditions)
         if scope.tenants is not None and not scope.tenants:
             return SearchProgress.start(Span(START, START))
         span = query_span(query, place, await self._days.read(STATEMENT_SECONDS), order)
@@ -106,7 +104,7 @@ class ClickhouseSearcher:
         if any(condition.state for condition in query.conditions):
             return Count(0, exact=False, estimate=0)  # states are in PostgreSQL: the count would be of all messages
         counted, reads = 0, Reads()
-        conditions = conditions_clause(await self._visible.scope(scope), query.conditions)
+        conditions = conditions_clause(scope, query.conditions)
         span = query_span(query, None, await self._days.read(STATEMENT_SECONDS))
         reached = span.high
         clock = SearchClock(1.5 * seconds, quick=QUICK_SECONDS, most=MOST_GROWTH)  # a statement ends by itself

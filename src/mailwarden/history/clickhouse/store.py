@@ -4,6 +4,8 @@ PostgreSQL keeps everything that needs a transaction: events, counts of senders,
 messages. A batch is noted there first (ledger.py) and inserted here then; both parts may be repeated.
 """
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from datetime import date
 from uuid import UUID
@@ -11,7 +13,7 @@ from uuid import UUID
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable
 from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents
-from mailwarden.history.clickhouse.binary import day_literal, list_literal, read_rows, uuid_literal
+from mailwarden.history.clickhouse.binary import Reader, day_literal, list_literal, read_one, read_rows, uuid_literal
 from mailwarden.history.clickhouse.clauses import hours_literal
 from mailwarden.history.clickhouse.client import BadData, Clickhouse, TooSlow
 from mailwarden.history.clickhouse.figures import ClickhouseAttacked, ClickhouseRows, ClickhouseVocabulary
@@ -19,8 +21,6 @@ from mailwarden.history.clickhouse.ledger import AnnouncedRow, Ledger
 from mailwarden.history.clickhouse.rows import EncodedRow, encode_row
 from mailwarden.history.clickhouse.schema import NAMES, KnownDays, existing_days
 from mailwarden.history.clickhouse.search import STATEMENT_SECONDS, ClickhouseSearcher, fetch_of_ggrid
-from mailwarden.history.clickhouse.table import MUTATION_SECONDS, wait_for_deletion
-from mailwarden.history.clickhouse.visible import VisibleTenants
 from mailwarden.history.postgresql.partitions import check_clock, is_near
 from mailwarden.history.postgresql.states import StateReader
 from mailwarden.history.postgresql.store import PostgresqlHistoryStore
@@ -37,6 +37,8 @@ from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.logs import get_logger
 
+MUTATION_SECONDS = 60.0  # of a deletion of rows
+MUTATION_PAUSE = 0.2
 MAX_TENANTS = 500  # of one deletion
 _INSERT = f"INSERT INTO history ({NAMES}) FORMAT RowBinary"
 _STORED = """
@@ -46,6 +48,10 @@ LIMIT 1 BY ggrid, tenant FORMAT RowBinary
 _TO_DELETE = """
 SELECT tenant, uniqExact(ggrid, tenant) FROM history WHERE {rows} GROUP BY tenant FORMAT RowBinary
 """
+_RUNNING = """
+SELECT count() FROM system.mutations WHERE database = currentDatabase() AND table = 'history' AND is_done = 0
+FORMAT RowBinary
+"""
 _ANY_SIZE = {"max_partition_size_to_drop": "0"}  # servers before 24.1 refuse to drop more than 50 GB
 _log = get_logger("history.clickhouse")
 
@@ -54,19 +60,19 @@ class ClickhouseHistoryStore(HistoryStoreBase):
     """The rows are in ClickHouse, the rest is in PostgreSQL."""
 
     def __init__(self, clickhouse: Clickhouse, database: Database, judged: JudgedEvents = NO_JUDGED_EVENTS) -> None:
-        self._days, self._visible = KnownDays(clickhouse), VisibleTenants(database)
+        self._days = KnownDays(clickhouse)
         super().__init__(
             database,
-            searcher=ClickhouseSearcher(clickhouse, StateReader(database), self._days, self._visible),
+            searcher=ClickhouseSearcher(clickhouse, StateReader(database), self._days),
             rows=ClickhouseRows(clickhouse),
-            attacked=ClickhouseAttacked(clickhouse, self._visible),
-            vocabulary=ClickhouseVocabulary(clickhouse, self._days, self._visible),
+            attacked=ClickhouseAttacked(clickhouse),
+            vocabulary=ClickhouseVocabulary(clickhouse, self._days),
         )
         self._clickhouse = clickhouse
         self._judged = judged
         self._ledger = Ledger(database)
-        # Rows from before the switch, and late ones of tenants that moved: not searched, and deleted in their time.
-        self._not_searched = PostgresqlHistoryStore(database)
+        # Rows from before the switch: not searched, and deleted when their time is over.
+        self._earlier = PostgresqlHistoryStore(database)
 
     async def save(self, scope: Scope, requests: Sequence[FinishedRequest], counting: Counting | None = None) -> Saved:
         given = [request for request in requests if scope.allows(request.tenant)]
@@ -87,13 +93,7 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         # A replica that lost Keeper during an insert shows its rows for some minutes and then discards them, and a row
         # that one replica has may lack its quorum. So rows are sent again, and readers see one row of a key.
         sent = ordered if self._clickhouse.target.replicated else missing
-        good = [each.row for each in sent if each.row.key not in bad]
-        # While a move copies and deletes the rows of a tenant here, none is added (cells/history.py). The move waits
-        # for inserts that began before: so this is asked last.
-        elsewhere = await self._ledger.elsewhere()
-        rejected = await self._insert([row for row in good if row.request.tenant not in elsewhere])
-        late = [row.request for row in good if row.request.tenant in elsewhere]
-        rejected += (await self._not_searched.save(scope, late)).rejected if late else ()
+        rejected = await self._insert([each.row for each in sent if each.row.key not in bad])
         self._days.note({each.row.day for each in ordered})
         await self._ledger.mark_late([each.row for each in ordered])
         number = len(ordered) - len(noted.rejected) - len(rejected)
@@ -148,7 +148,6 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         """Return the requests of a ggrid, the most severe outcome first."""
         if moment_of(ggrid) is None or scope.tenants == frozenset():
             return []
-        scope = await self._visible.scope(scope)
         try:
             records = await fetch_of_ggrid(self._clickhouse, scope, ggrid)
         except TooSlow as error:
@@ -163,7 +162,7 @@ class ClickhouseHistoryStore(HistoryStoreBase):
 
     async def delete_days(self, scope: Scope, before: date) -> int:
         require_deployment(scope)
-        await self._not_searched.delete_days(scope, before)
+        await self._earlier.delete_days(scope, before)
         await self._ledger.delete_old()
         old = sorted(day for day in await existing_days(self._clickhouse, STATEMENT_SECONDS) if day < before)
         for day in old:
@@ -173,7 +172,7 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         return len(old)
 
     async def delete_for_tenants(self, scope: Scope, before: Mapping[UUID, date]) -> int:
-        deleted = await self._not_searched.delete_for_tenants(scope, before)
+        deleted = await self._earlier.delete_for_tenants(scope, before)
         wanted = sorted(tenant for tenant in before if scope.allows(tenant))
         waits = False
         for start in range(0, len(wanted), MAX_TENANTS):
@@ -185,9 +184,18 @@ class ClickhouseHistoryStore(HistoryStoreBase):
                 await self._clickhouse.execute(f"ALTER TABLE history DELETE WHERE {rows}", MUTATION_SECONDS)
                 deleted += sum(found.values())
                 waits = True
-        if waits and not await wait_for_deletion(self._clickhouse):
-            _log.warning("history_deletion_goes_on")
+        if waits:
+            await self._wait_for_deletion()
         return deleted
+
+    async def _wait_for_deletion(self) -> None:
+        """Wait until the rows are deleted, for a bounded time: the server goes on by itself."""
+        end = time.monotonic() + MUTATION_SECONDS
+        while read_one(await self._clickhouse.read(_RUNNING), Reader.uint64):
+            if time.monotonic() > end:
+                _log.warning("history_deletion_goes_on")
+                return
+            await asyncio.sleep(MUTATION_PAUSE)
 
 
 def _severity(request: FinishedRequest) -> tuple[int, int, UUID]:

@@ -10,7 +10,6 @@ from uuid import UUID
 import msgspec
 
 from mailwarden.database.pool import Connection
-from mailwarden.database.visible import ELSEWHERE
 from mailwarden.history.store import DayFigures
 from mailwarden.model.scope import Scope
 
@@ -33,10 +32,6 @@ ON CONFLICT (tenant, day) DO UPDATE SET counts = excluded.counts
 """  # noqa: S608 -- one constant
 _DELETE = "DELETE FROM history_days WHERE day < $1"
 _READ = "SELECT day, counts FROM history_days WHERE tenant = ANY($1::uuid[]) AND day >= $2 AND day < $3"
-# The counts of the whole deployment contain those of tenants that are in other cells now.
-_READ_ELSEWHERE = f"""
-SELECT day, counts FROM history_days WHERE tenant = ANY ({ELSEWHERE}) AND day >= $1 AND day < $2
-"""  # noqa: S608 -- one constant
 _COUNTED = "SELECT day FROM history_days WHERE tenant = $1 AND day >= $2 AND day < $3"
 
 
@@ -53,13 +48,10 @@ async def count_days(connection: Connection, begin: datetime, end: datetime, kep
 async def read_days(connection: Connection, scope: Scope, since: date, until: date) -> DayFigures:
     owners = [ALL_TENANTS] if scope.tenants is None else sorted(scope.tenants - {ALL_TENANTS})
     days: dict[date, dict[str, int]] = {}
-    counted = [(row, 1) for row in await connection.fetch(_READ, owners, since, until)]
-    if scope.tenants is None:
-        counted += [(row, -1) for row in await connection.fetch(_READ_ELSEWHERE, since, until)]
-    for row, sign in counted:
+    for row in await connection.fetch(_READ, owners, since, until):
         figures = days.setdefault(cast("date", row["day"]), {})
         for measure, messages in msgspec.json.decode(str(row["counts"]), type=dict[str, int]).items():
-            figures[measure] = figures.get(measure, 0) + sign * messages
+            figures[measure] = figures.get(measure, 0) + messages
     rows = await connection.fetch(_COUNTED, ALL_TENANTS, since, until)
     return DayFigures(days, frozenset(cast("date", row["day"]) for row in rows))
 

@@ -49,8 +49,8 @@ async def check_clock(connection: Connection) -> None:
         ) from error
 
 
-async def create_moved_days(connection: Connection, days: Iterable[date]) -> None:
-    """Create the partitions of these days, however old: a tenant brings its history from another cell."""
+async def create_old_days(connection: Connection, days: Iterable[date]) -> None:
+    """Create the partitions of these days, however old: their rows come from ClickHouse."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
         for day in sorted(set(days) - await existing_days(connection)):

@@ -16,7 +16,6 @@ import asyncpg
 from msgspec.structs import replace
 
 from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scoped
-from mailwarden.database.visible import served
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.postgresql.partitions import existing_days
 from mailwarden.history.postgresql.word_backfill import newest_unindexed_day
@@ -147,7 +146,6 @@ class Clauses:
     def _restrict_to(self, scope: Scope) -> None:
         """Restrict the rows to the scope: always by the column, and by the index if that is faster."""
         if scope.tenants is None:
-            self._clauses.append(served())
             return
         tenants: list[UUID] = sorted(scope.tenants)
         self._clauses.append(f"tenant = ANY({self._parameter(tenants)}::uuid[])")

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scoped
-from mailwarden.database.visible import ELSEWHERE, in_scope
+from mailwarden.database.visible import in_scope
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.postgresql.days import ALL_TENANTS, count_days
 from mailwarden.history.recent import Recent
@@ -88,11 +88,6 @@ _COUNTED = """
 SELECT bucket, counts FROM history_rollups
 WHERE tenant = ANY($1::uuid[]) AND hourly = $2 AND bucket >= $3 AND bucket < $4
 """
-# The counts of the whole deployment contain those of tenants that are in other cells now.
-_COUNTED_ELSEWHERE = f"""
-SELECT bucket, counts FROM history_rollups
-WHERE tenant = ANY ({ELSEWHERE}) AND hourly = $1 AND bucket >= $2 AND bucket < $3
-"""  # noqa: S608 -- one constant
 _UNCOUNTED = f"""
 SELECT bucket, measure, count(*) AS messages
 FROM ({_MEASURED} AND {in_scope(scope="$5")}) AS measured GROUP BY 1, 2
@@ -273,15 +268,14 @@ async def _counts(
     begin = max(known, since) if known is not None else since
     owners = [ALL_TENANTS] if tenants is None else [tenant for tenant in tenants if tenant != ALL_TENANTS]
     counted = await connection.fetch(_COUNTED, owners, hourly, since, begin)
-    moved = await connection.fetch(_COUNTED_ELSEWHERE, hourly, since, begin) if tenants is None else ()
     uncounted = await rows.counts(connection, tenants, begin, now)
-    return chain(_rolled(counted, 1), _rolled(moved, -1), uncounted)
+    return chain(_rolled(counted), uncounted)
 
 
-def _rolled(rows: Sequence[Row], sign: int) -> Iterator[Counted]:
+def _rolled(rows: Sequence[Row]) -> Iterator[Counted]:
     for row in rows:
         for measure, messages in msgspec.json.decode(str(row["counts"]), type=dict[str, int]).items():
-            yield cast("datetime", row["bucket"]), measure, sign * messages
+            yield cast("datetime", row["bucket"]), measure, messages
 
 
 def _statistics(range_: Range, since: datetime, now: datetime, counts: Iterable[Counted], rate: float) -> Statistics:

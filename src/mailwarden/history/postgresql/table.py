@@ -1,4 +1,4 @@
-"""The rows of history in PostgreSQL for `mailwarden history migrate` and for moves of tenants."""
+"""The rows of history in PostgreSQL for `mailwarden history migrate`."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -6,8 +6,7 @@ from typing import cast
 from uuid import UUID
 
 from mailwarden.database.pool import Database
-from mailwarden.database.visible import read_elsewhere
-from mailwarden.history.postgresql.partitions import create_moved_days, existing_days
+from mailwarden.history.postgresql.partitions import create_old_days, existing_days
 from mailwarden.history.postgresql.statistics import mark_late
 from mailwarden.history.postgresql.store import PostgresqlHistoryStore
 from mailwarden.history.store import Cursor, RejectedRequest
@@ -20,20 +19,14 @@ SELECT ggrid, tenant FROM history WHERE day = $1 AND (ggrid, tenant) > ($2, $3) 
 """
 _STORED = "SELECT ggrid, tenant FROM history WHERE day = $1 AND ggrid = ANY($2::uuid[])"
 _RECORDS = "SELECT ggrid, tenant, record FROM history WHERE day = $1 AND ggrid = ANY($2::uuid[])"
-_OF_TENANTS = "SELECT tenant FROM history WHERE day = $1 AND tenant = ANY ($2::uuid[]) LIMIT 1"
-_COUNT_OF_TENANT = "SELECT count(*) FROM history WHERE day = $1 AND tenant = $2"
-_KEYS_OF_TENANT = """
-SELECT ggrid, tenant FROM history WHERE day = $1 AND ggrid > $2 AND tenant = $3 ORDER BY ggrid LIMIT $4
-"""
 _LOWEST = UUID(int=0)
 
 
 class PostgresqlTable:
-    """The table of history, partition by partition; with a tenant, counts and keys are of its rows alone."""
+    """The table of history, partition by partition."""
 
-    def __init__(self, database: Database, tenant: UUID | None = None) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._tenant = tenant
         self._store = PostgresqlHistoryStore(database)
 
     async def days(self) -> Sequence[date]:
@@ -42,15 +35,13 @@ class PostgresqlTable:
 
     async def count(self, day: date) -> int:
         async with self._database.connection() as connection:
-            if self._tenant is not None:
-                return cast("int", await connection.fetchval(_COUNT_OF_TENANT, day, self._tenant))
             return cast("int", await connection.fetchval(_COUNT, day))
 
     async def keys(self, day: date, size: int) -> AsyncIterator[Sequence[Cursor]]:
-        last, statement = Cursor(_LOWEST, self._tenant or _LOWEST), _KEYS_OF_TENANT if self._tenant else _KEYS
+        last = Cursor(_LOWEST, _LOWEST)
         while True:
             async with self._database.connection() as connection:
-                rows = await connection.fetch(statement, day, last.ggrid, last.tenant, size)
+                rows = await connection.fetch(_KEYS, day, last.ggrid, last.tenant, size)
             keys = [Cursor(cast("UUID", row["ggrid"]), cast("UUID", row["tenant"])) for row in rows]
             if keys:
                 yield keys
@@ -72,17 +63,8 @@ class PostgresqlTable:
 
     async def add(self, day: date, requests: Sequence[FinishedRequest]) -> tuple[RejectedRequest, ...]:
         async with self._database.connection() as connection:
-            await create_moved_days(connection, [day])
+            await create_old_days(connection, [day])
         return (await self._store.save(Scope.deployment(), requests)).rejected
-
-    async def tenant_elsewhere(self, days: Sequence[date]) -> UUID | None:
-        """Return a tenant that is not in this cell and has rows of these days here, or None."""
-        async with self._database.connection() as connection:
-            tenants = sorted(await read_elsewhere(connection))
-            for day in days if tenants else ():
-                if (found := await connection.fetchval(_OF_TENANTS, day, tenants)) is not None:
-                    return cast("UUID", found)
-        return None
 
     async def count_again(self, since: date) -> None:
         """Have the figures of the dashboard counted again from this day on."""

@@ -1,1 +1,0 @@
-"""Cells: deployments of one fleet, the directory of their tenants, and moves of tenants between them."""
