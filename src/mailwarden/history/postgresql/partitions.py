@@ -49,11 +49,11 @@ async def check_clock(connection: Connection) -> None:
         ) from error
 
 
-async def create_old_days(connection: Connection, days: Iterable[date]) -> None:
-    """Create the partitions of these days, however old: their rows come from ClickHouse."""
+async def create_old_day(connection: Connection, day: date) -> None:
+    """Create the partition of a day, however old: its rows come from ClickHouse."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
-        for day in sorted(set(days) - await existing_days(connection)):
+        if day not in await existing_days(connection):
             await connection.execute(_create_statement(day))
 
 

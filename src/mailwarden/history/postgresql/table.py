@@ -6,7 +6,7 @@ from typing import cast
 from uuid import UUID
 
 from mailwarden.database.pool import Database
-from mailwarden.history.postgresql.partitions import create_old_days, existing_days
+from mailwarden.history.postgresql.partitions import create_old_day, existing_days
 from mailwarden.history.postgresql.statistics import mark_late
 from mailwarden.history.postgresql.store import PostgresqlHistoryStore
 from mailwarden.history.store import Cursor, RejectedRequest
@@ -63,7 +63,7 @@ class PostgresqlTable:
 
     async def add(self, day: date, requests: Sequence[FinishedRequest]) -> tuple[RejectedRequest, ...]:
         async with self._database.connection() as connection:
-            await create_old_days(connection, [day])
+            await create_old_day(connection, day)
         return (await self._store.save(Scope.deployment(), requests)).rejected
 
     async def count_again(self, since: date) -> None:
