@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import Self, cast
 
-import orjson
+import msgspec
 import structlog
 from structlog.contextvars import get_contextvars
 from structlog.typing import EventDict, Processor
@@ -103,8 +103,7 @@ class _AddLine:
         if "exc_info" in event:
             event = _render_exception(None, level, event)
         line = {"program": program, **get_contextvars(), **event, "level": level, "timestamp": datetime.now(UTC)}
-        encoded = orjson.dumps(line, default=repr, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z)
-        _lines.add(encoded, urgent=number >= logging.WARNING)
+        _lines.add(msgspec.json.encode(line, enc_hook=repr) + b"\n", urgent=number >= logging.WARNING)
         return event
 
 
