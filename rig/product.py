@@ -1,6 +1,7 @@
 """The product: abby and any number of guards, set up by `mailwarden init`; abby and one guard may share a process."""
 
 import http.client
+import io
 import os
 import shutil
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +18,7 @@ from typing import Self
 
 from ruamel.yaml import YAML
 
+from mailwarden.cli.main import main
 from rig.engines import Engines, start_together
 from rig.ports import free_port
 from rig.process import RigError, ServerProcess
@@ -253,8 +256,26 @@ def _initialise(
         "--abby-port": str(abby_port),
         "--guard-port": str(guard_port),
     }
+    words = ["init", str(folder), *(word for pair in options.items() for word in pair)]
+    code, printed = _run_here(words) if python == sys.executable else _run_by(python, words)
+    if code != 0:
+        raise RigError(f"`mailwarden init` ended with code {code}\n{printed.strip()}")
+    return printed
+
+
+def _run_here(words: list[str]) -> tuple[int, str]:
+    """Run the command in this process, which spares the second that another takes to start."""
+    printed = io.StringIO()
+    with ThreadPoolExecutor(1) as thread, redirect_stdout(printed), redirect_stderr(printed):
+        # A thread of its own has no event loop yet, whoever asks.
+        code = thread.submit(main, words).result()
+    return code, printed.getvalue()
+
+
+def _run_by(python: str, words: list[str]) -> tuple[int, str]:
+    """Run the command of another version."""
     done = subprocess.run(
-        [python, "-m", "mailwarden", "init", str(folder), *(word for pair in options.items() for word in pair)],
+        [python, "-m", "mailwarden", *words],
         check=False,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -263,9 +284,7 @@ def _initialise(
         timeout=INIT_SECONDS,
         env=os.environ,
     )
-    if done.returncode != 0:
-        raise RigError(f"`mailwarden init` ended with code {done.returncode}\n{done.stdout.strip()}")
-    return done.stdout
+    return done.returncode, done.stdout
 
 
 def _merge(configuration: dict[str, object], overrides: Overrides) -> None:

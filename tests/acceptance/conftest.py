@@ -1,4 +1,4 @@
-"""One deployment for the whole run, with two guards and the real engines, and one whose processes may be killed."""
+"""One deployment for the whole run, in one process with the real engines, and one whose processes may be killed."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,16 @@ def deployment(
     engines: Engines, deployment_template: DeploymentTemplate, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("deployment")
-    with run_deployment(engines, deployment_template, folder, guards=({}, {}), workers={}) as opened:
+    with run_deployment(engines, deployment_template, folder) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def fresh(
+    engines: Engines, deployment_template: DeploymentTemplate, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
+    """Return a deployment that has no messages and list entries at first; the rotation of secrets restarts it."""
+    with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("fresh")) as opened:
         yield opened
 
 
@@ -53,7 +62,8 @@ def installed_restartable(
     guard = {**PLACES, "engines": {"clamav": {"address": pausable_clamd.address, "maxConcurrency": 3}}}
     folder = tmp_path_factory.mktemp("restartable")
     probed = {**guard, "health": {"host": "127.0.0.1", "port": free_port()}}
-    with run_deployment(engines, deployment_template, folder, guards=(guard, probed), start=False) as opened:
+    guards = (guard, probed)
+    with run_deployment(engines, deployment_template, folder, guards=guards, start=False, one_process=False) as opened:
         yield opened
 
 
@@ -65,7 +75,7 @@ def restartable(installed_restartable: Deployment, pausable_clamd: PausableClamd
     return installed_restartable
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def running_mta(
     engines: Engines,
     deployment_template: DeploymentTemplate,

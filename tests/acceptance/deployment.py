@@ -1,21 +1,21 @@
 """The product as a customer runs it: abby, guards, tenants and keys made by the command, and tokens."""
 
+import io
 import itertools
 import json
 import secrets
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import requests
 
+from mailwarden.cli.main import main
 from rig.engines import Engines
 from rig.product import Overrides, Product, install_product
 from tests.acceptance.client import PATIENCE, Answer, Client
@@ -91,9 +91,7 @@ def make_keys(url: str, tenants: Mapping[str, str], pepper: str) -> dict[str, st
     with tempfile.TemporaryDirectory() as folder:
         run_command("init", f"{folder}/made", "--no-database")
         Path(folder, "made", "secrets", "pepper").write_text(pepper)
-        with ThreadPoolExecutor(2) as threads:
-            made = {name: threads.submit(make_key, Path(folder, "made"), url, name, tenants) for name in KEYS}
-            return {name: key.result() for name, key in made.items()}
+        return {name: make_key(Path(folder, "made"), url, name, tenants) for name in KEYS}
 
 
 def make_key(folder: Path, url: str, name: str, tenants: Mapping[str, str]) -> str:
@@ -113,12 +111,13 @@ def run_deployment(
     guards: Sequence[Overrides] = ({},),
     abby: Overrides | None = None,
     start: bool = True,
-    one_process: bool = False,
+    one_process: bool = True,
     workers: Overrides = FEW_WORKERS,
 ) -> Iterator[Deployment]:
     """Set up a product with a database of its own, start it, and stop it at the end; see `install_product`.
 
-    `workers` is merged into each guard.yml before the settings of `guards`.
+    abby and the first guard share a process unless a test needs each by itself. `workers` is merged into each guard.yml
+    before the settings of `guards`.
     """
     name = f"acceptance_{next(_numbers)}"
     database = engines.postgresql.create_database(name, template=deployment_template.template)
@@ -174,11 +173,13 @@ def give_tokens(product: Product, tenants: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_command(*words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "mailwarden", *words], check=False, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """Run the command and return what it prints, in this process: another takes a second to start."""
+    printed, mistakes = io.StringIO(), io.StringIO()
+    with ThreadPoolExecutor(1) as thread, redirect_stdout(printed), redirect_stderr(mistakes):
+        # A thread of its own has no event loop yet, whatever kind of test asks.
+        code = thread.submit(main, words).result()
+    assert code == 0, mistakes.getvalue()
+    return printed.getvalue()
 
 
 def guard_status(deployment: Deployment, number: int) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def run_postfix_deployment(
         after = Postfix(queues / "after", "after-queue", DOMAINS, sink.port)
         guards = [_beside(before, "beforeQueue", pausable_clamd), _beside(after, "afterQueue", pausable_clamd)]
         try:
-            with run_deployment(engines, deployment_template, folder, guards=guards) as deployment:
+            with run_deployment(engines, deployment_template, folder, guards=guards, one_process=False) as deployment:
                 before.start()
                 after.start()
                 yield PostfixDeployment(deployment, before, after, sink)

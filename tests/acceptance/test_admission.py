@@ -23,7 +23,7 @@ def crowded(engines, deployment_template, tmp_path_factory, pausable_clamd: Paus
     engine = {"engines": {"clamav": clamav}, "maxThrottleDelay": LONGEST_WAIT}
     guards = ({**UNSET, **engine}, {**UNSET, **engine, "mainWorkerCount": 3})
     with run_deployment(
-        engines, deployment_template, tmp_path_factory.mktemp("crowded"), guards=guards, start=False
+        engines, deployment_template, tmp_path_factory.mktemp("crowded"), guards=guards, start=False, one_process=False
     ) as deployment:
         deployment.product.guards[0].start()
         deployment.product.abby.start()

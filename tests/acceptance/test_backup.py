@@ -8,7 +8,7 @@ import pytest
 
 from rig.engines import Engines
 from rig.ports import free_port
-from rig.product import Product, Service
+from rig.product import GuardInAbby, Product, Service
 from rig.samples import plain_message, spam_message
 from tests.acceptance.client import Client, envelope
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_command, run_deployment, wait_for_lists
@@ -49,8 +49,9 @@ def test_a_restored_backup_releases_messages_and_accepts_keys(
 
 
 def restored_product(product: Product, target: Path) -> Product:
-    guard = Service("guard-1", "guard", target, product.guards[0].port)
-    return Product(target.parent, Service("abby", "abby", target, product.abby.port), [guard])
+    abby = Service("abby", "abby", target, product.abby.port)
+    abby.share()
+    return Product(target.parent, abby, [GuardInAbby("guard-1", abby, product.guards[0].port)])
 
 
 def held(client: Client) -> str:

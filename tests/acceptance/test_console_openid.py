@@ -21,7 +21,8 @@ def federated(
     engines: Engines, deployment_template: DeploymentTemplate, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Deployment, SmallProvider]]:
     """Return a product whose people an organisation vouches for, and the provider that does."""
-    with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("federated"), start=False) as deployment:
+    place = tmp_path_factory.mktemp("federated")
+    with run_deployment(engines, deployment_template, place, start=False, one_process=False) as deployment:
         folder = deployment.product.abby.folder
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(folder / "tls" / "abby.crt", folder / "tls" / "abby.key")
@@ -39,7 +40,7 @@ def federated(
             "ca": "tls/ca.crt",
         }
         deployment.product.abby.configure({"console": {"publicUrl": deployment.product.url, "openIdConnect": openid}})
-        deployment.product.start()
+        deployment.product.abby.start()  # nothing is scanned here
         yield deployment, provider
         deployment.product.abby.stop()  # so that nothing holds a connection open
         asyncio.run_coroutine_threadsafe(end(provider), loop).result(10)

@@ -31,7 +31,9 @@ def hasty(
 ) -> Iterator[Deployment]:
     """A deployment that nobody has used yet, whose sessions end within seconds."""
     console = {"console": {"sessionIdle": 3, "sessionAbsolute": 8}}
-    with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("hasty"), abby=console) as opened:
+    folder = tmp_path_factory.mktemp("hasty")
+    with run_deployment(engines, deployment_template, folder, abby=console, start=False, one_process=False) as opened:
+        opened.product.abby.start()  # nothing is scanned here
         yield opened
 
 

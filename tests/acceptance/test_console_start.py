@@ -2,24 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator
 
 import pytest
 
-from rig.engines import Engines
 from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
-from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
+from tests.acceptance.deployment import Deployment
 
 TITLES = ("Second administrator", "Tenant and domain", "API key or SMTP", "First message", "First list entry")
-
-
-@pytest.fixture(scope="module")
-def fresh(
-    engines: Engines, deployment_template: DeploymentTemplate, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Deployment]:
-    """A deployment without messages and list entries."""
-    with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("fresh")) as opened:
-        yield opened
 
 
 def states(user: ConsoleSession, tenant: str = "") -> dict[str, str]:

@@ -24,7 +24,7 @@ from tests.conventions.project_files import ROOT
 
 CLIENTS = ROOT / "clients"
 TOOLS = ROOT / "run" / "integrations"
-with_runtimes = pytest.mark.skipif(os.environ.get("MAILWARDEN_FULL") != "1", reason="make test-integrations runs it")
+with_runtimes = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

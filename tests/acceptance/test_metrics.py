@@ -44,7 +44,7 @@ def monitored(engines, deployment_template, tmp_path_factory):
         },
     }
     folder = tmp_path_factory.mktemp("monitored")
-    with run_deployment(engines, deployment_template, folder, guards=(guard,)) as running:
+    with run_deployment(engines, deployment_template, folder, guards=(guard,), one_process=False) as running:
         yield running
 
 

@@ -35,7 +35,7 @@ def own_deployment(
     engines: Engines, deployment_template: DeploymentTemplate, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
     """Return a product whose lists are these tests' alone."""
-    with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("mixed"), guards=({}, {})) as opened:
+    with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("mixed")) as opened:
         yield opened
 
 

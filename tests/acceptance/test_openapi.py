@@ -11,7 +11,7 @@ from tests.acceptance.client import STATUS, SUBMIT
 from tests.acceptance.list_client import PREFIX
 
 MESSAGES = Path(__file__).with_name("schemathesis_messages.py")
-EXAMPLES = "100" if os.environ.get("MAILWARDEN_FULL") == "1" else "20"  # for each operation and phase
+EXAMPLES = "100" if os.environ.get("MAILWARDEN_FULL") == "1" else "5"  # for each operation and phase
 SCHEMATHESIS = Path(sys.executable).parent / "schemathesis"
 
 

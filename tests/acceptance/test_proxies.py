@@ -49,7 +49,7 @@ def proxied(
     """Return an abby that trusts the proxies of two networks; nothing is scanned here, so that it has no guard."""
     abby = {"trustedProxies": ["127.0.0.1/32", "10.0.0.0/24"]}
     with run_deployment(
-        engines, deployment_template, tmp_path_factory.mktemp("proxied"), abby=abby, start=False
+        engines, deployment_template, tmp_path_factory.mktemp("proxied"), abby=abby, start=False, one_process=False
     ) as opened:
         opened.product.abby.start()
         yield opened

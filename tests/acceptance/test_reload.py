@@ -30,7 +30,8 @@ PATIENT = 180.0  # a busy machine takes many seconds to start each worker
 def reloadable(
     engines: Engines, deployment_template: DeploymentTemplate, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
-    with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("reload")) as running:
+    folder = tmp_path_factory.mktemp("reload")
+    with run_deployment(engines, deployment_template, folder, one_process=False) as running:
         yield running
 
 

@@ -18,7 +18,7 @@ LIMIT = 160
 @pytest.mark.contract("4 rate limit")
 def test_two_abbys_together_accept_no_more_than_the_limit(engines, deployment_template, tmp_path):
     with run_deployment(
-        engines, deployment_template, tmp_path, abby={"listsRateLimit": LIMIT}, start=False
+        engines, deployment_template, tmp_path, abby={"listsRateLimit": LIMIT}, start=False, one_process=False
     ) as deployment:
         first = deployment.product.abby
         folder = tmp_path / "second"

@@ -57,7 +57,8 @@ def collector():
 def traced(engines, deployment_template, collector, tmp_path_factory):
     tracing = {"tracing": {"endpoint": collector.url, "sampleRatio": 1}}
     folder = tmp_path_factory.mktemp("traced")
-    with run_deployment(engines, deployment_template, folder, guards=(tracing,), abby=tracing) as running:
+    settings = {"guards": (tracing,), "abby": tracing}
+    with run_deployment(engines, deployment_template, folder, **settings, one_process=False) as running:
         yield running
 
 

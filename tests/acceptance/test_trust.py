@@ -38,7 +38,8 @@ PATHS = (
 def built(
     engines: Engines, deployment_template: DeploymentTemplate, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
-    with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("trust")) as opened:
+    folder = tmp_path_factory.mktemp("trust")
+    with run_deployment(engines, deployment_template, folder, one_process=False) as opened:
         yield opened
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from uuid import uuid4
 
@@ -24,6 +25,7 @@ from tests.waiting import wait_until
 
 CHROMIUM = "/usr/bin/chromium"
 expect.set_options(timeout=PATIENCE)
+_playwright = ExitStack()
 SCREENSHOTS = Path(os.environ.get("MAILWARDEN_SCREENSHOTS", "run/screenshots"))
 
 
@@ -182,13 +184,22 @@ def cases(deployment: Deployment) -> dict[str, str]:
     return {"case": case, "case-closed": closed}
 
 
-# For a file and not for the run: Playwright's own loop would stand in the way of the asynchronous tests after it.
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+@pytest.fixture(scope="session")
+def chromium() -> Browser:
+    """Return the browser of all tests of this folder."""
+    browser = _playwright.enter_context(sync_playwright()).chromium.launch(
+        executable_path=CHROMIUM, args=["--no-sandbox"]
+    )
+    _playwright.callback(browser.close)
+    return browser
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    """Close the browser after this folder: Playwright's own loop would stand in the way of asynchronous tests."""
+    yield
+    if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+        _playwright.close()
 
 
 @pytest.fixture

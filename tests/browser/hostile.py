@@ -5,8 +5,6 @@ A string that runs as code calls `hit`, which the window counts.
 
 from itertools import product
 
-COUNT = 500
-
 _CALLS = (
     "hit()",
     "window.hit()",
@@ -81,3 +79,8 @@ _SHAPES = (
 def hostile_strings() -> list[str]:
     """Return all of them; each shape with each call."""
     return [shape.format(call=call) for shape, call in product(_SHAPES, _CALLS)]
+
+
+def some_hostile_strings() -> list[str]:
+    """Return each shape once, with the calls by turns."""
+    return [shape.format(call=_CALLS[number % len(_CALLS)]) for number, shape in enumerate(_SHAPES)]

@@ -3,9 +3,17 @@
 import os
 from collections.abc import Mapping
 
-# `make screens` looks at every screen in all four ways; everywhere else each width and each scheme is seen once.
+import pytest
+
+# `make check-long` and `make screens` also keep pictures, and look at everything in every width and scheme.
 FULL = os.environ.get("MAILWARDEN_FULL") == "1"
-LOOKS = [(1280, False), (390, True), *([(1280, True), (390, False)] if FULL else [])]
+WIDE, NARROW = 1280, 390
+LOOKS = [
+    (WIDE, False),
+    pytest.param(NARROW, True, marks=pytest.mark.long),
+    pytest.param(WIDE, True, marks=pytest.mark.long),
+    pytest.param(NARROW, False, marks=pytest.mark.long),
+]
 # Filled in by the tests: {acme} is a tenant, {malware} and {clean} are messages, {held} is one in quarantine.
 SCREENS: Mapping[str, str] = {
     "dashboard": "/console/",

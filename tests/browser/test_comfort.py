@@ -11,6 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 from mailwarden.access.sessions import COOKIE
 from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment
+from tests.browser.screens import LOOKS
 from tests.browser.window import Window
 
 
@@ -25,7 +26,7 @@ def opened_palette(page: Page) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+@pytest.mark.parametrize(("width", "dark"), LOOKS)
 def test_the_palette_leads_to_pages_tenants_and_searches_by_keyboard(
     deployment: Deployment, scanned: dict[str, str], open_window: Callable[..., Window], width: int, dark: bool
 ) -> None:
@@ -109,7 +110,7 @@ def shifted(utc: str, hours: float) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+@pytest.mark.parametrize(("width", "dark"), LOOKS)
 def test_an_error_keeps_the_menu(
     deployment: Deployment, open_window: Callable[..., Window], width: int, dark: bool
 ) -> None:

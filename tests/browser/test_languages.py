@@ -149,7 +149,7 @@ def test_errors_are_german(deployment: Deployment) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.long), 390])
 def test_german_pages_fit(
     deployment: Deployment, known_paths: Mapping[str, str], open_window: Callable[..., Window], width: int
 ) -> None:

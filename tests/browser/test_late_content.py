@@ -16,7 +16,8 @@ from tests.acceptance.held import finish_releases, keep
 from tests.browser.late import LateAnswers, change_answers, moved_controls, remember_controls, wait_in
 from tests.browser.window import Window
 
-WIDTHS = [390, 1280]
+LONG = pytest.mark.long
+WIDTHS = [1280, pytest.param(390, marks=LONG)]
 ANN, BOB, CAROL = "ann@company.example", "bob@company.example", "carol@company.example"
 INDICATORS = "**/indicators?*"
 LOADED = {

@@ -74,7 +74,7 @@ def path_of(mark: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_fourteen_rows_of_two_lines_are_visible(windows: Callable[..., Window], listed: str, dark: bool) -> None:
     window = windows(dark=dark)
     barriers: list[str] = []

@@ -1,19 +1,18 @@
 """Every screen, wide and narrow, light and dark: a picture is kept, nothing overflows, axe-core finds no barrier."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
 from mailwarden.access.sessions import COOKIE
 from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment
-from tests.browser.screens import LOOKS, OPEN_SCREENS, SCREENS
+from tests.browser.screens import LOOKS, NARROW, OPEN_SCREENS, SCREENS, WIDE
 from tests.browser.window import Window
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("width", "dark"), LOOKS)
-def test_every_screen_fits_and_is_accessible(
+@pytest.fixture
+def known(
     deployment: Deployment,
     reported: dict[str, str],
     held: dict[str, str],
@@ -21,12 +20,8 @@ def test_every_screen_fits_and_is_accessible(
     last_week: None,
     feed: str,
     endpoints: dict[str, str],
-    open_window: Callable[..., Window],
-    width: int,
-    dark: bool,
-) -> None:
-    window = open_window(width=width, dark=dark)
-    known = {
+) -> Mapping[str, str]:
+    return {
         **deployment.tenants,
         **reported,
         **held,
@@ -35,14 +30,26 @@ def test_every_screen_fits_and_is_accessible(
         "feed": feed,
         **endpoints,
     }
-    barriers = look_at(window, OPEN_SCREENS, known)
-    window.carry(COOKIE, sign_in(deployment, "deployment-administrator").cookie)
-    barriers += look_at(window, SCREENS, known)
-    assert barriers == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [390, 320])
+@pytest.mark.parametrize(("width", "dark"), LOOKS)
+def test_every_screen_fits_and_is_accessible(
+    deployment: Deployment, known: Mapping[str, str], open_window: Callable[..., Window], width: int, dark: bool
+) -> None:
+    window = open_window(width=width, dark=dark)
+    problems: list[str] = []
+    for name in every_screen(window, deployment, known):
+        problems += kept(window, name)
+        if width == WIDE:  # and does the same page still fit when the window gets narrow?
+            window.resize(NARROW)
+            problems += too_wide(window, name)
+            window.resize(WIDE)
+    assert problems == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [pytest.param(390, marks=pytest.mark.long), 320])
 def test_no_part_of_a_message_page_is_wider_than_a_phone(
     deployment: Deployment,
     scanned: dict[str, str],
@@ -62,17 +69,22 @@ def test_no_part_of_a_message_page_is_wider_than_a_phone(
     assert wide == {}
 
 
-def look_at(window: Window, screens: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
-    """Open each, keep its picture, and return what stands in somebody's way."""
-    barriers: list[str] = []
-    for name, path in screens.items():
+def every_screen(window: Window, deployment: Deployment, known: Mapping[str, str]) -> Iterator[str]:
+    """Open each screen, first those that need no account, and tell its name."""
+    for name, path in OPEN_SCREENS.items():
+        window.open(path)
+        yield name
+    window.carry(COOKIE, sign_in(deployment, "deployment-administrator").cookie)
+    for name, path in SCREENS.items():
         window.open(path.format(**known))
-        barriers += kept(window, name)
-    return barriers
+        yield name
 
 
 def kept(window: Window, name: str) -> list[str]:
     """Keep a picture of the page that is open, and return what stands in somebody's way there."""
     window.keep(name)
-    wide = [f"{name} is wider than a window of {window.width} pixels"] if window.overflows() else []
-    return window.barriers() + wide
+    return window.barriers() + too_wide(window, name)
+
+
+def too_wide(window: Window, name: str) -> list[str]:
+    return [f"{name} is wider than a window of {window.width} pixels"] if window.overflows() else []

@@ -14,6 +14,7 @@ from rig.engines import Engines
 from rig.product import Product, install_product
 from rig.samples import plain_message
 from tests.acceptance.client import ENVELOPE, Client
+from tests.acceptance.deployment import FEW_WORKERS
 from tests.acceptance.list_client import ListClient
 from tests.browser.conftest import SCREENSHOTS
 from tests.browser.page_input import Keyboard, Mouse, PageInput
@@ -29,14 +30,14 @@ _numbers = itertools.count(1)
 def fresh(engines: Engines, database_template: str, tmp_path: Path) -> Iterator[Product]:
     """Return a product that was installed just now, which nobody has opened yet."""
     database = engines.postgresql.create_database(f"walk_{next(_numbers)}", template=database_template)
-    product = install_product(tmp_path, engines, database)
+    product = install_product(tmp_path, engines, database, guards=(FEW_WORKERS,), one_process=True)
     with product:
         product.start()
         yield product
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Mouse, Keyboard])
+@pytest.mark.parametrize("kind", [pytest.param(Mouse, marks=pytest.mark.long), Keyboard])
 def test_first_run_to_first_key_to_first_entry_to_a_blocked_message(
     fresh: Product, engines: Engines, chromium: Browser, kind: type[Mouse | Keyboard]
 ) -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Dialog, Page, expect
 
+from tests.browser.screens import FULL
+
 HEIGHT = 900
 PATIENCE = 60_000  # milliseconds, as long as a busy machine may take
 # Counts what the policy stopped in this page, and every script that a message managed to run.
@@ -53,17 +55,21 @@ class Window:
         stopped = self.page.evaluate("window.stopped.splice(0)")
         self.problems += [f"{self.page.url}: {each}" for each in stopped]
 
+    def resize(self, width: int) -> None:
+        self.width = width
+        self.page.set_viewport_size({"width": width, "height": HEIGHT})
+
     def carry(self, name: str, value: str) -> None:
         """Put a cookie in the window, as if its owner had signed in here."""
         self._context.add_cookies([{"name": name, "value": value, "url": self.url, "secure": True}])
 
-    def keep(self, name: str) -> Path:
-        """Keep a picture of the page that is open, and say where."""
-        self._screenshots.mkdir(parents=True, exist_ok=True)
-        path = self._screenshots / f"{name}-{self.width}-{self.scheme}.png"
+    def keep(self, name: str) -> None:
+        """Look at the page that is open; a full run keeps a picture of it."""
         self.look()
-        self.page.screenshot(path=path, full_page=True)
-        return path
+        if FULL:
+            self._screenshots.mkdir(parents=True, exist_ok=True)
+            path = self._screenshots / f"{name}-{self.width}-{self.scheme}.png"
+            self.page.screenshot(path=path, full_page=True)
 
     def barriers(self) -> list[str]:
         """Return what axe-core finds serious or critical in the page that is open."""
