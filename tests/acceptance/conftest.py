@@ -11,6 +11,7 @@ from tests.acceptance.client import Client
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 from tests.acceptance.pausable_clamd import PausableClamd
 from tests.acceptance.postfix_deployment import PostfixDeployment, run_postfix_deployment
+from tests.acceptance.trace_collector import Collector
 from tests.waiting import wait_until
 
 PLACES = {"mainWorkerCount": 5, "maxGuardRequestsInProcessing": 5, "guardRequestThrottleThreshold": 5}
@@ -108,3 +109,49 @@ def stoppable_engines(engines: Engines, client: Client, plain: bytes) -> Iterato
         return well and client.explain(answer.result["ggrid"]).status == 200
 
     assert wait_until(recovered, pause=0.2)
+
+
+@pytest.fixture(scope="session")
+def collector() -> Iterator[Collector]:
+    collector = Collector()
+    yield collector
+    collector.server.shutdown()
+    collector.server.server_close()
+
+
+@pytest.fixture(scope="session")
+def monitored(
+    engines: Engines,
+    deployment_template: DeploymentTemplate,
+    collector: Collector,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Deployment]:
+    """Return a guard with every scan source, digest, weekly reports and report mailbox, so that it has every metric.
+
+    abby and guard have a process of their own, and send traces.
+    """
+    password = tmp_path_factory.mktemp("password") / "password"
+    password.write_text("secret\n")
+    mailbox = {"address": "spam@mail.example", "host": "127.0.0.1", "port": free_port(), "tls": "off"}
+    mailbox |= {"user": "spam", "password": str(password)}
+    tracing = {"tracing": {"endpoint": collector.url, "sampleRatio": 1}}
+    guard = {
+        **tracing,
+        "scanSources": {
+            "smtp": {"listen": {"port": free_port()}, "nextHop": f"127.0.0.1:{free_port()}"},
+            "rspamdApi": {"listen": {"port": free_port()}, "allowWithoutSecret": True},
+            "stalwartHook": {"listen": {"port": free_port()}, "allowWithoutSecret": True},
+        },
+        "quarantine": {"digest": {"link": "https://mail.example", "sender": "digest@mail.example"}},
+        "weeklyReport": {"link": "https://mail.example", "sender": "reports@mail.example"},
+        "reports": {
+            "addresses": {"phishing@mail.example": "phishing"},
+            "sender": "reports@mail.example",
+            "mailboxes": [mailbox],
+        },
+    }
+    folder = tmp_path_factory.mktemp("monitored")
+    with run_deployment(
+        engines, deployment_template, folder, guards=(guard,), abby=tracing, one_process=False
+    ) as running:
+        yield running

@@ -5,7 +5,7 @@ import pytest
 from rig.product import CONFIGURATION_FILES
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long  # test_one_process.py shows it in the gate
 
 
 @pytest.mark.spec("1 static configuration")

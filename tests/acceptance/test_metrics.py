@@ -2,11 +2,9 @@
 
 import re
 
-import pytest
 import requests
 
-from rig.ports import free_port
-from tests.acceptance.deployment import Deployment, run_deployment
+from tests.acceptance.deployment import Deployment
 from tests.conventions.test_alerts import SUFFIXES, rules
 from tests.conventions.test_dashboards import FILES, queries
 from tests.conventions.test_metrics import made
@@ -20,32 +18,6 @@ ELSEWHERE = (
     "mailwarden_history_store_up",
 )
 _TYPE = re.compile(r"^# TYPE (mailwarden_\w+) (\w+)$", re.MULTILINE)
-
-
-@pytest.fixture(scope="module")
-def monitored(engines, deployment_template, tmp_path_factory):
-    """Run a guard with every scan source, digest, weekly reports and report mailbox, so that it has every metric."""
-    password = tmp_path_factory.mktemp("password") / "password"
-    password.write_text("secret\n")
-    mailbox = {"address": "spam@mail.example", "host": "127.0.0.1", "port": free_port(), "tls": "off"}
-    mailbox |= {"user": "spam", "password": str(password)}
-    guard = {
-        "scanSources": {
-            "smtp": {"listen": {"port": free_port()}, "nextHop": f"127.0.0.1:{free_port()}"},
-            "rspamdApi": {"listen": {"port": free_port()}, "allowWithoutSecret": True},
-            "stalwartHook": {"listen": {"port": free_port()}, "allowWithoutSecret": True},
-        },
-        "quarantine": {"digest": {"link": "https://mail.example", "sender": "digest@mail.example"}},
-        "weeklyReport": {"link": "https://mail.example", "sender": "reports@mail.example"},
-        "reports": {
-            "addresses": {"phishing@mail.example": "phishing"},
-            "sender": "reports@mail.example",
-            "mailboxes": [mailbox],
-        },
-    }
-    folder = tmp_path_factory.mktemp("monitored")
-    with run_deployment(engines, deployment_template, folder, guards=(guard,), one_process=False) as running:
-        yield running
 
 
 def scrape_guard(deployment: Deployment, number: int = 0) -> str:

@@ -24,7 +24,7 @@ from tests.acceptance.deployment import (
 )
 from tests.acceptance.pausable_clamd import PausableClamd
 from tests.acceptance.test_metrics import scrape_abby, scrape_guard, value
-from tests.acceptance.test_tracing import Collector
+from tests.acceptance.trace_collector import Collector
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -32,14 +32,6 @@ PLACES = {"mainWorkerCount": 3, "maxGuardRequestsInProcessing": 3, "guardRequest
 LONGEST_WAIT = 30_000  # milliseconds, longer than a busy machine takes to refuse
 SCANNED = 'mailwarden_http_requests_total{route="/v1/messageQueue/submitEmail",status="%d"}'
 REJECTED = "mailwarden_guard_requests_rejected_total"
-
-
-@pytest.fixture(scope="module")
-def collector() -> Iterator[Collector]:
-    collector = Collector()
-    yield collector
-    collector.server.shutdown()
-    collector.server.server_close()
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +62,30 @@ def one(installed: Deployment, pausable_clamd: PausableClamd) -> Deployment:
 def lines(deployment: Deployment) -> list[dict[str, Any]]:
     written = deployment.product.abby.log.read_text("utf-8").rpartition("\n")[0]
     return [json.loads(line) for line in written.splitlines()]
+
+
+@pytest.mark.spec("1 static configuration")
+@pytest.mark.spec("1 restApi")
+@pytest.mark.spec("1 restart")
+@pytest.mark.contract("5 scanning_disabled")
+def test_scanning_is_disabled_until_rest_api_is_added_and_the_process_restarted(
+    installed: Deployment, pausable_clamd: PausableClamd, plain: bytes
+) -> None:
+    pausable_clamd.resume()
+    client, path = installed.client(), installed.product.abby.folder / CONFIGURATION_FILES["guard"]
+    enabled = path.read_text("utf-8")
+    path.write_text(enabled.replace("scanSources:\n  restApi: {}", "scanSources: {}"), "utf-8")
+    assert path.read_text("utf-8") != enabled
+    try:
+        installed.product.start()
+        answer = client.submit(plain)
+        assert (answer.status, answer.error) == (503, "scanning_disabled")
+        assert answer.headers["Retry-After"] == "300"
+    finally:
+        path.write_text(enabled, "utf-8")
+    assert client.submit(plain).error == "scanning_disabled", "the settings need a restart"
+    installed.product.abby.restart()
+    assert client.submit(plain).outcome == ("clean", "deliver")
 
 
 def test_guard_listens_on_its_own_port(one):
@@ -148,23 +164,6 @@ def test_a_reload_reads_both_files(one, plain):
         os.kill(one.product.abby.pid, signal.SIGHUP)
         assert wait_until(lambda: guard_status(one, 0)["maxInProcessing"] == 3)
     assert one.client().submit(plain).status == 200
-
-
-@pytest.mark.long
-def test_without_rest_api_scanning_is_disabled(one, plain):
-    path = one.product.abby.folder / CONFIGURATION_FILES["guard"]
-    enabled = path.read_text("utf-8")
-    try:
-        path.write_text(enabled.replace("scanSources:\n  restApi: {}", "scanSources: {}"), "utf-8")
-        assert path.read_text("utf-8") != enabled
-        one.product.abby.restart()
-        answer = one.client().submit(plain)
-        assert (answer.status, answer.error) == (503, "scanning_disabled")
-        assert answer.headers["Retry-After"] == "300"
-    finally:
-        path.write_text(enabled, "utf-8")
-        one.product.abby.restart()
-    assert one.client().submit(plain).outcome == ("clean", "deliver")
 
 
 def test_a_stop_finishes_accepted_messages_and_rejects_new_ones(one, plain, pausable_clamd):

@@ -1,5 +1,6 @@
 """Answers that the browser gets when the test wants it to, and where the controls of a page are before and after."""
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -63,7 +64,7 @@ def wait_in(page: Page, condition: Callable[[], bool]) -> None:
     raise AssertionError(f"{page.url}: nothing came in {PATIENCE} ms")
 
 
-def change_answers(page: Page, pattern: str, change: Callable[[str], str]) -> list[str]:
+def change_answers(page: Page, pattern: str | re.Pattern[str], change: Callable[[str], str]) -> list[str]:
     """Change the answers to the requests for some addresses, and return the list that counts them."""
     answered: list[str] = []
 
