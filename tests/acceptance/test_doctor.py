@@ -18,7 +18,7 @@ async def _rows(engines: Engines, deployment: Deployment) -> int:
         await connection.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_support_bundle.py runs all checks in the gate
 async def test_all_is_well_with_a_product_that_is_set_up_right(engines: Engines, deployment: Deployment):
     before = await _rows(engines, deployment)
     found = [line async for line in examine(deployment.product.abby.folder)]
