@@ -120,23 +120,29 @@ def every_reference(canary: Canary) -> str:
     )
 
 
-@pytest.mark.parametrize("name", [*REFERENCES, *ALONE])
-def test_a_reference_reaches_out_where_nothing_protects(canary: Canary, window: BrowserContext, name: str) -> None:
-    canary.forget()
-    page = window.new_page()
-    page.set_content(
-        {**REFERENCES, **ALONE}[name].format(to=f"{canary.url}/{name.replace(' ', '-')}"), wait_until="commit"
-    )
-    assert wait_until(lambda: pause(page) and canary.reached)
+def test_every_reference_reaches_out_where_nothing_protects(canary: Canary, window: BrowserContext) -> None:
+    page, quiet = window.new_page(), []
+    for name, html in {**REFERENCES, **ALONE}.items():
+        place = f"/{name.replace(' ', '-')}"
+        page.set_content(html.format(to=canary.url + place), wait_until="commit")
+        if not reached(page, canary, place):
+            quiet.append(name)
+    assert quiet == []
 
 
-@pytest.mark.parametrize("name", CLICKS)
-def test_a_click_reaches_out_where_nothing_protects(canary: Canary, window: BrowserContext, name: str) -> None:
-    page = window.new_page()
-    page.set_content(CLICKS[name].format(to=f"{canary.url}/click"))
-    canary.forget()
-    page.locator("#k").click(position={"x": 5, "y": 5}, force=True, no_wait_after=True)
-    assert wait_until(lambda: pause(page) and canary.reached)
+def test_every_click_reaches_out_where_nothing_protects(canary: Canary, window: BrowserContext) -> None:
+    page, quiet = window.new_page(), []
+    for name, html in CLICKS.items():
+        place = f"/{name.replace(' ', '-')}"
+        page.set_content(html.format(to=canary.url + place))
+        page.locator("#k").click(position={"x": 5, "y": 5}, force=True, no_wait_after=True)
+        if not reached(page, canary, place):
+            quiet.append(name)
+    assert quiet == []
+
+
+def reached(page: Page, canary: Canary, place: str) -> bool:
+    return wait_until(lambda: pause(page) and any(hit.startswith(place) for hit in canary.hits), 10.0)
 
 
 def pause(page: Page) -> bool:
@@ -152,19 +158,19 @@ def test_the_preview_loads_nothing_from_anywhere(canary: Canary, analyze: Page) 
     assert (canary.hits, canary.connections) == ([], 0)
 
 
-@pytest.mark.parametrize("name", CLICKS)
-def test_no_click_in_the_preview_leads_anywhere(canary: Canary, analyze: Page, name: str) -> None:
+def test_no_click_in_the_preview_leads_anywhere(canary: Canary, analyze: Page) -> None:
     canary.forget()
-    give(analyze, CLICKS[name].format(to=f"{canary.url}/click"))
-    before = analyze.url
-    frame = analyze.frame_locator("iframe")
-    frame.get_by_text("click here").first.click(force=True, no_wait_after=True)
-    for note in frame.locator("samp, kbd").all():
-        note.click(force=True, no_wait_after=True)
-    analyze.wait_for_timeout(QUIET_MS)
-    assert (canary.hits, canary.connections) == ([], 0)
-    assert analyze.url == before
-    assert frame.get_by_text("ready").count() == 1
+    before, frame = analyze.url, analyze.frame_locator("iframe")
+    led: list[str] = []
+    for name, html in CLICKS.items():
+        give(analyze, html.format(to=f"{canary.url}/click"))
+        frame.get_by_text("click here").first.click(force=True, no_wait_after=True)
+        for note in frame.locator("samp, kbd").all():
+            note.click(force=True, no_wait_after=True)
+        analyze.wait_for_timeout(QUIET_MS)
+        if analyze.url != before or frame.get_by_text("ready").count() != 1:
+            led.append(name)
+    assert (led, canary.hits, canary.connections) == ([], [], 0)
 
 
 def test_without_the_sanitiser_the_policy_and_the_frame_still_hold(canary: Canary, analyze: Page) -> None:
