@@ -26,7 +26,7 @@ from tests.acceptance.mixed_calls import TENANTS, MixedCall, TenantLists, draw_c
 from tests.waiting import wait_until
 
 FULL = os.environ.get("MAILWARDEN_FULL") == "1"
-ROUNDS, CALLS = (40, 50) if FULL else (4, 15)
+ROUNDS, CALLS = (40, 50) if FULL else (2, 15)
 ACME, CLUB, NOBODY = (people_of(name)[0] for name in TENANTS)
 
 
