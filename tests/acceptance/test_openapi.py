@@ -11,7 +11,9 @@ from tests.acceptance.client import STATUS, SUBMIT
 from tests.acceptance.list_client import PREFIX
 
 MESSAGES = Path(__file__).with_name("schemathesis_messages.py")
-EXAMPLES = "100" if os.environ.get("MAILWARDEN_FULL") == "1" else "5"  # for each operation and phase
+FULL = os.environ.get("MAILWARDEN_FULL") == "1"
+EXAMPLES = "100" if FULL else "5"  # for each operation and phase
+PHASES = "examples,coverage,fuzzing,stateful" if FULL else "coverage,fuzzing"
 SCHEMATHESIS = Path(sys.executable).parent / "schemathesis"
 
 
@@ -96,14 +98,14 @@ def run_schemathesis(client, folder, authorization: str, *options: str) -> None:
 @pytest.mark.slow
 def test_schemathesis_finds_no_failure(client, tmp_path):
     # A held message that was deleted is still told of, as deleted.
-    options = ["--exclude-checks", "use_after_free", "--max-examples", EXAMPLES]
+    options = ["--exclude-checks", "use_after_free", "--phases", PHASES, "--max-examples", EXAMPLES]
     # Events wait as long as a call asks for, and a well-formed cursor may be expired (410): test_events.py calls them.
     options += ["--exclude-path", "/v1/events"]
     run_schemathesis(client, tmp_path, f"Bearer {client.token}", *options)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", ["all", "acme"])
+@pytest.mark.parametrize("key", ["all", pytest.param("acme", marks=pytest.mark.long)])
 def test_schemathesis_finds_no_failure_in_the_list_api(client, deployment, key, tmp_path):
     # What an entry may be is more than a schema can say: a well-formed call may be answered 422.
     options = ["--include-path-regex", PREFIX, "--exclude-checks", "positive_data_acceptance"]
