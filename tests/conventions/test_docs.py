@@ -8,10 +8,9 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from mailwarden.cli.main import COMMANDS, build_parser
 from tests.conventions.project_files import ROOT, tracked_files
+from tests.tables import every
 
 MADE_OF_RULES = "verdicts-and-tags.md"
 PAGES = [file for file in tracked_files() if file.suffix == ".md" and file.relative_to(ROOT).parts[0] != "tests"]
@@ -59,22 +58,26 @@ def anchors(page: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_leads_somewhere(page: Path) -> None:
-    dead = []
-    for target in _LINK.findall(prose(page)):
-        path, _, anchor = target.partition("#")
-        if "://" in target or target.startswith("mailto:"):
-            continue
-        file = (page.parent / path).resolve() if path else page
-        if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
-            dead.append(target)
-    assert dead == []
+def test_every_link_leads_somewhere() -> None:
+    def check(page: Path) -> None:
+        dead = []
+        for target in _LINK.findall(prose(page)):
+            path, _, anchor = target.partition("#")
+            if "://" in target or target.startswith("mailto:"):
+                continue
+            file = (page.parent / path).resolve() if path else page
+            if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
+                dead.append(target)
+        assert dead == []
+
+    every(PAGES, check, name_of)
 
 
-@pytest.mark.parametrize("page", CURRENT, ids=name_of)
-def test_every_command_in_a_block_parses(page: Path) -> None:
-    assert [f"{words}: {mistake}" for words in block_commands(page) if (mistake := mistake_in(words))] == []
+def test_every_command_in_a_block_parses() -> None:
+    def check(page: Path) -> None:
+        assert [f"{words}: {mistake}" for words in block_commands(page) if (mistake := mistake_in(words))] == []
+
+    every(CURRENT, check, name_of)
 
 
 def block_commands(page: Path) -> Iterator[str]:
@@ -103,11 +106,15 @@ def mistake_in(text: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("page", CURRENT, ids=name_of)
-def test_every_command_in_a_sentence_exists(page: Path) -> None:
-    spans = [span.removeprefix("mailwarden ") for span in _SPAN.findall(prose(page)) if span.startswith("mailwarden ")]
-    spans = [span for span in spans if re.match("[a-z]", span) and span not in LABELS]
-    assert [span for span in spans if not is_known(span.split())] == []
+def test_every_command_in_a_sentence_exists() -> None:
+    def check(page: Path) -> None:
+        spans = [
+            span.removeprefix("mailwarden ") for span in _SPAN.findall(prose(page)) if span.startswith("mailwarden ")
+        ]
+        spans = [span for span in spans if re.match("[a-z]", span) and span not in LABELS]
+        assert [span for span in spans if not is_known(span.split())] == []
+
+    every(CURRENT, check, name_of)
 
 
 def is_known(words: list[str]) -> bool:
@@ -131,23 +138,30 @@ def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
     return {}
 
 
-@pytest.mark.parametrize("page", CURRENT, ids=name_of)
-def test_every_make_target_exists(page: Path) -> None:
-    text = page.read_text("utf-8")
-    places = [*_SPAN.findall(prose(page)), *(line for _, block in _FENCED.findall(text) for line in block.splitlines())]
-    named = {match[1] for place in places if (match := re.match(r"\s*(?:\w+=\S+ )*make ([a-z0-9-]+)", place))}
-    assert named - TARGETS == set()
+def test_every_make_target_exists() -> None:
+    def check(page: Path) -> None:
+        text = page.read_text("utf-8")
+        places = [
+            *_SPAN.findall(prose(page)),
+            *(line for _, block in _FENCED.findall(text) for line in block.splitlines()),
+        ]
+        named = {match[1] for place in places if (match := re.match(r"\s*(?:\w+=\S+ )*make ([a-z0-9-]+)", place))}
+        assert named - TARGETS == set()
+
+    every(CURRENT, check, name_of)
 
 
-@pytest.mark.parametrize("page", CURRENT, ids=name_of)
-def test_every_path_exists(page: Path) -> None:
-    named = {span.strip("/") for span in _SPAN.findall(prose(page)) if _PATH.fullmatch(span)}
-    checked = {
-        path
-        for path in named
-        if path.split("/")[0] in TOPS and path not in MEDIA_TYPES and not _PLACEHOLDER.search(path)
-    }
-    assert [path for path in sorted(checked) if not any(exists(root, path) for root in ROOTS)] == []
+def test_every_path_exists() -> None:
+    def check(page: Path) -> None:
+        named = {span.strip("/") for span in _SPAN.findall(prose(page)) if _PATH.fullmatch(span)}
+        checked = {
+            path
+            for path in named
+            if path.split("/")[0] in TOPS and path not in MEDIA_TYPES and not _PLACEHOLDER.search(path)
+        }
+        assert [path for path in sorted(checked) if not any(exists(root, path) for root in ROOTS)] == []
+
+    every(CURRENT, check, name_of)
 
 
 def exists(root: Path, path: str) -> bool:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from mailwarden.analysis.engines import clamav, rspamd
 from mailwarden.analysis.pipeline.registry import CONCLUDING, LOCAL
-from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Judgement, Verdict
@@ -24,12 +23,13 @@ from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import failed_report, report_of
 from mailwarden.policy.rules import load_policy
 from mailwarden.settings.reader import load
+from tests.samples.examined import MESSAGES, examined
 from tests.samples.finished import finished_request
+from tests.tables import every, named
 from tests.unit.policy.conftest import failed, finished
 
 POLICY = load_policy()
 FORCING = {rule.id for rule in POLICY.rules if rule.forces_quarantine}
-MESSAGES = sorted(Path("tests/analyzers").glob("*/*.eml"))
 ANSWERS = [path for name in ("rspamd", "clamav") for path in sorted(Path("tests/analyzers", name).glob("*.yml"))]
 NAMES = sorted({name for rule in POLICY.rules for name in (*rule.needs, *rule.any_of, *rule.unless)})
 
@@ -66,10 +66,6 @@ def hold(evidence: Evidence) -> Judgement:
     return kept
 
 
-def examined(path: Path) -> Evidence:
-    return Evidence(tuple(frame.report for frame in examine(Job(path.read_bytes()))))
-
-
 def answered(path: Path) -> Evidence:
     answer = str(load(path)["answer"]).encode()  # type: ignore[index]
     findings = (
@@ -80,17 +76,19 @@ def answered(path: Path) -> Evidence:
     return Evidence((Report(path.parent.name, True, Status.FINISHED, 1.0, tuple(findings)),))
 
 
-@pytest.mark.parametrize("path", MESSAGES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_the_verdict_of_a_sample_follows_from_its_reasons(path):
-    evidence = examined(path)
-    hold(evidence)
-    hold(Evidence((*evidence.reports, failed())))
-    hold(Evidence((*evidence.reports, failed_report("The lists are away.", 1.0))))
+@pytest.mark.xdist_group("samples")
+def test_the_verdict_of_a_sample_follows_from_its_reasons():
+    def check(path: Path) -> None:
+        reports = examined(path)
+        hold(Evidence(reports))
+        hold(Evidence((*reports, failed())))
+        hold(Evidence((*reports, failed_report("The lists are away.", 1.0))))
+
+    every(MESSAGES, check, named)
 
 
-@pytest.mark.parametrize("path", ANSWERS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_the_verdict_of_an_engines_answer_follows_from_its_reasons(path):
-    hold(answered(path))
+def test_the_verdict_of_an_engines_answer_follows_from_its_reasons():
+    every(ANSWERS, lambda path: hold(answered(path)), named)
 
 
 def listings() -> Iterator[Listing]:
