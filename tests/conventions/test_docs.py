@@ -6,6 +6,7 @@ import io
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from mailwarden.cli.main import COMMANDS, build_parser
@@ -88,6 +89,7 @@ def block_commands(page: Path) -> Iterator[str]:
                 yield match["words"]
 
 
+@cache
 def mistake_in(text: str) -> str:
     """Return what the command's own parser has against a command line, or nothing."""
     lexer = shlex.shlex(_OPTIONAL.sub("", text), posix=True, punctuation_chars="();<>|&")
@@ -112,13 +114,15 @@ def test_every_command_in_a_sentence_exists() -> None:
             span.removeprefix("mailwarden ") for span in _SPAN.findall(prose(page)) if span.startswith("mailwarden ")
         ]
         spans = [span for span in spans if re.match("[a-z]", span) and span not in LABELS]
-        assert [span for span in spans if not is_known(span.split())] == []
+        assert [span for span in spans if not is_known(span)] == []
 
     every(CURRENT, check, name_of)
 
 
-def is_known(words: list[str]) -> bool:
+@cache
+def is_known(command: str) -> bool:
     """Say whether a command, its subcommand and its options exist; arguments may be left out."""
+    words = command.split()
     if words[0] not in COMMANDS:
         return False
     parser = subparsers(build_parser([words[0]]))[words[0]]
@@ -182,7 +186,7 @@ def test_the_checks_find_what_is_wrong() -> None:
     assert mistake_in("scan") != ""
     assert mistake_in("scan a.eml --no-such-option") != ""
     assert mistake_in("scan a.eml") == ""
-    assert not is_known(["lists", "nonsense"])
-    assert not is_known(["scan", "--no-such-option"])
-    assert is_known(["lists", "check", "VALUE"])
+    assert not is_known("lists nonsense")
+    assert not is_known("scan --no-such-option")
+    assert is_known("lists check VALUE")
     assert not exists(ROOT, "src/nothing.py")

@@ -7,6 +7,7 @@ import pytest
 from mailwarden.errors import SchemaViolation
 from mailwarden.event_delivery.addresses import AddressRules, ForbiddenTarget, Target, read_target
 from mailwarden.settings.shared import Networks
+from tests.tables import every
 
 PUBLIC = AddressRules()
 REFUSED = [
@@ -58,10 +59,12 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("address", REFUSED)
-def test_an_address_that_is_not_public_is_refused(address: str) -> None:
-    with pytest.raises(ForbiddenTarget):
-        PUBLIC.require(address)
+def test_an_address_that_is_not_public_is_refused() -> None:
+    def check(address: str) -> None:
+        with pytest.raises(ForbiddenTarget):
+            PUBLIC.require(address)
+
+    every(REFUSED, check)
 
 
 @pytest.mark.parametrize("address", ["93.184.216.34", "8.8.8.8", "172.32.0.1", "2606:4700::1111", "2a00:1450::1"])

@@ -94,6 +94,7 @@ NEAR_MATCHES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pattern", "use", "piece"), NEAR_MATCHES)
 def test_near_matches_take_linear_time(pattern: Any, use: str, piece: Any) -> None:
     text = piece * (MEGABYTE // len(piece)) + piece[:1]
