@@ -4,16 +4,15 @@ Properties are tried with the same examples every time, so that what passed here
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
 
 from rig.engines import Engines, start_engines
 from rig.folders import remove_folder, temporary_folder
+from tests.properties import load_profile
 
 if TYPE_CHECKING:
     from mailwarden.database.pool import Database
@@ -24,11 +23,7 @@ if TYPE_CHECKING:
 TEMPLATE = "mailwarden_template"
 FIGURES = pytest.StashKey[list[str]]()
 
-FULL = os.environ.get("MAILWARDEN_FULL") == "1"
-# A machine that is busy takes its time over an example; what is slow by itself has a test that says so.
-settings.register_profile("every run", deadline=None, derandomize=True)
-settings.register_profile("full", deadline=None, max_examples=2_000)
-settings.load_profile("full" if FULL else "every run")
+load_profile()
 
 
 @pytest.fixture(scope="session")

@@ -95,6 +95,7 @@ def promtool(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([find_program("promtool"), *words], check=False, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_promtool_accepts_the_rules_and_runs_their_tests() -> None:
     checked = promtool("check", "rules", str(RULES))
@@ -103,6 +104,8 @@ def test_promtool_accepts_the_rules_and_runs_their_tests() -> None:
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
+@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", rules(), ids=RULE_IDS)
 def test_a_rule_that_never_fires_fails_its_test(rule: dict[str, Any], tmp_path: Path) -> None:
     """Run one rule with its test as it is, and broken: a test that cannot fail is a defect."""

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 
 from tests.conventions.project_files import name_of, parsed, python_files
 
@@ -21,16 +22,18 @@ def words_of(node: ast.AST) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-WORDS = {
-    name_of(file): {words_of(node) for node in ast.walk(parsed(file))}
-    for file in python_files("src")
-    if name_of(file).startswith(ROOMS)
-}
+@cache
+def words() -> dict[str, set[str]]:
+    return {
+        name_of(file): {words_of(node) for node in ast.walk(parsed(file))}
+        for file in python_files("src")
+        if name_of(file).startswith(ROOMS)
+    }
 
 
 def test_only_http_app_reads_the_peer_address() -> None:
-    assert [name for name, words in WORDS.items() if words & WAYS] == [HTTP_APP]
+    assert [name for name, found in words().items() if found & WAYS] == [HTTP_APP]
 
 
 def test_only_http_app_names_the_forwarded_field() -> None:
-    assert [name for name, words in WORDS.items() if any(map(FIELDS.fullmatch, words))] == [FINDER]
+    assert [name for name, found in words().items() if any(map(FIELDS.fullmatch, found))] == [FINDER]

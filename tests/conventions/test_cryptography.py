@@ -2,6 +2,8 @@
 
 import ast
 
+import pytest
+
 from tests.conventions.project_files import name_of, parsed, python_files
 
 # The self-tests at start ask the primitives themselves for known answers, and protect nothing with them.
@@ -19,6 +21,7 @@ def imports(tree: ast.AST) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_only_crypto_uses_the_primitives() -> None:
     strange = [
         (name_of(file), name)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from mailwarden.cli.main import COMMANDS, build_parser
 from tests.conventions.project_files import ROOT, tracked_files
 from tests.tables import every
@@ -74,6 +76,7 @@ def test_every_link_leads_somewhere() -> None:
     every(PAGES, check, name_of)
 
 
+@pytest.mark.slow
 def test_every_command_in_a_block_parses() -> None:
     def check(page: Path) -> None:
         assert [f"{words}: {mistake}" for words in block_commands(page) if (mistake := mistake_in(words))] == []
@@ -108,6 +111,7 @@ def mistake_in(text: str) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_every_command_in_a_sentence_exists() -> None:
     def check(page: Path) -> None:
         spans = [

@@ -52,6 +52,7 @@ def named_in(file: Path) -> list[str]:
     return [word for word in words(file) if allowed not in word and NAMES.search(SOURCE_NAMES.sub("", word))]
 
 
+@pytest.mark.slow
 def test_no_code_outside_its_module_names_an_engine() -> None:
     found = {name_of(file): named_in(file) for file in python_files("src") if file.is_relative_to(SOURCE)}
     assert {name: words for name, words in found.items() if words} == {}

@@ -47,6 +47,7 @@ def _texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, value if isinstance(value, str) else value.decode("latin-1")
 
 
+@pytest.mark.slow
 def test_no_pattern_is_possessive_or_atomic() -> None:
     files = python_files("src")
     found = [f"{name_of(file)}:{line}" for file in files for line, text in _texts(parsed(file)) if is_possessive(text)]

@@ -3,6 +3,8 @@
 import ast
 from collections.abc import Iterator
 
+import pytest
+
 from tests.conventions.project_files import name_of, parsed, python_files
 
 WITHOUT_TENANT = {
@@ -27,12 +29,14 @@ def methods() -> Iterator[tuple[str, list[str]]]:
                         yield f"{name_of(file)} {node.name}.{method.name}", [arg.arg for arg in method.args.args]
 
 
+@pytest.mark.slow
 def test_scope_is_the_first_argument_of_every_store_method() -> None:
     found = dict(methods())
     assert len(found) >= 9
     assert [name for name, arguments in found.items() if arguments[:2] != ["self", "scope"]] == []
 
 
+@pytest.mark.slow
 def test_sql_stands_in_stores_and_migrations_alone() -> None:
     homes = {
         "access",

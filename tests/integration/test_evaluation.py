@@ -6,9 +6,9 @@ import pytest
 
 from evaluate import __main__ as command
 from evaluate.scanning import scan_with
+from evaluate.tests.test_delivery import write_corpus as write_modern_corpus
 from rig.samples import malware_message, plain_message, spam_message
 from tests.samples.small_corpus import write_corpus
-from tests.unit.evaluate.test_delivery import write_corpus as write_modern_corpus
 
 CORPUS = {
     ("dev", "ham", "letters"): plain_message(),

@@ -22,6 +22,7 @@ def test_a_page_explains_options_and_actions() -> None:
     assert "%(default)s" not in "".join(manual_pages().values())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("groff") is None, reason="no groff")
 def test_pages_are_valid_roff() -> None:
     for name, text in manual_pages().items():
@@ -34,6 +35,7 @@ def test_pages_are_valid_roff() -> None:
         assert not problems, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -162,12 +162,14 @@ def source_texts() -> Catalog:
     return extract_texts()
 
 
+@pytest.mark.slow
 def test_german_is_complete(source_texts: Catalog) -> None:
     template, path = source_texts, FOLDER / "de.po"
     assert missing_texts(updated(path, template)) == []
     assert [problem for message in read_catalogue(path) if message.id and (problem := problem_of(message))] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.po")), ids=lambda path: path.name)
 def test_the_files_have_the_texts_of_the_source_and_no_others(path: Path, source_texts: Catalog) -> None:
     assert path.read_bytes() == written(updated(path, source_texts)), "run `make translations`"

@@ -1,11 +1,12 @@
 """Frames: what is not exactly what was sealed is refused, whatever was done to it."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.crypto.frames import FRAME, HEAD, TAG, FrameOpener, seal_frames
 from mailwarden.crypto.keyring import BrokenSeal, KeyRing
+from tests.properties import examples
 
 RING, BOUND = KeyRing.of(b"k" * 32), b"tenant and address"
 
@@ -29,7 +30,7 @@ def test_a_message_of_any_size_comes_back_as_it_was(size: int):
     assert all(len(each) <= FRAME + TAG for each in kept)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(st.binary(max_size=300_000), max_size=4), st.integers(1, 400_000))
 def test_how_it_comes_in_pieces_does_not_matter(pieces: list[bytes], piece: int):
     kept = b"".join(seal_frames(RING, BOUND, pieces))

@@ -64,6 +64,8 @@ def mistakes(fields: Mapping[str, Any], published: Mapping[str, Any]) -> Iterato
         yield from (f"{category} has no {kind}" for kind in fields["event.type"] if kind not in categories[category])
 
 
+@pytest.mark.long
+@pytest.mark.slow
 def test_an_event_is_valid_by_the_published_definitions(published: Mapping[str, Any]) -> None:
     def check(event: Event) -> None:
         fields = dict(flat(msgspec.json.decode(msgspec.json.encode(document_of(Format.ECS, event)))))
@@ -74,6 +76,8 @@ def test_an_event_is_valid_by_the_published_definitions(published: Mapping[str, 
     every(VARIANTS, check, name)
 
 
+@pytest.mark.long
+@pytest.mark.slow
 def test_our_table_of_fields_is_the_published_one(published: Mapping[str, Any]) -> None:
     """Compare the table that the tests without this package use."""
     assert {key: published[key]["type"] for key in FIELDS} == FIELDS

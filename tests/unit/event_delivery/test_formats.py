@@ -69,6 +69,7 @@ def ocsf_validator(class_uid: int, profiles: tuple[str, ...]) -> Draft202012Vali
     return Draft202012Validator(schema.get_class_schema(class_name=found, profiles=list(profiles)))
 
 
+@pytest.mark.slow
 def test_an_ocsf_event_is_valid_against_the_published_schema() -> None:
     def check(event: Event) -> None:
         document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(document_of(Format.OCSF, event)))

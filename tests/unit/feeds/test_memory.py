@@ -14,6 +14,7 @@ from tests.unit.feeds import parse_memory
 MOST = 128 * 1024  # KiB beside the document of 12 MiB; decoded as a whole it takes up to 1 GiB
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_hostile_feeds_take_a_bounded_amount_of_memory():
     command = [sys.executable, "-m", parse_memory.__name__]

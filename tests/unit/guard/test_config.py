@@ -71,6 +71,7 @@ sys.exit(main(["config", "check", "--config", sys.argv[1]]))
 """
 
 
+@pytest.mark.slow
 def test_rules_without_executable_memory_are_one_mistake(rules, tmp_path):
     (rules / "own.yar").write_text(RULE, "utf-8")
     (tmp_path / PATH).parent.mkdir(parents=True)

@@ -1,13 +1,14 @@
 """Entries that are read many at a time get exactly the result of reading each by itself."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mailwarden.errors import EntryTooBroad, InvalidEntry
 from mailwarden.lists.catalogue import CATALOGUE, find_list
 from mailwarden.lists.kinds import KINDS
 from mailwarden.lists.service import read_entries
+from tests.properties import examples
 
 DEFINITION = st.sampled_from(CATALOGUE)
 LABEL = st.from_regex(r"[a-z0-9_-]{1,6}", fullmatch=True)
@@ -83,7 +84,7 @@ def together(definition, texts):
         return type(error), [(each["index"], each["reason"]) for each in error.details]
 
 
-@settings(max_examples=1_500, deadline=None)
+@examples(1_500)
 @given(DEFINITION, st.lists(WRITTEN, min_size=1, max_size=4))
 @example(find_list("sender-allow"), ["gmail.com"])
 @example(find_list("sender-block"), ["x.ck"])

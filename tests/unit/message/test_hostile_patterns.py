@@ -107,6 +107,7 @@ def test_near_matches_take_linear_time(pattern: Any, use: str, piece: Any) -> No
     assert time.process_time() - began < SECONDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", ['\\"', "\\(", '"', "(", "<", '("', '(\\("\\"'])
 def test_quotes_and_comments_without_an_end_take_linear_time(piece: str) -> None:
     began = time.process_time()

@@ -2,7 +2,7 @@
 
 import time
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.message.coverage import Coverage
@@ -10,6 +10,7 @@ from mailwarden.message.html import Form, read_html
 from mailwarden.message.html_links import Link
 from mailwarden.message.limits import Limits
 from mailwarden.model.place import Place
+from tests.properties import examples
 
 
 def test_links_come_with_the_text_that_is_seen():
@@ -65,7 +66,7 @@ def test_deep_html_is_read_in_time_and_its_links_are_found():
 
 
 @given(st.text(max_size=500))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_any_text_is_read(text: str):
     read_html(text)
     read_html("<a href='" + text)

@@ -4,7 +4,7 @@ import base64
 from base64 import encodebytes
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.message.charsets import decode_text
@@ -13,6 +13,7 @@ from mailwarden.message.message import Message
 from mailwarden.message.parser import parse_message, signed_contents
 from mailwarden.message.structure import check_structure
 from mailwarden.model.place import Place
+from tests.properties import examples
 from tests.tables import every
 from torture.ambiguous import EICAR, Ambiguous, ambiguous
 
@@ -128,7 +129,7 @@ def test_limits_stop_the_descent():
 
 
 @given(st.binary(max_size=3_000))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_any_bytes_are_parsed(raw: bytes):
     assert isinstance(parse_message(raw), Message)
     assert isinstance(parse_message(MIXED + b"--b\r\n" + raw + b"\r\n--b--\r\n"), Message)

@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
@@ -21,6 +21,7 @@ from mailwarden.message.preview import (
     preview_message,
     sanitised,
 )
+from tests.properties import examples
 
 OURS = {"samp", "kbd"}
 
@@ -107,13 +108,13 @@ FRAGMENTS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(FRAGMENTS)
 def test_no_html_leaves_active_content_in_the_preview(page):
     assert_harmless(sanitised(page))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(FRAGMENTS)
 def test_no_text_leaves_active_content_in_the_preview(page):
     raw = b"Content-Type: text/plain; charset=utf-8\r\n\r\n" + page.encode("utf-8", "replace")

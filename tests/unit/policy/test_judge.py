@@ -4,7 +4,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -236,7 +236,6 @@ def reports(draw) -> Report:
 evidences = st.builds(lambda items: Evidence(tuple(items)), st.lists(reports(), max_size=5))
 
 
-@settings(deadline=None)
 @given(evidences, st.sampled_from(Profile), st.sampled_from(AssignedBy), st.booleans())
 def test_an_incomplete_analysis_is_never_clean_and_never_delivered(gathered, profile, by, session_open):
     found = judge(gathered, SHIPPED)
@@ -251,7 +250,6 @@ def test_an_incomplete_analysis_is_never_clean_and_never_delivered(gathered, pro
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(evidences)
 def test_tags_are_sorted_unique_well_formed_and_in_the_catalogue(gathered):
     tags = judge(gathered, SHIPPED).tags
@@ -260,7 +258,6 @@ def test_tags_are_sorted_unique_well_formed_and_in_the_catalogue(gathered):
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(evidences)
 def test_points_are_the_sum_of_the_reasons(gathered):
     found = judge(gathered, SHIPPED)
@@ -270,7 +267,6 @@ def test_points_are_the_sum_of_the_reasons(gathered):
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(evidences)
 def test_stored_evidence_gives_the_same_judgement_again(gathered):
     stored = msgspec.json.decode(msgspec.json.encode(gathered), type=Evidence)
@@ -279,7 +275,6 @@ def test_stored_evidence_gives_the_same_judgement_again(gathered):
     assert msgspec.json.decode(msgspec.json.encode(found), type=Judgement) == found
 
 
-@settings(deadline=None)
 @given(evidences, st.randoms())
 def test_the_order_of_reports_and_findings_does_not_matter(gathered, random):
     shuffled = []

@@ -20,11 +20,13 @@ def test_german_is_shipped_and_english_needs_no_translation():
     assert load_translation("xx") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", languages())
 def test_every_rule_and_tag_is_translated_with_the_same_facts(language):
     assert list(differences(POLICY, read_translation(language))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", languages())
 def test_the_compiled_translation_is_the_one_of_the_files(language):
     assert load_translation(language) == read_translation(language)

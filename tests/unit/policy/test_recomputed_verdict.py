@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.analysis.engines import clamav, rspamd
@@ -23,6 +23,7 @@ from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import failed_report, report_of
 from mailwarden.policy.rules import load_policy
 from mailwarden.settings.reader import load
+from tests.properties import examples
 from tests.samples.examined import MESSAGES, examined
 from tests.samples.finished import finished_request
 from tests.tables import every, named
@@ -113,7 +114,7 @@ def test_every_rule_alone_and_often_follows_from_its_reasons():
             hold(Evidence((finished(*rule.needs * times),)))
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(st.lists(st.sampled_from(NAMES), max_size=25), st.booleans())
 def test_the_verdict_of_any_findings_follows_from_their_reasons(names, broken):
     reports = [Report("tested", True, Status.FINISHED, 1.0, tuple(Finding(name, Place(part="1")) for name in names))]

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from mailwarden.analysis.observables import find_observables, summarize, with_links
 from mailwarden.analysis.view import View
 from mailwarden.errors import EntryTooBroad, InvalidEntry
@@ -57,6 +59,7 @@ def entries_for(sample: RealSample) -> Iterator[Match]:
             continue
 
 
+@pytest.mark.slow
 def test_judging_again_equals_processing() -> None:
     tried: list[str] = []
 

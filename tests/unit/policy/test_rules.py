@@ -4,7 +4,7 @@ import shutil
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.errors import ConfigurationError
@@ -143,7 +143,6 @@ def test_the_page_names_every_verdict_tag_and_rule(policy):
 hostile = st.one_of(st.text(max_size=2000), st.integers(), st.floats(), st.booleans())
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(["name", "signature", "host", "type", "sentence"]), hostile))
 def test_templates_are_safe_with_hostile_facts(facts):
     for rule in SHIPPED.rules:

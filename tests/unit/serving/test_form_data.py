@@ -4,11 +4,12 @@ import itertools
 
 import multipart
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.errors import MalformedMultipart, UnsupportedMediaType
 from mailwarden.serving.form_data import FormDataReader, Part, boundary_of, parse_options
+from tests.properties import examples
 
 BOUNDARY = "frontier"
 PARAMETERS = (
@@ -188,7 +189,7 @@ pieces = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(pieces, st.integers(1, 40))
 def test_any_message_is_read_as_the_other_reader_reads_it(message, size):
     body = PARAMETERS + b"{}" + EMAIL + b"".join(message) + b"\r\n--frontier--\r\n"

@@ -32,6 +32,7 @@ def test_without_an_endpoint_nothing_is_recorded():
         assert span.traceparent == ""
 
 
+@pytest.mark.slow
 def test_without_an_endpoint_no_process_imports_the_library():
     check = "import sys, mailwarden.guard.app, mailwarden.abby.app; print([m for m in sys.modules if 'opentelem' in m])"
     done = subprocess.run([sys.executable, "-c", check], check=True, capture_output=True, text=True, timeout=60)

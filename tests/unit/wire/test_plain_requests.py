@@ -5,12 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mailwarden.errors import MailwardenError
 from mailwarden.wire.lists import AddEntries, DeleteEntries, GetLists, ListEntries
 from mailwarden.wire.strict_json import convert, read_object, read_plain
+from tests.properties import examples
 
 KINDS = (AddEntries, DeleteEntries, GetLists, ListEntries)
 TEXT = st.one_of(
@@ -94,7 +95,7 @@ def strictly(raw: bytes, kind: type[Any]) -> object:
     return outcome(lambda: convert(read_object(raw), kind))
 
 
-@settings(max_examples=1_500, deadline=None)
+@examples(1_500)
 @given(st.one_of(DOCUMENT, damaged()), st.sampled_from(KINDS))
 @example(b'{"listName":"x","entries":[{"entry":"a","entry":"b"}]}', AddEntries)
 @example(b'{"listName":"x","entries":[{"entry":"a"}],"entries":[{"entry":"a","comment":"b"}]}', AddEntries)

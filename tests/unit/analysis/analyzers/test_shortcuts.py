@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.analysis.analyzers.shortcuts import TEXT_ENDINGS, Shortcut, read_shortcut
@@ -62,7 +62,6 @@ def test_long_arguments_are_read_to_their_end():
     assert found == Shortcut("", "x" * 60_000)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(sorted(TEXT_ENDINGS)), st.integers(0, 0xFFFF), st.binary(max_size=500))
 def test_nothing_breaks_the_reader(ending, flags, noise):
     read_shortcut(f"a.{ending}", noise)

@@ -7,11 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.analysis.files.file_types import archive_kind, unsupported_kind
 from mailwarden.message.limits import Limits
+from tests.properties import examples
 from tests.unit.analysis.files.makers import cab, mail_with, opened, rar4, rar5, tar, winmail, written
 from torture.bombs import packed
 
@@ -176,7 +177,7 @@ def test_the_kind_of_an_archive_is_known_by_its_content():
     assert archive_kind(b"hello") == ""
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.sampled_from(sorted(ARCHIVES)), st.integers(0, 400), st.binary(min_size=1, max_size=40))
 def test_damaged_archives_raise_nothing(name, place, noise):
     content = ARCHIVES[name]

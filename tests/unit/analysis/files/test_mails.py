@@ -5,11 +5,12 @@ import binascii
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.analysis.files.rtf import read_outlook_rtf, unpack_rtf
 from mailwarden.message.limits import Limits
+from tests.properties import examples
 from tests.unit.analysis.files.compound_maker import compound
 from tests.unit.analysis.files.makers import (
     field,
@@ -190,7 +191,7 @@ SAMPLES = [
 ]
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.sampled_from(SAMPLES), st.integers(0, 6_000), st.binary(min_size=1, max_size=40))
 def test_damaged_messages_raise_nothing(content, place, noise):
     place %= len(content)

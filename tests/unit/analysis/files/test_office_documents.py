@@ -5,7 +5,7 @@ import struct
 import zipfile
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -191,7 +191,6 @@ STARTS = (
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(st.sampled_from(STARTS), st.binary(max_size=600), st.integers(0, 4_000))
 def test_nothing_breaks_the_readers(start, rest, place):
     for content in (start + rest, start[:place] + rest + start[place:]):

@@ -79,6 +79,7 @@ def test_drawings_without_a_code_are_none(source):
     assert (read_vectors(source)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ['<rect width="9" height="9"/>', "<path d='M0 0h9v9h-9z'/>", "<rect <path d='M0"])
 def test_a_drawing_that_goes_on_and_on_costs_little(shape):
     started = time.process_time()

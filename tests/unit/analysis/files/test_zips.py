@@ -6,10 +6,11 @@ import zipfile
 import zlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.message.limits import Limits
+from tests.properties import examples
 from tests.unit.analysis.files.makers import opened, written
 from torture.bombs import nested_zip, overlapping_zip, packed
 
@@ -181,7 +182,7 @@ def test_large_archives_are_read_by_their_own_records():
     assert opened("a.zip", target.getvalue()).contents == {"run.js": SCRIPT}
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(st.integers(0, 300), st.binary(min_size=1, max_size=30))
 def test_damaged_zips_raise_nothing(place, noise):
     content = zipped({"a.txt": b"hello" * 9, "b.zip": zipped({"c": b"d"})})

@@ -80,6 +80,7 @@ async def scan(collector: Collector, message: bytes, deadline: float = 30.0) -> 
     return (await collector.collect_for((audience,), ScanInput(Spooled.of(message), ENVELOPE), deadline))[0]
 
 
+@pytest.mark.slow
 @pytest.mark.contract("8 fairness")
 @pytest.mark.parametrize("kind", HEAVY)
 async def test_an_engine_is_asked_about_one_heavy_message_at_a_time(kind: str) -> None:

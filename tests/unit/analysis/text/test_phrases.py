@@ -6,7 +6,7 @@ from functools import cache
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from mailwarden.analysis.text import phrases
@@ -26,6 +26,7 @@ from mailwarden.analysis.text.phrases import (
 from mailwarden.analysis.view import View
 from mailwarden.message.parser import parse_message
 from mailwarden.settings.compiled import CompiledFile
+from tests.properties import examples
 
 OFTEN = {"casino": 2}
 PADDING = "the path goes around the pear trees and ends at the well "
@@ -93,6 +94,7 @@ def test_every_shipped_book_loads_and_re2_accepts_every_phrase():
     assert {family.partition(".")[0] for family in book.families} >= {"fraud", "lures", "offers"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_compiled_phrases_are_the_books(tmp_path):
     books = compile_books()
@@ -125,7 +127,7 @@ def texts_of_phrases(draw: st.DrawFn) -> str:
 
 
 @pytest.mark.parametrize("passage", [30, phrases.PASSAGE])
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(100, suppress_health_check=list(HealthCheck))
 @given(text=texts_of_phrases())
 def test_vectorscan_finds_exactly_what_re2_finds(text, passage):
     fast, slow = both()

@@ -4,11 +4,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.history.journal.format import Head, Record, encode_head, encode_record
 from mailwarden.history.journal.segments import POSITION, Limits, Segments
+from tests.properties import examples
 
 LIMITS = Limits(max_bytes=1 << 20, segment_bytes=600)
 
@@ -77,7 +78,7 @@ class Model:
         assert set(self.stored) <= set(self.acknowledged) | self.unknown
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(STEPS)
 def test_everything_acknowledged_is_read_once_after_crashes(steps: list[tuple[object, ...]]) -> None:
     folder = Path(tempfile.mkdtemp())

@@ -3,7 +3,7 @@
 import hashlib
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mailwarden.errors import EntryTooBroad, InvalidEntry
@@ -20,6 +20,7 @@ from mailwarden.lists.kinds.senders import (
 )
 from mailwarden.lists.kinds.subjects import SubjectMatcher
 from mailwarden.lists.kinds.urls import candidates_for_url, fold_url
+from tests.properties import examples
 
 ALL_LENGTHS = PrefixLengths(tuple(range(32, -1, -1)), tuple(range(128, -1, -1)))
 SIGNS = "aZ0é\u0301İßσΣ\u0345Ⅷ﹒。＠.@*/\\:?#%[](){}<>\"'-_ ~;,=+&$!^|\u200b\u00a0\n\x00\ud800❤"
@@ -49,7 +50,7 @@ def normalised(kind, text):
         return None
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(KIND, ANYTHING)
 @example("person", 'e"\u0301 <a@b.example>')
 @example("subject", "\u0345\u0301Σ")
@@ -64,7 +65,7 @@ def test_anything_is_normalised_or_refused_and_normalising_again_changes_nothing
         assert KINDS[kind].key(entry)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(ANYTHING)
 def test_values_of_a_message_never_raise(text):
     candidates_for_address(text)
@@ -79,7 +80,7 @@ def test_values_of_a_message_never_raise(text):
     SubjectMatcher(["abc", "/a.c/i"]).find(text)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.lists(
         st.sampled_from(["a", "B", ".", "..", "/", "?", "#", "-", ":80", ":8080", "%41", "*", "(", "\u00e9"]),
@@ -107,7 +108,7 @@ def assert_ordered(kind, keys):
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data(), DOMAIN, LOCAL)
 def test_a_stored_sender_is_found_and_deleted_in_any_spelling(data, domain, local):
     sender = KINDS["sender"]
@@ -124,7 +125,7 @@ def test_a_stored_sender_is_found_and_deleted_in_any_spelling(data, domain, loca
         assert sender.spell(respelled(data.draw, form)) == stored
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data(), DOMAIN, PATH, st.sampled_from(["", ":8080"]), st.sampled_from(["", "a=1&b", "x=%zz"]))
 def test_a_stored_url_is_found_and_deleted_in_any_spelling(data, domain, path, port, query):
     url = KINDS["url"]
@@ -146,7 +147,7 @@ def test_a_stored_url_is_found_and_deleted_in_any_spelling(data, domain, path, p
         assert stored in candidates_for_url("http://" + stored.removesuffix("/*"))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.ip_addresses(), st.integers(0, 128))
 def test_a_stored_network_is_found_from_every_address_in_it(address, length):
     length = min(length, address.max_prefixlen)
@@ -163,7 +164,7 @@ def test_a_stored_network_is_found_from_every_address_in_it(address, length):
     assert breadth == (KINDS["ip"].specificity(stored) < (19 if ":" in stored else 8))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Cf", "Z"]), min_size=1, max_size=8))
 def test_a_stored_entry_matches_its_source_text(text):
     if (literal := normalised("subject", text)) and not literal.startswith("/"):
@@ -175,14 +176,14 @@ def test_a_stored_entry_matches_its_source_text(text):
 
 
 @given(st.binary(max_size=20), st.sampled_from(["sha256", "sha1", "md5"]))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_a_stored_hash_is_found_in_any_case(content, name):
     digest = hashlib.new(name, content + b"x").hexdigest()
     assert KINDS["hash"].normalise(f"{name}:{digest.upper()}") in candidates_for_hashes("", "", digest.upper())
 
 
 @pytest.mark.parametrize("kind", ["recipient", "domain", "domain-or-ip"])
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(data=st.data(), domain=DOMAIN)
 def test_a_stored_domain_is_found_and_deleted_in_any_spelling(kind, data, domain):
     stored = KINDS[kind].normalise(domain)

@@ -19,8 +19,8 @@ from bench.variation import Variation, vary, words
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.envelope import Envelope
 
-GOOD_MAIL = sorted((Path(__file__).parents[2] / "good_mail").glob("*.eml"))
-SAMPLES = sorted((Path(__file__).parents[2] / "analyzers").glob("*/*.eml"))
+GOOD_MAIL = sorted((Path(__file__).parents[2] / "tests" / "good_mail").glob("*.eml"))
+SAMPLES = sorted((Path(__file__).parents[2] / "tests" / "analyzers").glob("*/*.eml"))
 ENVELOPE = Envelope("ann@sender.example", ("bob@corp.example",), "203.0.113.5", "mail.sender.example")
 
 

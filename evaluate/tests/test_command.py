@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from evaluate import __main__ as command
 from evaluate.corpus import Corpus
+from evaluate.tests.test_delivery import MESSAGE, write_corpus
 from evaluate.trial import try_all, without_findings
 from tests.samples.judged import judged, policy_of, scanned
-from tests.unit.evaluate.test_delivery import MESSAGE, write_corpus
 
 NAMES = ("a/1.eml", "a/2.eml", "b/3.eml")
 
