@@ -1,7 +1,8 @@
 # Mailwarden's workshop. `make setup` once, then `make run`, `make test`, `make check`.
 PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
-PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 libtesseract5 tesseract-ocr-eng curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix dovecot-imapd chromium prometheus pgbouncer patroni etcd-server haproxy redis-sentinel clickhouse-server zookeeper keepalived nftables
+PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 libtesseract5 tesseract-ocr-eng curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix dovecot-imapd chromium pgbouncer
+PACKAGES_LONG := prometheus prometheus-alertmanager patroni etcd-server haproxy redis-sentinel clickhouse-server zookeeper keepalived nftables mmdebstrap
 ECS := 9.0.0
 ECS_SHA256 := 5e6d991fb79bc25ac8edb12fb19f0706a6ee22c0d8ced7f2c420950e44b88c65
 
@@ -21,6 +22,9 @@ setup: packages ## Install the Debian packages, the virtual environment and the 
 packages:
 	@sh rig/packages.sh $(PACKAGES)
 
+setup-long: setup ## Install also what `make check-long` needs
+	@sh rig/packages.sh $(PACKAGES_LONG)
+
 lock: ## Write requirements/*.txt again from pyproject.toml
 	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/run.txt
 	@echo hatchling | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/build.txt
@@ -38,8 +42,6 @@ translations: ## Update the languages of the console, print texts without a tran
 client-wheel: ## Build the wheel of mailwarden-client into dist, without a network
 	@$(BIN)/pip wheel -q --no-deps --no-build-isolation --no-index -w dist ./clients/python && ls dist/mailwarden_client-*.whl
 
-test-integrations: ## Ansible, Cortex and a generated client with their own runtimes against a real abby
-	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/acceptance/test_integrations.py
 
 client-size: client-wheel ## Print the installed size of mailwarden-client, alone and with its dependencies
 	@$(BIN)/python packaging/client_size.py dist/mailwarden_client-*.whl
@@ -60,56 +62,62 @@ endif
 test-workshop: ## The workshop's own tests: benchmarks, evaluation, fleet
 	@$(BIN)/pytest -q bench/tests evaluate/tests measure/tests tests/fleet/tests
 
-check: format lint contracts ## Everything: format, lint, import contracts, types, all tests
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --keep-going \
-		check-acceptance check-browser check-integration check-outages check-units check-evasion types test-chart; \
-	beside=$$?; $(MAKE) --no-print-directory check-faults && exit $$beside
+check: format lint contracts ## The gate: format, lint, import contracts, types, and every test without the mark `long`
+	@rm -rf run/check
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --keep-going $(BESIDE); beside=$$?; \
+	$(MAKE) --no-print-directory check-alone; alone=$$?; $(BIN)/python -m rig.group && exit $$((beside + alone))
 
-# Three rigs beside each other, the longest first: a test mostly waits for a server. Tests that measure or kill run alone
-# afterwards. A test that fails beside other rigs runs once more and is named either way; a test that counts lost mail
-# never does. A test that hangs has failed after ten minutes.
-HANGS = --timeout 600 --durations=15
-ONCE_MORE = --reruns 1 -rfER $(HANGS)
+check-long: setup-long ## Every test at full length, and the longer checks: hours (TESTS="paths" runs these tests alone)
+ifdef TESTS
+	@MAILWARDEN_FULL=1 $(BIN)/pytest -rfER --timeout 3600 $(TESTS)
+else
+	@rm -rf run/check
+	@MAILWARDEN_FULL=1 $(MAKE) --no-print-directory --keep-going MARKS= HANG=3600 $(BESIDE) check-alone; \
+	for each in $(LONGER); do $(BIN)/python -m rig.group $$each $(MAKE) --no-print-directory $$each; done; \
+	$(BIN)/python -m rig.group
+endif
+LONGER = test-workshop test-chart test-ecs test-client test-upgrade test-fleet test-packages test-images test-release compatibility
+
+# Three groups beside each other, the longest first: a test mostly waits for a server. What measures runs alone at the
+# end. A test that fails beside other rigs runs once more and is named either way; a test that counts lost mail never
+# does. A test that hangs has failed after ten minutes.
+BESIDE = check-acceptance check-integration check-browser check-faults check-units check-evasion check-types
+MARKS = -m "not long"
+HANG = 600
+GROUP = @$(BIN)/python -m rig.group
+PYTEST = $(BIN)/pytest $(MARKS) --timeout $(HANG) --durations=15 -rfERs
+ONCE_MORE = $(PYTEST) --reruns 1
 WITH_SERVERS = tests/acceptance tests/integration tests/contracts tests/evasion tests/browser tests/faults
+ALONE = $(addprefix tests/faults/test_,fairness.py lists_propagation.py overload.py smtp_overload.py)
 check-acceptance:
-	@echo "The product as its callers see it"
-	@$(BIN)/pytest $(ONCE_MORE) tests/acceptance
+	$(GROUP) acceptance $(ONCE_MORE) tests/acceptance
 
 check-integration:
-	@echo "Our code and the real servers"
-	@$(BIN)/pytest $(ONCE_MORE) tests/integration tests/contracts
-
-check-evasion:
-	@echo "Payloads in every wrapper"
-	@$(BIN)/pytest $(ONCE_MORE) tests/evasion
+	$(GROUP) integration $(ONCE_MORE) tests/integration tests/contracts
 
 check-browser:
-	@echo "The console in Chromium"
-	@$(BIN)/pytest $(ONCE_MORE) tests/browser
+	$(GROUP) browser $(ONCE_MORE) tests/browser
+
+check-faults: # test-upgrade is among the longer checks
+	$(GROUP) faults $(PYTEST) tests/faults $(addprefix --ignore=,$(ALONE) tests/faults/test_upgrade.py)
 
 check-units:
-	@echo "Everything without servers"
-	@$(BIN)/pytest $(ONCE_MORE) tests $(addprefix --ignore=,$(WITH_SERVERS))
+	$(GROUP) units $(ONCE_MORE) tests $(addprefix --ignore=,$(WITH_SERVERS))
 
-# Outages that are counted, and memory that is measured, run beside other rigs: none of them depends on time.
-OUTAGES = $(addprefix tests/faults/test_,resolver_down.py engine_answers.py lists_crash.py lists_tenancy.py upgrade.py \
-	events_killed.py quarantine_killed.py memory.py)
-check-outages:
-	@echo "Outages of the resolver, engines and lists"
-	@$(BIN)/pytest -rfER $(HANGS) $(OUTAGES)
+check-evasion:
+	$(GROUP) evasion $(ONCE_MORE) tests/evasion
 
-check-faults:
-	@echo "Faults and load"
-	@$(BIN)/pytest -rfER $(HANGS) tests/faults $(addprefix --ignore=,$(OUTAGES))
+check-types:
+	$(GROUP) types $(BIN)/mypy
+
+check-alone:
+	$(GROUP) alone $(PYTEST) $(ALONE)
 
 format:
 	@$(BIN)/ruff format --check .
 
 lint:
 	@$(BIN)/ruff check .
-
-types:
-	@$(BIN)/mypy
 
 contracts:
 	@$(BIN)/lint-imports --no-cache
@@ -165,16 +173,9 @@ evaluate: ## Measure detection on labelled corpora (CORPUS="folder ...", SPLIT=d
 parity: ## The same messages by SMTP, the scanning API and /checkv2 (CORPUS=folder): judged the same?
 	@$(BIN)/python -m evaluate.parity $(if $(CORPUS),--corpus $(CORPUS)) $(MORE)
 
-jobs: ## Five jobs of an analyst in the console among 5,000 messages: clicks and seconds
-	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/browser/test_jobs.py
-
 pictures: ## Take the pictures of the docs again
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/browser
 	@$(BIN)/python -m tests.browser.pictures run/screenshots docs/pictures
-
-test-events: ## Kill abby, guard and PostgreSQL 50 times, and a receiver is down for an hour (KILLS, SEED, EVENTS=number)
-	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(if $(SEED),SEED=$(SEED)) $(if $(EVENTS),EVENTS=$(EVENTS)) $(BIN)/pytest -q --timeout 3600 tests/faults/test_events_killed.py
-	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(if $(SEED),SEED=$(SEED)) $(if $(EVENTS),EVENTS=$(EVENTS)) $(BIN)/pytest -q --timeout 3600 tests/integration/event_delivery/test_receiver_down.py
 
 test-ecs: ## Events in ECS against the field definitions that Elastic publishes (npm package @elastic/ecs)
 	@mkdir -p run/ecs && cd run/ecs && npm pack --silent @elastic/ecs@$(ECS) > /dev/null && \
@@ -227,45 +228,13 @@ compatibility: ## Run the tests with every supported Debian, Python and engine i
 test-chart: ## Lint, render and validate the Helm chart with every values file, for two versions of Kubernetes
 	@$(BIN)/python packaging/test/chart.py
 
-# tests/faults has engines of its own, so it needs a session of its own.
-test-journal: ## Kill guard and PostgreSQL ten times under load, fill the journal's disk, count the history rows (KILLS=number, SEED=number)
-	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(if $(SEED),SEED=$(SEED)) $(BIN)/pytest -q --timeout 3600 tests/faults/test_journal_killed.py
-	@MAILWARDEN_FULL=1 $(BIN)/pytest -q --timeout 3600 tests/integration/test_database_outage.py tests/integration/test_cli_history.py
-
 test-upgrade: ## Upgrade the previous version in place under load, restore its backup on a clean Debian (PREVIOUS=commit)
 	@MAILWARDEN_FULL=1 $(if $(PREVIOUS),MAILWARDEN_PREVIOUS=$(PREVIOUS)) $(BIN)/pytest -q tests/faults/test_upgrade.py
 	@$(BIN)/python packaging/test/restored.py
 
-test-failover: ## Kill a Redis master, and the primary of a Patroni cluster five times under list changes and scans (KILLS=number)
-	@MAILWARDEN_FULL=1 $(if $(KILLS),KILLS=$(KILLS)) $(BIN)/pytest -q --timeout 1800 \
-		tests/integration/learning/test_sentinel.py tests/faults/test_failover.py
-
-test-clickhouse: ## History on two real replicas of ClickHouse 18.16 with ZooKeeper, each killed once, and the migration
-	@MAILWARDEN_FULL=1 $(BIN)/pytest -q --timeout 600 tests/integration/test_clickhouse_replicas.py \
-		tests/integration/test_history_migrate.py
 
 test-fleet: ## 2 abbys, 4 guards, their databases and a ClickHouse pair in network namespaces: each component cut off, killed, paused, out of disk (SEEDS=1-30)
 	@$(BIN)/python -m tests.fleet --seeds $(or $(SEEDS),1-30) $(MORE)
-
-test-vault: ## The quarantine on real S3 servers: moto, from requirements/s3.txt, and radosgw (RADOSGW=1 installs it below run, as root)
-	@test -z "$(RADOSGW)" -o -e run/radosgw || (mkdir -p run && mmdebstrap --quiet --variant=minbase --include=radosgw trixie run/radosgw.new && mv run/radosgw.new run/radosgw)
-	@MAILWARDEN_FULL=1 $(BIN)/pytest -q -rs tests/integration/test_vault_s3.py
-
-faults-lists: ## The lists under 64 callers for 60 s, twenty kills of PostgreSQL, 10,000 calls of two tenants
-	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/faults -k lists
-
-test-alerts: ## Every alert fires and clears in promtool; three of them for real through Prometheus and Alertmanager
-	@sh rig/packages.sh prometheus prometheus-alertmanager
-	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/conventions/test_alerts.py tests/conventions/test_dashboards.py tests/faults/test_alerts.py
-
-faults-smtp: ## 10,000 messages through Postfix and guard, all of it killed or full meanwhile (CORPUS=folder)
-	@MAILWARDEN_FULL=1 $(if $(CORPUS),MAILWARDEN_CORPUS=$(CORPUS)) $(BIN)/pytest -q -s tests/faults -k smtp
-
-test-feeds: ## Poisoned feeds through the real service: top domains, customers, a million entries, an emptied feed
-	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/integration/feeds
-
-screens: ## Pictures of every screen and the search for barriers, both widths, light and dark; every hostile string
-	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/browser
 
 popular-domains: ## Make the shipped tables of domains from the warning lists of MISP in LISTS
 	@$(BIN)/python -m measure.domain_tables $(LISTS)

@@ -51,7 +51,7 @@ class Zookeeper(ServerProcess):
         members: Sequence[str] = (),
     ) -> None:
         if not JAR.exists():
-            raise RigError("zookeeper is not installed: `make setup` installs it")
+            raise RigError("zookeeper is not installed: `make setup-long` installs it")
         data = make_folder(folder / "data")
         self.host, self.port = host, port or free_port()
         self.address = f"{host}:{self.port}"

@@ -14,7 +14,7 @@ def find_program(*names: str) -> str:
     places = [None, *FOLDERS]
     found = next((path for name in names for place in places if (path := shutil.which(name, path=place))), None)
     if found is None:
-        raise RigError(f"{' or '.join(names)} is not installed: `make setup` installs it")
+        raise RigError(f"{' or '.join(names)} is not installed: `make setup` or `make setup-long` installs it")
     return found
 
 
@@ -23,5 +23,5 @@ def find_postgresql() -> Path:
     versions = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()]
     usable = [path for path in versions if int(path.parent.name) >= 15 and (path / "initdb").exists()]
     if not usable:
-        raise RigError("PostgreSQL 15 or newer is not installed: `make setup` installs it")
+        raise RigError("PostgreSQL 15 or newer is not installed: `make setup` or `make setup-long` installs it")
     return max(usable, key=lambda path: int(path.parent.name))

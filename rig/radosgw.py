@@ -1,6 +1,6 @@
 """The S3 server of Ceph with a database file instead of a cluster, in a root of Debian 13: that of Debian 12 has none.
 
-It needs root for the change of the root folder. `make test-vault RADOSGW=1` makes the folder with mmdebstrap.
+It needs root for the change of the root folder. tests/integration/test_vault_s3.py makes it.
 """
 
 import hashlib

@@ -74,12 +74,16 @@ def test_every_metric_is_in_a_dashboard() -> None:
     }
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("file", FILES, ids=NAMES)
 def test_every_query_parses(file: Path, tmp_path: Path) -> None:
     """promtool parses the expressions of rules, so that each query becomes a recording rule."""
     assert _check(queries(file), tmp_path) == ""
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_a_wrong_query_does_not_parse(tmp_path: Path) -> None:
     assert "parse error" in _check(["sum by (x (mailwarden_uploads)"], tmp_path)
 

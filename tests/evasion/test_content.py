@@ -6,7 +6,6 @@ from evasion.archives import ARCHIVES
 from evasion.mail import with_file
 from evasion.pictures import lines_of_text, saved
 from evasion.wrappers import WRAPPERS
-from mailwarden.analysis.files.text_recognition import languages
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence
@@ -41,7 +40,6 @@ def test_an_invitation_is_read_in_every_wrapper(wrapper):
 SHOWING = [name for name in EVERY if name != "tnef with a body"]
 
 
-@pytest.mark.skipif(not languages(), reason="text recognition is an optional package")
 @pytest.mark.parametrize("wrapper", SHOWING)
 def test_a_text_in_a_picture_is_read_in_every_wrapper(wrapper):
     assert verdict_of(wrapper, "p.png", saved(lines_of_text(PICTURE))) not in (Verdict.CLEAN, Verdict.BULK)

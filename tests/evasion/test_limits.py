@@ -6,7 +6,6 @@ The limits are found in the table itself: a field that is added without a case h
 import pytest
 from msgspec.structs import fields, replace
 
-from mailwarden.analysis.files.text_recognition import languages
 from mailwarden.analysis.pipeline.registry import YARA
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.message.limits import LIMITS, Limits
@@ -45,8 +44,6 @@ def test_every_limit_has_a_message_beyond_it():
 @pytest.mark.parametrize("limit", FIELDS)
 def test_a_message_beyond_the_limit_is_quarantined_for_it(limit):
     case = BEYOND[limit]
-    if limit == "recognition_seconds" and not languages():
-        pytest.skip("text recognition is an optional package")
     evidence = examined(case.make(), replace(LIMITS, **case.limits))
     assert not evidence.failures
     reached = {finding.facts["limit"] for _, finding in evidence.findings if finding.name == "structure.limit"}

@@ -21,7 +21,7 @@ from rig.caller import NoAnswerError, caller_context
 from rig.engines import Engines
 from rig.product import Overrides, Product
 
-# `make faults-lists` runs these tests at full length; everywhere else they take seconds.
+# `make check-long` runs these tests at full length; everywhere else they take seconds.
 FULL = os.environ.get("MAILWARDEN_FULL") == "1"
 PREFIX = "/api/public/lists/v1"
 READ_WRITE = (KeyScope.READ, KeyScope.WRITE)

@@ -1,4 +1,4 @@
-"""Alerts reach a webhook through a real Prometheus and Alertmanager, and clear again. `make test-alerts` runs this."""
+"""Alerts reach a webhook through a real Prometheus and Alertmanager, and clear again."""
 
 import os
 import signal
@@ -9,11 +9,10 @@ import pytest
 from rig.certificates import sign
 from rig.product import install_product
 from rig.prometheus import monitoring
-from tests.conftest import FULL
 from tests.faults.conftest import STEADY, Note
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.skipif(not FULL, reason="needs Prometheus and two minutes: `make test-alerts`")
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 SECONDS = 60.0
 STALE = 60.0  # of the rule MailwardenListsStale
 OF_THE_DISK = {"MailwardenDiskSpaceLow", "MailwardenDiskFull"}  # of the machine that runs the tests

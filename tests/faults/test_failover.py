@@ -17,7 +17,7 @@ from rig.engines import Engines
 from rig.patroni import Cluster, start_cluster
 from rig.product import Product, install_product
 from tests.faults.conftest import STEADY, Note
-from tests.faults.list_calls import FULL, NO_RATE_LIMIT, ListCaller, make_key, open_session
+from tests.faults.list_calls import NO_RATE_LIMIT, ListCaller, make_key, open_session
 from tests.faults.list_ledger import CHANGES, ENTRIES, Ledger, counts
 from tests.faults.load import Load, submitting
 
@@ -31,7 +31,7 @@ SCAN_SECONDS = 30.0  # a scan never waits for a failover
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1_800),
-    pytest.mark.skipif(not FULL, reason="takes minutes: make test-failover"),
+    pytest.mark.long,
 ]
 
 

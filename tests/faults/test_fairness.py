@@ -18,7 +18,9 @@ SOON_MILLISECONDS = 1_000.0
 
 @pytest.mark.flaky(reruns=1)  # a duration that is measured: a pause of the machine gets a second measurement
 @pytest.mark.contract("8 fairness")
-@pytest.mark.parametrize("attack", ["large pictures", "small files of large pictures"])
+@pytest.mark.parametrize(
+    "attack", [pytest.param("large pictures", marks=pytest.mark.long), "small files of large pictures"]
+)
 async def test_a_harmless_message_is_not_kept_waiting_by_heavy_ones(attack: str, start_own_product: Start, note: Note):
     product = start_own_product()
     harm = await measure_harm(product, attack, phases=1, messages=60)

@@ -9,7 +9,7 @@ from tests.faults.conftest import Note
 
 SECONDS = 400.0
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def test_a_small_fleet_loses_nothing_in_one_fault_of_each_kind_and_without_a_proxy(note: Note) -> None:

@@ -24,7 +24,7 @@ from tests.faults.list_calls import (
     rows_of,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 CLIENTS = 64
 SECONDS = 60.0 if FULL else 3.0

@@ -34,6 +34,7 @@ def large_message() -> bytes:
     return head + opening + (line + b"\r\n") * (room // 78) + closing
 
 
+@pytest.mark.long
 @pytest.mark.contract("3 size")
 async def test_eight_uploads_of_50_mib_at_once_are_held_in_little_memory(start_own_product: Start, note: Note) -> None:
     # Time is not what is measured here: on two busy cores eight such messages take their time.

@@ -95,7 +95,10 @@ async def compare(product: Product, message: bytes) -> tuple[float, float, float
 
 @pytest.mark.contract("3 admission")
 @pytest.mark.flaky(reruns=1)  # a pace that is measured: a busy machine gets a second measurement
-@pytest.mark.parametrize("threshold", [PLACES, PLACES // 2], ids=["a plain step", "with throttling"])
+@pytest.mark.parametrize(
+    "threshold",
+    [pytest.param(PLACES, id="a plain step"), pytest.param(PLACES // 2, id="with throttling", marks=pytest.mark.long)],
+)
 async def test_three_times_the_load_leaves_the_goodput_where_it_was(
     start_own_product: Start, note: Note, threshold: int
 ) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 
@@ -18,6 +19,11 @@ pytestmark = pytest.mark.slow
 
 OUTAGE_SECONDS = 5.0
 TRIPS = {("unknown", "undecided"), ("spoof", "quarantine")}
+
+
+def in_long(*states: str) -> list[pytest.ParameterSet]:
+    """Return these states as parameters that only `make check-long` tries."""
+    return [pytest.param(state, marks=pytest.mark.long) for state in states]
 
 
 @pytest.fixture(scope="module")
@@ -57,23 +63,21 @@ def check_forged(load: Load) -> None:
 
 
 @pytest.mark.contract("8 dns")
-@pytest.mark.parametrize(
-    "state", [None, "silent", "servfail", "slow", "nxdomain"], ids=lambda state: state or "stopped"
-)
+@pytest.mark.parametrize("state", ["silent", *in_long("stopped", "servfail", "slow", "nxdomain")])
 async def test_without_a_working_resolver_nothing_is_delivered_and_status_is_red(
     start_own_product: Start,
     note: Note,
     restored_engines: Engines,
     rspamd: Rspamd,
     failing_resolver: FailingResolver,
-    state: ResolverState | None,
+    state: ResolverState | Literal["stopped"],
 ) -> None:
     product = start_own_product(guard_of(rspamd, failing_resolver.address))
     async with submitting(product, kinds=(PLAIN, FORGED)) as load:
         await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), PATIENCE)
         await wait_for_colour(product, "GREEN")
         gone = time.monotonic()
-        if state is None:
+        if state == "stopped":
             await kill(restored_engines.dns)
         else:
             failing_resolver.state = state
@@ -99,14 +103,14 @@ async def test_without_a_working_resolver_nothing_is_delivered_and_status_is_red
             assert "analysis.incomplete" in str(outcome.answer.record["tags"]), str(outcome)
     forged = sum(outcome.kind == FORGED for outcome in load.outcomes)
     note(
-        f"resolver {state or 'stopped'}: RED after {red - gone:.2f} s, delivering {recovery:.2f} s after it works;"
+        f"resolver {state}: RED after {red - gone:.2f} s, delivering {recovery:.2f} s after it works;"
         f" 0 of {forged} forged delivered; {summary(load.outcomes)}"
     )
     assert await check_deliveries(product, load.outcomes) > 0
 
 
 @pytest.mark.contract("8 dns")
-@pytest.mark.parametrize("state", ["silent", "servfail", "nxdomain"])
+@pytest.mark.parametrize("state", ["servfail", *in_long("silent", "nxdomain")])
 async def test_where_rspamd_alone_has_no_resolver_no_forged_message_is_delivered(
     start_own_product: Start,
     note: Note,

@@ -14,7 +14,7 @@ from rig.ports import free_port
 from tests.faults.conftest import Note, Start
 from tests.integration.smtp_client import SmtpClient
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 PLACES = 20  # as shipped
 CALLERS = 120

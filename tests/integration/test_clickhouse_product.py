@@ -14,7 +14,7 @@ from rig.clickhouse import EmbeddedClickhouse
 from rig.engines import Engines
 from rig.product import Overrides, Product, install_product
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 MESSAGE = b"From: alice@sender.example\r\nTo: bob@acme.example\r\nSubject: Meeting %d\r\n\r\nSee you at ten.\r\n"
 SECONDS = 30.0

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -28,7 +27,7 @@ from tests.samples.finished import finished_request
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(os.environ.get("MAILWARDEN_FULL") != "1", reason="`make test-clickhouse` runs it"),
+    pytest.mark.long,
 ]
 
 ALL = Scope.deployment()

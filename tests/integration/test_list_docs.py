@@ -56,6 +56,7 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", (DOCS / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.long
 def test_the_cookbook_works_as_pasted(workplace):
     shown = workplace.paste("set -e\n" + "\n".join(blocks("soar-cookbook.md", "sh")), ["bash", "-o", "pipefail", "-c"])
 

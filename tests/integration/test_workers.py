@@ -185,11 +185,11 @@ async def test_one_long_step_does_not_keep_a_light_worker():
     workers = WorkerPool(1, 1024, Timeouts(), heavy=1)
     await workers.start()
     try:
-        frames = await examine(workers, pictures_message(8, "PNG", zipped=True))
+        frames = await examine(workers, pictures_message(4, "PNG", zipped=True))
         assert [frame.handed_over for frame in frames].count(True) == 1
         assert frames[-1].report.analyzer == "coverage"
         started = time.monotonic()
-        slow = asyncio.create_task(examine(workers, pictures_message(8, "PNG", zipped=True)))
+        slow = asyncio.create_task(examine(workers, pictures_message(4, "PNG", zipped=True)))
         await examine(workers, PLAIN)
         assert not slow.done(), f"a quick message took {time.monotonic() - started:.1f} s"
         await slow

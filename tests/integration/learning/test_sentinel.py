@@ -1,7 +1,6 @@
 """Learning through Redis Sentinel: a lesson counts when a replica has it, and survives a failover."""
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Iterator
 
@@ -19,7 +18,7 @@ from tests.integration.learning.learning_setup import BAD, ENVELOPE, message
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(os.environ.get("MAILWARDEN_FULL") != "1", reason="make test-failover runs it"),
+    pytest.mark.long,
 ]
 FAILOVER_SECONDS = 90.0
 LESSONS = 10
