@@ -36,7 +36,7 @@ def check_outage(load: Load, name: str, began: float, ended: float) -> None:
 
 
 @pytest.mark.contract("6 engine down")
-@pytest.mark.parametrize("name", ["rspamd", "clamd"])
+@pytest.mark.parametrize("name", ["rspamd", pytest.param("clamd", marks=pytest.mark.long)])
 async def test_a_killed_engine_stops_delivery_until_it_is_back(
     start_own_product: Start, note: Note, restored_engines: Engines, name: str
 ) -> None:
@@ -62,7 +62,7 @@ async def test_a_killed_engine_stops_delivery_until_it_is_back(
 
 
 @pytest.mark.contract("6 engine down")
-@pytest.mark.parametrize("name", ["rspamd", "clamd"])
+@pytest.mark.parametrize("name", [pytest.param("rspamd", marks=pytest.mark.long), "clamd"])
 async def test_a_paused_engine_costs_its_deadline_and_stops_delivery(
     start_own_product: Start, note: Note, restored_engines: Engines, name: str
 ) -> None:

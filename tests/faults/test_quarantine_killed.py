@@ -25,7 +25,7 @@ from tests.faults import quarantine_process
 
 pytestmark = pytest.mark.slow
 
-KILLS = 200 if os.environ.get("MAILWARDEN_FULL") == "1" else 8
+KILLS = 200 if os.environ.get("MAILWARDEN_FULL") == "1" else 4
 ROOT = Path(__file__).parents[2]
 ALL = Scope.deployment()
 

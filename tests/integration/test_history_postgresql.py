@@ -12,7 +12,6 @@ import pytest
 
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable
-from mailwarden.events.judged import JudgedEvents
 from mailwarden.history import open_history
 from mailwarden.history.maintenance import Retention
 from mailwarden.history.store import HistoryStore
@@ -49,14 +48,6 @@ async def test_columns_for_searching_are_filled(store: HistoryStore, database_ur
     assert row["url_hosts"] == ["bank.example", "evil.example"]
     assert (row["verdict"], row["decision"]) == ("phishing", "quarantine")
     assert row["subject"] == request.summary.subject
-
-
-async def test_a_request_that_stands_twice_in_a_batch_has_one_row_and_one_event(database: Database) -> None:
-    request = finished_request()
-    again = msgspec.structs.replace(request, guard="other")
-    assert (await open_history(database, JudgedEvents()).save(ALL, [request, again])).stored == 1
-    async with database.connection() as connection:
-        assert await connection.fetchval("SELECT count(*) FROM events WHERE type = 'message.judged'") == 1
 
 
 async def test_nul_and_lone_surrogates_are_cleaned_and_stop_nothing(store: HistoryStore) -> None:
