@@ -60,7 +60,7 @@ endif
 	@MAILWARDEN_EXAMPLES=few PYTHONDONTWRITEBYTECODE= $(if $(AREA),,$(BIN)/python -m measure.ceilings) $(BIN)/pytest -q -n 2 --dist loadgroup $(or $(AREA_TESTS),$(FAST)) -m "not slow"
 
 test-workshop: ## The workshop's own tests: benchmarks, evaluation, fleet
-	@$(BIN)/pytest -q bench/tests evaluate/tests measure/tests tests/fleet/tests
+	@$(BIN)/pytest -q $(wildcard */tests) tests/fleet/tests
 
 check: format lint contracts ## The gate: format, lint, import contracts, types, and every test without the mark `long`
 	@rm -rf run/check
