@@ -241,9 +241,13 @@ popular-domains: ## Make the shipped tables of domains from the warning lists of
 
 docs: ## Write the pages that are made from the code
 	@$(BIN)/python -m mailwarden.cli.reference
+	@$(BIN)/python -m measure.promises
 
 site: ## Build the documentation site with search into run/site; dead links fail
 	@$(BIN)/zensical build --strict --clean
+
+check-breaks: ## Break the product on purpose, one break at a time: does the named test notice? (ONLY=text)
+	@$(BIN)/python -m measure.breaks $(if $(ONLY),--only "$(ONLY)")
 
 structure: ## Figures of the checkout: files, imports, cycles, duplicates, tests, docs (BASE=commit prints before and after)
 	@$(BIN)/python -m measure.structure $(if $(BASE),--base $(BASE))

@@ -62,6 +62,12 @@ def test_an_incomplete_judgement_is_not_delivered_even_if_its_verdict_were(polic
     assert decide(judged(verdict, incomplete=True), assigned(), policy).decision is Decision.UNDECIDED
 
 
+def test_no_allow_entry_delivers_an_incomplete_message(policy):
+    allowed = Listing(acting=(ListHit("sender-allow", "ada@north.example", UUID(int=1)),))
+    ruling = decide(judged("suspicious", incomplete=True), assigned(Profile.STRICT), policy, listing=allowed)
+    assert ruling.decision is Decision.UNDECIDED
+
+
 def reported(ruling: Ruling) -> str:
     return str(next(step.outcome for step in ruling.trace if step.step == "monitor"))
 

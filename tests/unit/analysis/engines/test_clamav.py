@@ -3,7 +3,7 @@
 import pytest
 
 from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.analysis.engines.clamav import read_answer
+from mailwarden.analysis.engines.clamav import read_answer, unfinished
 
 
 def test_ok_is_no_finding():
@@ -25,6 +25,12 @@ def test_ok_is_no_finding():
 def test_a_signature_becomes_the_finding_of_its_kind(signature, name):
     (finding,) = read_answer(f"stream: {signature} FOUND\0".encode())
     assert (finding.name, finding.facts["signature"]) == (name, signature)
+
+
+def test_a_limit_of_clamd_leaves_the_scan_unfinished():
+    (limit,) = read_answer(b"stream: Heuristics.Limits.Exceeded.MaxFileSize FOUND\0")
+    (other,) = read_answer(b"stream: Heuristics.Encrypted.Zip FOUND\0")
+    assert ("did not scan the rest" in unfinished(limit), unfinished(other)) == (True, "")
 
 
 @pytest.mark.parametrize("answer", [b"", b"INSTREAM size limit exceeded. ERROR\0", b"stream: ", b"UNKNOWN COMMAND\0"])
