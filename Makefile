@@ -128,9 +128,6 @@ compare: ## Answers and CPU of this checkout and of a commit over HTTPS and SMTP
 bench-scan: ## Measure scanning against the bare engines (MESSAGES=folder of .eml files)
 	@$(BIN)/python -m bench.scan $(if $(MESSAGES),--messages $(MESSAGES))
 
-bench-transport: ## Measure the way between abby and guard alone: CPU of a message by HTTPS and by frames
-	@$(BIN)/python -m bench.transport
-
 bench-peers: ## Measure scanning against plain Rspamd and SpamAssassin's spamd (MESSAGES=folder, MORE="--without-spamd")
 	@$(BIN)/python -m bench.peers $(if $(MESSAGES),--messages $(MESSAGES)) $(MORE)
 

@@ -15,13 +15,12 @@ from mailwarden.analysis.pipeline.examination import Observer, ignore
 from mailwarden.cli.certificates import make_certificates
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.processing import GuardRequest, Processing
-from mailwarden.guard.sources.frames import Frames
 from mailwarden.guard.sources.in_process import InProcess
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
 from mailwarden.model.record import FinishedRequest
 from mailwarden.serving.http_app import Call, HttpApp, Route
 from mailwarden.serving.server import Limits, serving
-from mailwarden.serving.tls import ABBY_NAME, HTTP, ClientNames, client_context, server_context
+from mailwarden.serving.tls import ABBY_NAME, ClientNames, client_context, server_context
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.tracing import NO_TRACING
@@ -37,12 +36,10 @@ class StandInProcessing:
         self.analysis = analysis
         self.requests: list[GuardRequest] = []
         self.messages: list[bytes] = []
-        self.keep = True
 
     async def process(self, request: GuardRequest, observe: Observer = ignore) -> FinishedRequest:
-        if self.keep:
-            self.requests.append(request)
-            self.messages.append(b"".join(request.raw.chunks()))
+        self.requests.append(request)
+        self.messages.append(b"".join(request.raw.chunks()))
         return await self.analysis(request, observe)
 
 
@@ -54,9 +51,7 @@ class StandInGuard:
     processing: StandInProcessing
     admission: Admission
     app: HttpApp
-    frames: Frames
     local: InProcess
-    metrics: Metrics
 
     @property
     def address(self) -> str:
@@ -76,17 +71,14 @@ async def stand_in_guard(
     spool: Path,
     analysis: Analysis,
     *,
-    with_frames: bool = True,
     maximum: int = 64,
     max_bytes: int = 2**30,
-    port: int = 0,
     client: str = ABBY_NAME,
 ) -> AsyncIterator[StandInGuard]:
-    """Run a guard on a port of the loopback; without frames it is one of an older version."""
+    """Run a guard on a port of the loopback."""
     processing = StandInProcessing(analysis)
     admission = Admission(maximum=maximum, threshold=maximum, max_delay=0.0, max_bytes=max_bytes)
     api = RestApi(admission, cast("Processing", processing), spool, 3_600.0, NO_TRACING)
-    metrics = Metrics()
     started = time.monotonic()
 
     def status() -> GuardStatus:
@@ -98,22 +90,14 @@ async def stand_in_guard(
 
     routes = [Route("GET", GUARD_STATUS_PATH, show_status, quiet=True), Route("POST", SUBMIT_PATH, api.submit)]
     names = ClientNames((client,), "tls.clientNames in guard.yml")
-    app = HttpApp(routes, metrics, clients=names, max_head=MAX_HEAD)
-    frames = Frames(api, app, metrics)
-    tls = server_context(
-        certificates / "guard.crt",
-        certificates / "guard.key",
-        certificates / "ca.crt",
-        protocols=(Frames.name, HTTP) if with_frames else (HTTP,),
-    )
-    other = frames if with_frames else None
+    app = HttpApp(routes, Metrics(), clients=names, max_head=MAX_HEAD, ends_with_caller=True)
+    tls = server_context(certificates / "guard.crt", certificates / "guard.key", certificates / "ca.crt")
     limits = Limits(max_headers=MAX_HEADERS)
-    async with serving(app, Listen(port=port), tls, limits, grace_ms=100, other=other) as taken:
+    async with serving(app, Listen(), tls, limits, grace_ms=100) as taken:
         local = InProcess(api, app, status, lambda: b"[]")
-        yield StandInGuard(taken, processing, admission, app, frames, local, metrics)
+        yield StandInGuard(taken, processing, admission, app, local)
 
 
-def abby_context(certificates: Path, *, frames: bool = False) -> SSLContext:
-    """Return the context of abby; `frames` offers them in the handshake."""
-    files = (certificates / "ca.crt", certificates / "abby.crt", certificates / "abby.key")
-    return client_context(*files, protocols=(Frames.name, HTTP) if frames else ())
+def abby_context(certificates: Path) -> SSLContext:
+    """Return the context of abby."""
+    return client_context(certificates / "ca.crt", certificates / "abby.crt", certificates / "abby.key")

@@ -58,6 +58,16 @@ def test_a_message_in_a_guard_that_is_killed_is_finished_by_another(restartable,
     assert restartable.client().explained(result["ggrid"])["guard"] == restartable.product.guards[1 - holder].name
 
 
+def test_guards_end_the_analysis_of_an_abby_that_is_killed(restartable, plain, pausable_clamd):
+    pausable_clamd.pause()
+    with submitting(restartable, plain, 1, pausable_clamd) as calls:
+        assert wait_until(lambda: in_processing(restartable, 0) + in_processing(restartable, 1) == 1)
+        restartable.product.abby.kill()
+        assert wait_until(lambda: in_processing(restartable, 0) + in_processing(restartable, 1) == 0)
+    restartable.product.abby.start()
+    assert calls[0].exception() is not None
+
+
 @pytest.mark.spec("1 longRequestTimeout")
 @pytest.mark.spec("1 restart")
 @pytest.mark.contract("5 analysis_timeout")

@@ -1,14 +1,16 @@
-"""What abby may expect of every transport to a guard: a call in one process, HTTPS, and frames over one connection."""
+"""What abby may expect of both transports to a guard: a call in one process, and HTTPS."""
 
 import asyncio
+import socket
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
+from mailwarden.abby import guard_http
 from mailwarden.abby.guard_client import submission_of
-from mailwarden.abby.guard_frames import FramesTransport, open_connections
-from mailwarden.abby.guard_http import HttpTransport, open_session
+from mailwarden.abby.guard_http import HttpTransport, open_session, open_socket
 from mailwarden.abby.guard_in_process import InProcessTransport, early_error
 from mailwarden.abby.guard_transport import Died, Refused, ScanRequest
 from mailwarden.errors import (
@@ -27,7 +29,6 @@ from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGr
 from mailwarden.serving.errors import STATUS_OF
 from mailwarden.serving.tls import ClientNames
 from mailwarden.serving.uploads import Keep, UploadReceiver
-from mailwarden.telemetry.metrics import Metrics
 from mailwarden.wire.guard import AnalyzerDone
 from rig.stand_in_guard import abby_context, make_stand_in_certificates, stand_in_guard
 from tests.samples.finished import finished_request
@@ -46,8 +47,7 @@ PARAMETERS = (
 )
 HEAD = b'--b\r\nContent-Disposition: form-data; name="parameters"\r\nContent-Type: application/json\r\n\r\n'
 MIDDLE = b'\r\n--b\r\nContent-Disposition: form-data; name="email"\r\n\r\n'
-WAYS = ("in_process", "https", "frames")
-CONNECTED = ("https", "frames")
+WAYS = ("in_process", "https")
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +61,20 @@ class Case:
     def __init__(self, guard, transport, folder):
         self.guard = guard
         self.transport = transport
+        self.pieces_sent = 0  # of large messages
         self._folder = folder
 
     async def submission(self, message=RAW):
         receiver = UploadReceiver("b", self._folder, Keep.BODY)
         await receiver.take(HEAD + PARAMETERS + MIDDLE + message + b"\r\n--b--\r\n")
-        return submission_of(await receiver.finish("multipart/form-data; boundary=b"))
+        submission = submission_of(await receiver.finish("multipart/form-data; boundary=b"))
+        body = submission.body()
+        return submission if isinstance(body, bytes) else replace(submission, body=lambda: self._counted(body))
+
+    async def _counted(self, body):
+        async for piece in body:
+            self.pieces_sent += 1
+            yield piece
 
     async def submit(self, message=RAW, seconds=60.0, ggrid=None):
         request = ScanRequest(ggrid or new_ggrid(), ENVELOPE, GROUPS, "id")
@@ -98,15 +106,7 @@ async def open_case(certificates, tmp_path):
             if way == "in_process":
                 return Case(guard, InProcessTransport(guard.local), tmp_path)
             session = await stack.enter_async_context(open_session(abby_context(certificates)))
-            http = HttpTransport(session, guard.address)
-            if way == "https":
-                return Case(guard, http, tmp_path)
-            tls = abby_context(certificates, frames=True)
-            opened = await stack.enter_async_context(open_connections([guard.address], tls, Metrics()))
-            connections = opened[guard.address]
-            if options.get("client") is None:
-                await eventually(lambda: connections.best() is not None)
-            return Case(guard, FramesTransport(http, connections), tmp_path)
+            return Case(guard, HttpTransport(session, guard.address), tmp_path)
 
         yield open_case
 
@@ -126,19 +126,17 @@ async def test_the_guard_gets_the_values_of_the_request(open_case, way):
     assert case.guard.admission.in_processing == 0
 
 
-@pytest.mark.parametrize("size", [60_000, 65_000, 66_000, 262_144, 262_145, 1_000_000, 5_000_000])
-@pytest.mark.parametrize("way", CONNECTED)
-async def test_a_message_of_any_size_arrives_byte_for_byte(open_case, way, size):
-    case = await open_case(way)
+@pytest.mark.parametrize("size", [60_000, 262_144, 262_145, 1_000_000, 5_000_000])
+async def test_a_message_of_any_size_arrives_byte_for_byte(open_case, size):
+    case = await open_case("https")
     message = (RAW + bytes(range(256)) * (size // 256 + 1))[:size]
     await case.submit(message)
     assert case.guard.processing.messages == [message]
     assert case.guard.admission.bytes_in_flight == 0
 
 
-@pytest.mark.parametrize("way", CONNECTED)
-async def test_an_error_means_the_same_over_every_transport(open_case, way):
-    case = await open_case(way)
+async def test_an_error_means_the_same_over_both_transports(open_case):
+    case = await open_case("https")
     for kind in (kind for kind in STATUS_OF if kind.__init__ is MailwardenError.__init__):
         for error in (kind("no"), kind("no", retry_after=4)):
             case.guard.processing.analysis = fail(error)
@@ -167,6 +165,7 @@ async def test_a_full_guard_rejects_before_it_reads_the_message(open_case, way):
     await eventually(lambda: case.guard.admission.in_processing == 1)
     with pytest.raises(Refused) as caught:
         await case.submit(RAW + b"x" * 3_000_000)
+    assert case.pieces_sent == 0
     assert isinstance(caught.value.error, Overloaded)
     assert 1 <= (caught.value.error.retry_after or 0) <= 5
     assert len(case.guard.processing.messages) == 1
@@ -183,15 +182,14 @@ async def test_bytes_in_flight_are_limited(open_case, way):
     assert isinstance(caught.value.error, Overloaded)
 
 
-@pytest.mark.parametrize("way", CONNECTED)
-async def test_a_stopping_guard_rejects_and_finishes(open_case, way):
+async def test_a_stopping_guard_rejects_and_finishes(open_case):
     resume = asyncio.Event()
 
     async def wait(request, observe):
         await resume.wait()
         return finished_request(ggrid=request.ggrid)
 
-    case = await open_case(way, wait)
+    case = await open_case("https", wait)
     first = asyncio.create_task(case.submit())
     await eventually(lambda: case.guard.app.in_hand == 1)
     case.guard.app.close()
@@ -205,9 +203,8 @@ async def test_a_stopping_guard_rejects_and_finishes(open_case, way):
     assert case.guard.app.in_hand == 0
 
 
-@pytest.mark.parametrize("way", CONNECTED)
-async def test_a_certificate_without_a_known_name_is_rejected(open_case, way):
-    case = await open_case(way, client="other.example")
+async def test_a_certificate_without_a_known_name_is_rejected(open_case):
+    case = await open_case("https", client="other.example")
     with pytest.raises(Refused) as caught:
         await case.submit()
     assert isinstance(caught.value.error, CoreError)
@@ -216,9 +213,8 @@ async def test_a_certificate_without_a_known_name_is_rejected(open_case, way):
     assert case.guard.processing.requests == []
 
 
-@pytest.mark.parametrize("way", CONNECTED)
-async def test_a_name_that_a_reload_removed_is_rejected(open_case, way):
-    case = await open_case(way)
+async def test_a_name_that_a_reload_removed_is_rejected(open_case):
+    case = await open_case("https")
     await case.submit()
     case.guard.app.use(clients=ClientNames(("other.example",), "tls.clientNames in guard.yml"))
     with pytest.raises(Refused) as caught:
@@ -291,7 +287,7 @@ async def test_after_the_first_step_trouble_is_an_error_and_never_a_result(open_
     assert [step.analyzer for step in steps] == ["structure"]
 
 
-@pytest.mark.parametrize("way", ["in_process", "frames"])
+@pytest.mark.parametrize("way", WAYS)
 async def test_a_caller_that_goes_away_ends_the_analysis(open_case, way):
     ended = asyncio.Event()
 
@@ -310,3 +306,24 @@ async def test_a_caller_that_goes_away_ends_the_analysis(open_case, way):
     with pytest.raises(TimeoutError):
         await case.submit(seconds=0.2)
     await eventually(lambda: case.guard.admission.in_processing == 0)
+    watching = asyncio.create_task(case.watch())
+    await eventually(lambda: case.guard.admission.in_processing == 1)
+    watching.cancel()
+    await eventually(lambda: case.guard.admission.in_processing == 0)
+
+
+async def test_messages_share_connections_that_notice_a_lost_host(open_case, monkeypatch):
+    opened: list[socket.socket] = []
+
+    def remembered(address):
+        opened.append(open_socket(address))
+        return opened[-1]
+
+    monkeypatch.setattr(guard_http, "open_socket", remembered)
+    case = await open_case("https")
+    for _ in range(3):
+        await case.submit()
+        await case.transport.status()
+    (used,) = opened
+    assert used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert used.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 15_000

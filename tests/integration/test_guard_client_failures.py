@@ -1,6 +1,7 @@
 """Guards that reject, disconnect, delay or return malformed answers, over real connections."""
 
 import asyncio
+import contextlib
 import ssl
 from contextlib import AsyncExitStack
 
@@ -8,10 +9,11 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from mailwarden.abby import guard_http
 from mailwarden.abby.guard_choice import LeastLoadedOfTwo
-from mailwarden.abby.guard_client import GuardClient
+from mailwarden.abby.guard_client import GuardClient, submission_of
 from mailwarden.abby.guard_http import HttpTransport, open_session
-from mailwarden.abby.guard_transport import ScanRequest
+from mailwarden.abby.guard_transport import Died, ScanRequest
 from mailwarden.abby.guards import Guard, GuardWatch
 from mailwarden.errors import (
     AnalysisTimeout,
@@ -189,6 +191,35 @@ async def test_the_only_guard_gets_the_second_try(run):
 async def test_no_guard_at_all_is_unreachable(run):
     outcome, _ = await run(absent=2)
     assert isinstance(outcome, CoreUnreachable)
+
+
+@pytest.mark.parametrize("status_answered", [False, True])
+async def test_only_a_guard_that_is_silent_loses_its_message(monkeypatch, tmp_path, status_answered):
+    monkeypatch.setattr(guard_http, "SILENT_SECONDS", 0.3)
+
+    class Hanging(StandIn):
+        async def status(self, call):
+            return await super().status(call) if status_answered else await asyncio.sleep(60)
+
+    guard = Hanging(tmp_path, delay_answer)
+    async with (
+        serving(guard.app(), Listen(), None, Limits(), grace_ms=10) as port,
+        open_session(ssl.create_default_context()) as session,
+    ):
+        transport = HttpTransport(session, f"http://127.0.0.1:{port}")
+        request = ScanRequest(new_ggrid(), Envelope("", ()), (RecipientGroup(ASSIGNMENT),), "id")
+        deadline = asyncio.get_running_loop().time() + 60.0
+        with await make_upload(b"Subject: x\r\n\r\n", tmp_path) as upload:
+            submitting = asyncio.create_task(transport.submit(submission_of(upload), request, deadline, ""))
+            for _ in range(10):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.1):
+                        await transport.status()
+                        await asyncio.sleep(60)
+            assert submitting.done() is not status_answered
+            submitting.cancel()
+            (error,) = await asyncio.gather(submitting, return_exceptions=True)
+            assert isinstance(error, asyncio.CancelledError if status_answered else Died)
 
 
 async def test_the_deadline_is_the_callers(run):

@@ -88,6 +88,17 @@ async def test_a_second_head_on_a_kept_connection_has_the_same_deadline(app):
         writer.close()
 
 
+async def test_an_old_connection_closes_with_its_next_answer(app):
+    async with serving(app, Listen(), None, Limits(max_age=0.3)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert b"Connection: close" not in await exchange(reader, writer, GET % b"ok")
+        await reader.readexactly(2)
+        await asyncio.sleep(0.4)
+        assert b"Connection: close" in await exchange(reader, writer, GET % b"ok")
+        assert await asyncio.wait_for(reader.read(), PATIENCE) == b"ok"
+        writer.close()
+
+
 async def test_connections_beyond_the_limit_get_503(app):
     async with serving(app, Listen(), None, Limits(max_connections=2)) as port:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]

@@ -30,10 +30,8 @@ from mailwarden.abby.access import (
 from mailwarden.abby.config import PATH, AbbyConfig, ConsoleConfig
 from mailwarden.abby.events import READERS, EventsApi
 from mailwarden.abby.guard_client import GuardClient
-from mailwarden.abby.guard_frames import FramesTransport, open_connections
 from mailwarden.abby.guard_http import HttpTransport, open_session
 from mailwarden.abby.guard_in_process import InProcessTransport
-from mailwarden.abby.guard_transport import Transport
 from mailwarden.abby.guards import Guard, GuardWatch
 from mailwarden.abby.lists import PREFIX as LISTS
 from mailwarden.abby.lists import ListApi
@@ -100,7 +98,7 @@ from mailwarden.serving.http_app import Call, HttpApp, Route
 from mailwarden.serving.local_guard import LocalGuard
 from mailwarden.serving.server import Limits, Service, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
-from mailwarden.serving.tls import HTTP, ServerTls, client_context, server_context
+from mailwarden.serving.tls import ServerTls, client_context, server_context
 from mailwarden.settings.reader import read
 from mailwarden.settings.shared import Networks
 from mailwarden.telemetry.disks import DiskMetrics
@@ -111,7 +109,6 @@ from mailwarden.telemetry.self_tests import BASIC, PASSWORDS, require_known_answ
 from mailwarden.telemetry.tracing import open_tracing
 from mailwarden.weekly_report.service import open_weekly_reports
 from mailwarden.weekly_report.store import SubscriptionStore
-from mailwarden.wire import frames
 
 PROGRAM = "abby"
 SEARCHES = 4  # concurrent searches of history; others wait
@@ -269,19 +266,15 @@ async def _start_guards(
     *,
     local: Mapping[str, LocalGuard],
 ) -> tuple[GuardWatch, GuardClient, Status]:
-    files = (folder / config.tls.ca, folder / config.tls.certificate, folder / config.tls.key)
-    session = await stack.enter_async_context(open_session(client_context(*files)))
+    tls = client_context(folder / config.tls.ca, folder / config.tls.certificate, folder / config.tls.key)
+    session = await stack.enter_async_context(open_session(tls))
     addresses = config.service_providers.core.hosts
-    others = [each for each in addresses if each not in local]
-    tls = client_context(*files, protocols=(frames.ALPN, HTTP))
-    connections = await stack.enter_async_context(open_connections(others, tls, metrics))
-
-    def transport_to(address: str) -> Transport:
-        if address in local:
-            return InProcessTransport(local[address])
-        return FramesTransport(HttpTransport(session, address), connections[address])
-
-    watch = GuardWatch([Guard(each, transport_to(each)) for each in addresses])
+    watch = GuardWatch(
+        [
+            Guard(each, InProcessTransport(local[each]) if each in local else HttpTransport(session, each))
+            for each in addresses
+        ]
+    )
     watch.show(metrics)
     status = Status(watch, lambda: database.up, ColourMemory())
     await watch.start(status.observe)

@@ -1,7 +1,8 @@
 """The transport to a guard by HTTPS: one request per message, with abby's certificate."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+import socket
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from http import HTTPStatus
 from ssl import SSLContext
@@ -52,6 +53,7 @@ MAX_ANSWER = 1_048_576
 MAX_STATUS_BYTES = 65_536
 MAX_LINES = 100  # one line per analyzer, with room
 CONNECT_SECONDS = 2.0
+SILENT_SECONDS = 15.0  # without any answer, also to calls for the status: the guard hangs or its host is gone
 ASK_FIRST_ABOVE = 262_144  # a larger body waits for 100 Continue, so that a rejection costs no upload
 _KEEP_ALIVE = 60.0  # shorter than the guards' keep-alive, so that a closing connection is not reused
 
@@ -69,12 +71,23 @@ Headers = list[tuple[str, str]]
 def open_session(tls: SSLContext) -> aiohttp.ClientSession:
     """Return the connection pool to the guards; `maxUploads` limits it."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=_KEEP_ALIVE),
+        connector=aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=_KEEP_ALIVE, socket_factory=open_socket),
         timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
         skip_auto_headers=(hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.USER_AGENT),
     )
+
+
+def open_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Return a socket that notices within 20 seconds that guard's host is gone, however long an answer takes."""
+    family, kind, protocol, *_ = address
+    opened = socket.socket(family, kind, protocol)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 15_000)):
+        if hasattr(socket, option):
+            opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return opened
 
 
 class HttpTransport:
@@ -85,6 +98,8 @@ class HttpTransport:
     def __init__(self, session: aiohttp.ClientSession, address: str) -> None:
         self._session = session
         self._address = address.rstrip("/")
+        self._heard_at = float("-inf")
+        self._waiting: dict[asyncio.Timeout, float] = {}  # the requests without an answer, and when they began
 
     async def submit(
         self, submission: Submission, request: ScanRequest, deadline: float, traceparent: str
@@ -93,7 +108,7 @@ class HttpTransport:
         if traceparent:
             headers.append((TRACEPARENT, traceparent))
         with guard_errors():
-            async with self._posted(submission, headers, deadline) as response:
+            async with self._unless_silent(), self._posted(submission, headers, deadline) as response:
                 return await _result(response, request.ggrid)
 
     @asynccontextmanager
@@ -104,16 +119,23 @@ class HttpTransport:
         headers += [(PROGRESS_HEADER, "yes"), (STORE_HEADER, "yes" if stored else "no")]
         async with AsyncExitStack() as stack:
             with guard_errors():
-                response = await stack.enter_async_context(self._posted(submission, headers, deadline))
-                if response.status != 200:
-                    await _result(response, request.ggrid)
-                reader = ProgressReader(Lines(response.content).next, request.ggrid)
-                await reader.look_ahead()
+                async with self._unless_silent():
+                    response = await stack.enter_async_context(self._posted(submission, headers, deadline))
+                    if response.status != 200:
+                        await _result(response, request.ggrid)
+                    reader = ProgressReader(response.content, request.ggrid)
+                    await reader.look_ahead()
             yield reader
 
     async def status(self) -> StatusAnswer:
+        """Return the status; give up the messages of a guard that has been silent for too long."""
+        now = asyncio.get_running_loop().time()
+        for waiting, began in self._waiting.items():
+            if now - max(began, self._heard_at) > SILENT_SECONDS:
+                waiting.reschedule(now)
         try:
             async with self._session.get(self._address + GUARD_STATUS_PATH, allow_redirects=False) as response:
+                self._hear()
                 raw = await response.content.read(MAX_STATUS_BYTES)
                 status = _decode_status(raw) if response.status == 200 else None
                 return StatusAnswer(status, response.status == HTTPStatus.FORBIDDEN)
@@ -128,6 +150,20 @@ class HttpTransport:
                 return _decode_settings(raw) if response.status == 200 else ()
         except (aiohttp.ClientError, OSError, msgspec.MsgspecError, ValueError):
             return ()
+
+    def _hear(self) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
+
+    @asynccontextmanager
+    async def _unless_silent(self) -> AsyncIterator[None]:
+        """Run the block; raise TimeoutError as soon as the guard has been silent for too long."""
+        async with asyncio.timeout(None) as waiting:
+            self._waiting[waiting] = asyncio.get_running_loop().time()
+            try:
+                yield
+                self._hear()
+            finally:
+                del self._waiting[waiting]
 
     @asynccontextmanager
     async def _posted(
@@ -164,11 +200,8 @@ def guard_errors() -> Iterator[None]:
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
         raise Refused(CoreUnreachable("No guard can be reached; try again.")) from None
     except (aiohttp.ClientError, OSError) as error:
-        raise died_unanswered(type(error).__name__) from None
-
-
-def died_unanswered(kind: str) -> Died:
-    return Died(CoreUnreachable("The guard closed the connection before it answered; try again."), kind)
+        gone = CoreUnreachable("The guard closed the connection before it answered; try again.")
+        raise Died(gone, type(error).__name__) from None
 
 
 async def _result(response: aiohttp.ClientResponse, ggrid: UUID) -> MessageAnalysisResult:
@@ -206,9 +239,10 @@ def result_in(status: int, raw: bytes, ggrid: UUID, retry_after: int | None = No
 class ProgressReader:
     """Reads the lines of a watched analysis; it reads the first ahead, so that another guard can still be asked."""
 
-    def __init__(self, next_line: Callable[[], Awaitable[bytes]], ggrid: UUID) -> None:
-        self._next_line = next_line
+    def __init__(self, content: aiohttp.StreamReader, ggrid: UUID) -> None:
+        self._content = content
         self._ggrid = ggrid
+        self._buffer = b""
         self._ahead: AnalyzerDone | FinishedRequest | None = None
         self._lines = 0
 
@@ -237,6 +271,20 @@ class ProgressReader:
             raise late_error(line.error, line.message, line.retry_after)
         return line
 
+    async def _next_line(self) -> bytes:
+        while (end := self._buffer.find(b"\n")) < 0:
+            try:
+                chunk = await self._content.readany()
+            except (aiohttp.ClientError, OSError):
+                chunk = b""
+            if not chunk:
+                raise CoreUnreachable("The guard closed the connection before it finished; try again.")
+            self._buffer += chunk
+            if len(self._buffer) > MAX_LINE:
+                raise malformed_answer()
+        line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
+        return line
+
     def _finished(self, line: AnalysisDone) -> FinishedRequest:
         """Return the finished request if its ggrid and its public result match."""
         finished, result = decode(bytes(line.record)), line.result
@@ -247,29 +295,3 @@ class ProgressReader:
         ):
             raise malformed_answer()
         return finished
-
-
-class Lines:
-    """Cuts a response into lines."""
-
-    def __init__(self, content: aiohttp.StreamReader) -> None:
-        self._content = content
-        self._buffer = b""
-
-    async def next(self) -> bytes:
-        while (end := self._buffer.find(b"\n")) < 0:
-            try:
-                chunk = await self._content.readany()
-            except (aiohttp.ClientError, OSError):
-                chunk = b""
-            if not chunk:
-                raise connection_broke()
-            self._buffer += chunk
-            if len(self._buffer) > MAX_LINE:
-                raise malformed_answer()
-        line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
-        return line
-
-
-def connection_broke() -> CoreUnreachable:
-    return CoreUnreachable("The guard closed the connection before it finished; try again.")

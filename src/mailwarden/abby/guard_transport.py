@@ -48,7 +48,7 @@ class ScanRequest(Struct, frozen=True):
 class Submission:
     """A message for a guard, which can be sent more than once."""
 
-    message: Spooled  # for a guard in this process, or over frames
+    message: Spooled  # for a guard in this process
     content_type: str  # of the body
     size: int  # of the body
     body: Callable[[], bytes | AsyncIterator[bytes]]  # form-data, for a guard over HTTPS

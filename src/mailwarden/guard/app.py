@@ -4,7 +4,6 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +33,6 @@ from mailwarden.guard.jobs.learning import Learning
 from mailwarden.guard.processing import Processing
 from mailwarden.guard.reload import GuardReload, heavy_places, scan_parts, worker_timeouts
 from mailwarden.guard.smtp.source import open_smtp
-from mailwarden.guard.sources.frames import Frames
 from mailwarden.guard.sources.http_listeners import open_http_sources
 from mailwarden.guard.sources.in_process import InProcess, scanning_disabled
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
@@ -56,7 +54,7 @@ from mailwarden.serving.http_app import Call, Handler, HttpApp, Route
 from mailwarden.serving.local_guard import LocalGuard
 from mailwarden.serving.server import Limits, Service, serve_until_stopped, serving
 from mailwarden.serving.spool import prepare_spool
-from mailwarden.serving.tls import HTTP, ClientNames, ServerTls, server_context
+from mailwarden.serving.tls import ClientNames, ServerTls, server_context
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.disks import DiskMetrics
 from mailwarden.telemetry.logs import get_logger, start_logging
@@ -70,6 +68,7 @@ from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, S
 # Longest wait for the first list replica; after that guard opens its port and reports that the lists are missing.
 LISTS_SECONDS = 10.0
 HEALTH_CONNECTIONS = 20  # of probes at once
+CONNECTION_SECONDS = 60.0  # then abby connects anew: to another guard behind the address, with certificates verified
 
 log = get_logger(__name__)
 
@@ -165,19 +164,11 @@ async def answer_alive(_: Call) -> web.StreamResponse:
     return web.Response(text="ok\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A guard with the ways to reach it: HTTPS, a call in this process, and frames."""
-
-    guard: Guard
-    app: HttpApp
-    local: LocalGuard
-    frames: Frames
-
-
 @asynccontextmanager
-async def open_guard(config: GuardConfig, folder: Path, metrics: Metrics) -> AsyncIterator[Opened]:
-    """Start guard with all its scan sources."""
+async def open_guard(
+    config: GuardConfig, folder: Path, metrics: Metrics
+) -> AsyncIterator[tuple[Guard, HttpApp, LocalGuard]]:
+    """Start guard with all its scan sources, among them one for an abby in this process."""
     async with (
         open_context(config, folder, metrics) as (guard, context),
         _tenants_updated(context),
@@ -188,9 +179,9 @@ async def open_guard(config: GuardConfig, folder: Path, metrics: Metrics) -> Asy
         guard.closers = (close_smtp, close_http)
         clients = ClientNames(config.tls.client_names, f"tls.clientNames in {PATH}")
         routes = _routes(context, guard, metrics)
-        app = HttpApp(routes, metrics, clients=clients, max_head=MAX_HEAD)
+        app = HttpApp(routes, metrics, clients=clients, max_head=MAX_HEAD, ends_with_caller=True)
         api = _open_rest_api(context) if config.scan_sources.rest_api is not None else None
-        yield Opened(guard, app, InProcess(api, app, guard.status, guard.settings), Frames(api, app, metrics))
+        yield guard, app, InProcess(api, app, guard.status, guard.settings)
 
 
 @asynccontextmanager
@@ -477,25 +468,20 @@ async def open_service(config: GuardConfig, folder: Path) -> AsyncIterator[tuple
     files = (folder / config.tls.certificate, folder / config.tls.key, folder / config.tls.ca)
     metrics = Metrics()
     certificates = CertificateMetrics(metrics)
-    protocols = (Frames.name, HTTP)  # abby offers both; every other client gets HTTP
-    tls = ServerTls(
-        lambda: certificates.loaded(server_context(*files, protocols=protocols), listener=files[0], ca=files[2])
-    )
-    async with open_guard(config, folder, metrics) as opened:
-        guard = opened.guard
+    tls = ServerTls(lambda: certificates.loaded(server_context(*files), listener=files[0], ca=files[2]))
+    async with open_guard(config, folder, metrics) as (guard, app, local):
         assert guard.reload is not None
         service = Service(
             PROGRAM,
-            opened.app,
+            app,
             config.listen,
             tls,
-            Limits(max_headers=MAX_HEADERS),
+            Limits(max_headers=MAX_HEADERS, max_age=CONNECTION_SECONDS),
             grace_ms=config.shutdown_grace_period,
-            reload=partial(guard.reload, opened.app),
+            reload=partial(guard.reload, app),
             on_stop=guard.stop,
-            other=opened.frames,
         )
-        yield service, opened.local
+        yield service, local
 
 
 async def _serve(config: GuardConfig, folder: Path) -> None:

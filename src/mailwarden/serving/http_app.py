@@ -11,8 +11,8 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from itertools import chain, islice
@@ -153,14 +153,19 @@ class HttpApp:
         proxies: Networks = _NO_PROXIES,
         clients: ClientNames | None = None,
         headers: Mapping[str, str] = _NO_HEADERS,
+        ends_with_caller: bool = False,
     ) -> None:
-        """Take the routes; a second listener of a process has its own meters, and may have another error format."""
+        """Take the routes; a second listener of a process has its own meters, and may have another error format.
+
+        With `ends_with_caller` a request is cancelled when its connection closes: nobody else can use the answer.
+        """
         self.routes = tuple(routes)
+        self.ends_with_caller = ends_with_caller
         self.max_head = max_head
         self.answer_for = answer_for
         self._proxies = proxies
         self.headers = headers
-        self.clients = clients  # None: every client may call; routes require credentials
+        self._clients = clients  # None: every client may call; routes require credentials
         self.in_hand = 0
         self.stopping = False
         self._closed_at = 0.0
@@ -185,7 +190,7 @@ class HttpApp:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Use these settings for the requests from now on; None leaves a setting as it is."""
-        self.clients = self.clients if clients is None else clients
+        self._clients = self._clients if clients is None else clients
         self._proxies = self._proxies if proxies is None else proxies
         self.headers = self.headers if headers is None else headers
 
@@ -197,8 +202,8 @@ class HttpApp:
         self.in_hand += 1
         route: Route | None = None
         try:
-            if self.clients is not None:
-                self.clients.require(request.get_extra_info("peercert"), request.remote)
+            if self._clients is not None:
+                self._clients.require(request.get_extra_info("peercert"), request.remote)
             route, variables = self._find(request)
             if self.stopping:
                 raise ShuttingDown("This process is stopping; try again.")  # noqa: TRY301
@@ -213,29 +218,15 @@ class HttpApp:
             sentence = "Something went wrong on our side; the log has it by this request id."
             response = self.answer_for(InternalError(sentence))
         finally:
-            self._end_request()
+            self.in_hand -= 1
+            if self.stopping and not self.in_hand:
+                self._idle.set()
         if not response.prepared:
             finish_headers(response, request_id, request.path, self.headers)
             if self.stopping or not request.content.is_eof():  # do not wait for the rest of a body
                 response.force_close()
         self._record(request, route, response.status, time.perf_counter() - began)
         return response
-
-    @contextmanager
-    def open_request(self) -> Iterator[None]:
-        """Count a request that arrived without HTTP, so that a stop waits for it; reject it while stopping."""
-        if self.stopping:
-            raise ShuttingDown("This process is stopping; try again.")
-        self.in_hand += 1
-        try:
-            yield
-        finally:
-            self._end_request()
-
-    def _end_request(self) -> None:
-        self.in_hand -= 1
-        if self.stopping and not self.in_hand:
-            self._idle.set()
 
     def counted_address(self, transport: asyncio.BaseTransport) -> str | None:
         """Return the address to count a connection by: an IPv4 address, or the /64 of an IPv6 address.
@@ -314,11 +305,8 @@ class HttpApp:
 
 
 def request_id_of(request: web.BaseRequest) -> str:
-    return usable_request_id(request.headers.get(REQUEST_ID, ""))
-
-
-def usable_request_id(given: str) -> str:
     """Return the caller's request id if it is valid, else a new one."""
+    given = request.headers.get(REQUEST_ID, "")
     return given if _USABLE_ID.fullmatch(given) else secrets.token_hex(8)
 
 

@@ -6,16 +6,18 @@ connections, and parser errors in our format.
 
 import asyncio
 import errno
+import math
 import os
 import secrets
 import signal
 import socket
 import ssl
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import cast
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
@@ -90,43 +92,14 @@ class Limits:
     max_connections: int = 10_000
     max_connections_per_address: int | None = None  # None: only `max_connections` applies
     max_headers: int = MAX_HEADERS
-
-
-class OtherProtocol(Protocol):
-    """A protocol beside HTTP on the same port, which a client selects in the TLS handshake (RFC 7301)."""
-
-    name: str
-
-    def __call__(self) -> asyncio.Protocol:
-        """Return the protocol of a new connection."""
-        ...
-
-    async def close(self) -> None:
-        """Close all its connections."""
-        ...
-
-
-class Handshake(asyncio.Protocol):
-    """A connection whose TLS handshake decides between HTTP and the other protocol."""
-
-    def __init__(self, server: "Server", other: OtherProtocol) -> None:
-        self._server = server
-        self._other = other
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        tls = transport.get_extra_info("ssl_object")
-        selected = tls.selected_alpn_protocol() if tls is not None else None
-        chosen = self._other() if selected == self._other.name else self._server.make_http()
-        transport.set_protocol(chosen)
-        chosen.connection_made(transport)
+    max_age: float | None = None  # seconds after which a connection closes with its next answer
 
 
 class Server(web.Server):
     """Creates the connections of one listener, and counts them."""
 
-    def __init__(self, app: HttpApp, limits: Limits, other: OtherProtocol | None = None) -> None:
-        super().__init__(self._answer, request_factory=self._make)
-        self._other = other
+    def __init__(self, app: HttpApp, limits: Limits) -> None:
+        super().__init__(self._answer, request_factory=self._make, handler_cancellation=app.ends_with_caller)
         self._app = app
         self._limits = limits
         self._open = 0
@@ -151,10 +124,7 @@ class Server(web.Server):
             if not self._by_address[address]:
                 del self._by_address[address]
 
-    def __call__(self) -> asyncio.Protocol:  # type: ignore[override]  # aiohttp knows one protocol
-        return self.make_http() if self._other is None else Handshake(self, self._other)
-
-    def make_http(self) -> "Connection":
+    def __call__(self) -> "Connection":
         return Connection(self, self._app, self._limits)
 
     def _make(
@@ -173,11 +143,14 @@ class Server(web.Server):
         return HttpRequest(message, payload, protocol, writer, task, asyncio.get_running_loop())
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = request.protocol
+        assert isinstance(connection, Connection)
         try:
-            return await self._app.answer(request)
+            response = await self._app.answer(request)
+            if connection.is_old and not response.prepared:
+                response.force_close()
+            return response
         finally:
-            connection = request.protocol
-            assert isinstance(connection, Connection)
             connection.on_answer(more_follows=not request.content.is_eof())
 
 
@@ -194,6 +167,7 @@ class Connection(web.RequestHandler):
         "_head_tail",
         "_head_timer",
         "_header_timeout",
+        "_old_at",
         "_server",
     )
 
@@ -211,6 +185,7 @@ class Connection(web.RequestHandler):
         self._server = server
         self._app = app
         self._header_timeout = limits.header_timeout_ms / 1000
+        self._old_at = math.inf if limits.max_age is None else time.monotonic() + limits.max_age
         self._between = True  # between two requests, or before the first: the next bytes belong to a head
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
@@ -259,6 +234,10 @@ class Connection(web.RequestHandler):
         end = self._head_tail + data
         self._head_ended = b"\n\r\n" in end or b"\n\n" in end
         self._head_tail = end[-2:]
+
+    @property
+    def is_old(self) -> bool:
+        return time.monotonic() > self._old_at
 
     def on_head(self) -> None:
         """Record that a whole request head has arrived."""
@@ -330,13 +309,12 @@ async def serving(
     *,
     grace_ms: int = 1_000,
     inherited: socket.socket | None = None,
-    other: OtherProtocol | None = None,
 ) -> AsyncIterator[int]:
     """Listen while the block runs, and yield the port; then finish open requests within the grace period.
 
     A socket that systemd opened takes the place of the configured address.
     """
-    server = Server(app, limits, other)
+    server = Server(app, limits)
     handshake = HANDSHAKE_SECONDS if ssl_context else None
     if inherited is not None:
         listener = await asyncio.get_running_loop().create_server(
@@ -351,8 +329,6 @@ async def serving(
     finally:
         listener.close()
         await app.stop(grace_ms / 1000)
-        if other is not None:
-            await other.close()
         server.pre_shutdown()
         await server.shutdown(LAST_WRITE_SECONDS)
         log.info("stopped", unfinished=app.in_hand)
@@ -370,7 +346,6 @@ class Service:
     grace_ms: int
     reload: Callable[[], Awaitable[Changes]]
     on_stop: Callable[[], None] | None = None  # called when the stop begins
-    other: OtherProtocol | None = None  # beside HTTP on the same port
 
 
 async def serve_until_stopped(*services: Service) -> None:
@@ -410,7 +385,6 @@ async def _listening(service: Service, inherited: socket.socket | None) -> Async
         service.limits,
         grace_ms=service.grace_ms,
         inherited=inherited,
-        other=service.other,
     )
     with logging_as(service.program):
         await listener.__aenter__()

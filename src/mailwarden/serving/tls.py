@@ -19,22 +19,15 @@ from pathlib import Path
 from mailwarden.errors import ConfigurationError, Forbidden
 from mailwarden.telemetry.logs import get_logger
 
-HTTP = "http/1.1"  # RFC 7301, section 6
 
-
-def server_context(
-    certificate: Path, key: Path, client_ca: Path | None = None, protocols: Sequence[str] = (HTTP,)
-) -> ssl.SSLContext:
-    """Return the context of a server; with `client_ca` a client must present a certificate of that CA.
-
-    A client that names none of the protocols (ALPN) gets HTTP.
-    """
+def server_context(certificate: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
+    """Return the context of a server; with `client_ca` a client must present a certificate of that CA."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A client could request expensive renegotiations again and again.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     _load_certificate(context, certificate, key)
-    context.set_alpn_protocols(list(protocols))
+    context.set_alpn_protocols(["http/1.1"])
     if client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         _load_ca(context, client_ca)
@@ -63,9 +56,7 @@ class ServerTls:
         connection.context = self._current
 
 
-def client_context(
-    ca: Path, certificate: Path | None = None, key: Path | None = None, protocols: Sequence[str] = ()
-) -> ssl.SSLContext:
+def client_context(ca: Path, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
     """Return the context of a client: the server is verified against `ca`, and gets our certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -73,8 +64,6 @@ def client_context(
     _load_ca(context, ca)
     if certificate is not None:
         _load_certificate(context, certificate, key or certificate)
-    if protocols:
-        context.set_alpn_protocols(list(protocols))
     return context
 
 

@@ -44,25 +44,16 @@ class GroupRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
 _groups = msgspec.json.Decoder(tuple[GroupRecord, ...])
 
 
-def group_records(groups: Sequence[RecipientGroup], recipients: Sequence[str]) -> tuple[GroupRecord, ...]:
-    """Return the groups with the recipients as positions in the envelope."""
-    if len(groups) == 1:
-        assigned = groups[0].assignment
-        return (GroupRecord(assigned.tenant, assigned.by, assigned.profile, assigned.weights),)
+def write_groups(groups: Sequence[RecipientGroup], recipients: Sequence[str]) -> list[str]:
+    """Return the values of GROUPS_HEADER: JSON, compressed, as Base64, cut into pieces."""
     places: dict[str, deque[int]] = {}
     for place, recipient in enumerate(recipients):
         places.setdefault(recipient, deque()).append(place)
     records = []
     for group in groups:
-        own = tuple(places[recipient].popleft() for recipient in group.recipients)
+        own = () if len(groups) == 1 else tuple(places[recipient].popleft() for recipient in group.recipients)
         assigned = group.assignment
         records.append(GroupRecord(assigned.tenant, assigned.by, assigned.profile, assigned.weights, own))
-    return tuple(records)
-
-
-def write_groups(groups: Sequence[RecipientGroup], recipients: Sequence[str]) -> list[str]:
-    """Return the values of GROUPS_HEADER: JSON, compressed, as Base64, cut into pieces."""
-    records = group_records(groups, recipients)
     text = base64.b64encode(zlib.compress(msgspec.json.encode(records))).decode("ascii")
     return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
 

@@ -87,11 +87,7 @@ def read_parameters(raw: bytes) -> MessageAnalysisRequest:
 
 def read_record(value: dict[str, object]) -> MessageAnalysisRequest:
     """Validate the whole record; later code trusts every field."""
-    return checked(convert(value, MessageAnalysisRequest))
-
-
-def checked(request: MessageAnalysisRequest) -> MessageAnalysisRequest:
-    """Validate the addresses of a record whose types are right; return it with bare addresses."""
+    request = convert(value, MessageAnalysisRequest)
     border = request.border_mta_data
     if border.remote_address is not None:
         try:

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 from uuid import UUID
 
 import msgspec
@@ -33,7 +32,6 @@ from mailwarden.serving.uploads import MAX_BODY, Keep, receive_upload
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.periodic_task import end_tasks
 from mailwarden.telemetry.tracing import TRACEPARENT, Tracing
-from mailwarden.wire.frames import ScanHead, ScanParameters
 from mailwarden.wire.guard import (
     DEADLINE_HEADER,
     GGRID_HEADER,
@@ -50,7 +48,7 @@ from mailwarden.wire.guard import (
     read_groups,
     write_line,
 )
-from mailwarden.wire.scanning import MessageAnalysisRequest, checked, envelope_of, read_parameters, result_of
+from mailwarden.wire.scanning import envelope_of, read_parameters, result_of
 
 WRITE_SECONDS = 10.0  # abby reads at once or is gone; a slow reader must not hold capacity
 log = get_logger(__name__)
@@ -59,7 +57,6 @@ BODY_TIMEOUT_MS = 30_000
 MAX_HEAD = 655_360  # abby sends the tenants of 1,000 recipients in headers
 MAX_HEADERS = 128
 _YES_OR_NO = {"yes": True, "no": False}
-_decode_parameters = msgspec.json.Decoder(ScanParameters).decode
 
 
 async def answer_with_progress(call: Call, work: Work) -> web.StreamResponse:
@@ -121,17 +118,6 @@ class AbbyHeaders(msgspec.Struct, frozen=True):
     watched: bool
 
 
-class Arriving(Protocol):
-    """A message that arrives in frames."""
-
-    head: ScanHead
-    size: int
-
-    async def receive(self, spool: Path) -> tuple[bytes, Spooled]:
-        """Return the parameters and the message, which the caller must close."""
-        ...
-
-
 class RestApi:
     name = "restApi"
 
@@ -153,37 +139,10 @@ class RestApi:
         """Scan a message of abby in this process; admission and deadline are those of a submission."""
         with self._tracing.span("receive", parent=scan.traceparent):
             async with self._admission.admitted(scan.size):
-                guard_request = GuardRequest(
-                    ggrid=scan.ggrid,
-                    source=self.name,
-                    envelope=scan.envelope,
-                    groups=scan.groups,
-                    raw=scan.message,
-                    deadline=min(scan.seconds, self._analysis_timeout),
-                    stored=scan.stored,
+                guard_request = self._request(
+                    scan.ggrid, scan.envelope, scan.groups, scan.message, seconds=scan.seconds, stored=scan.stored
                 )
                 return await self._processing.process(guard_request, observe)
-
-    async def scan_arriving(self, arriving: Arriving, observe: Observer) -> FinishedRequest:
-        """Scan a message that arrives in frames; its bytes are read after its admission."""
-        head = arriving.head
-        with self._tracing.span("receive", parent=head.traceparent):
-            async with self._admission.admitted(arriving.size):
-                raw, message = await arriving.receive(self._spool)
-                try:
-                    envelope, groups = read_scan_parameters(raw)
-                    guard_request = GuardRequest(
-                        ggrid=head.ggrid,
-                        source=self.name,
-                        envelope=envelope,
-                        groups=groups,
-                        raw=message,
-                        deadline=min(head.deadline_ms / 1000, self._analysis_timeout),
-                        stored=head.stored,
-                    )
-                    return await self._processing.process(guard_request, observe)
-                finally:
-                    message.close()
 
     async def _submit(self, call: Call) -> web.StreamResponse:
         """Admission happens before the body is read."""
@@ -194,19 +153,30 @@ class RestApi:
             upload = await receive_upload(request, self._spool, body_timeout_ms=BODY_TIMEOUT_MS, keep=Keep.EMAIL)
             with upload:
                 envelope = envelope_of(read_parameters(upload.parameters))
-                guard_request = GuardRequest(
-                    ggrid=abby_headers.ggrid,
-                    source=self.name,
-                    envelope=envelope,
-                    groups=group_recipients(abby_headers.groups, envelope),
-                    raw=upload.email,
-                    deadline=min(abby_headers.deadline, self._analysis_timeout),
-                    stored=abby_headers.stored,
+                groups, seconds = group_recipients(abby_headers.groups, envelope), abby_headers.deadline
+                guard_request = self._request(
+                    abby_headers.ggrid, envelope, groups, upload.email, seconds=seconds, stored=abby_headers.stored
                 )
                 if abby_headers.watched:
                     return await answer_with_progress(call, partial(self._processing.process, guard_request))
                 finished = await self._processing.process(guard_request)
         return web.Response(body=msgspec.json.encode(result_of(finished)), content_type="application/json")
+
+    def _request(
+        self,
+        ggrid: UUID,
+        envelope: Envelope,
+        groups: tuple[RecipientGroup, ...],
+        raw: Spooled,
+        *,
+        seconds: float,
+        stored: bool,
+    ) -> GuardRequest:
+        """Return the guard request for a message of abby; it may take abby's time or ours, whichever is less."""
+        deadline = min(seconds, self._analysis_timeout)
+        return GuardRequest(
+            ggrid=ggrid, source=self.name, envelope=envelope, groups=groups, raw=raw, deadline=deadline, stored=stored
+        )
 
 
 def read_abby_headers(headers: Mapping[str, str], groups: Sequence[str]) -> AbbyHeaders:
@@ -220,16 +190,6 @@ def read_abby_headers(headers: Mapping[str, str], groups: Sequence[str]) -> Abby
         )
     except (KeyError, ValueError, msgspec.DecodeError) as error:
         raise _not_from_abby(error) from None
-
-
-def read_scan_parameters(raw: bytes) -> tuple[Envelope, tuple[RecipientGroup, ...]]:
-    """Return the envelope and the recipients by tenant; the checks are those of an upload."""
-    try:
-        parameters = _decode_parameters(raw)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise _not_from_abby(error) from None
-    envelope = envelope_of(checked(MessageAnalysisRequest(parameters.border_mta_data)))
-    return envelope, group_recipients(parameters.groups, envelope)
 
 
 def group_recipients(records: Sequence[GroupRecord], envelope: Envelope) -> tuple[RecipientGroup, ...]:
