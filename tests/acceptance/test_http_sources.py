@@ -1,4 +1,4 @@
-"""The HTTP scan sources for existing installations: Rspamd's `/checkv2` and Stalwart's MTA hook."""
+"""The HTTP scan source for existing installations: Rspamd's `/checkv2`."""
 
 import json
 from collections.abc import Iterator
@@ -15,15 +15,12 @@ from tests.acceptance.client import envelope
 from tests.acceptance.deployment import in_processing, run_deployment, submitting
 from tests.acceptance.http_source_clients import (
     PASSWORD,
-    TOKEN,
     HttpSources,
     ask,
     ggrid_of_check,
-    ggrid_of_hook,
     rspamc,
 )
 from tests.acceptance.pausable_clamd import PausableClamd
-from tests.samples.stalwart import hook_call
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -35,7 +32,6 @@ SAMPLES = {
     "malware": malware_message,
     "newsletter": lambda: b"Precedence: bulk\r\nList-Unsubscribe: <https://pass.example/u>\r\n" + plain_message(),
 }
-MANY_FIELDS = {**hook_call(b"A: b\r\n\r\n"), "message": {"headers": [["a", "b"]] * 300_000, "contents": ""}}
 ZSTD = [("Compression", "zstd")]
 ALIKE = ("verdict", "decision", "tags")
 
@@ -44,20 +40,19 @@ ALIKE = ("verdict", "decision", "tags")
 def http_sources(
     engines, deployment_template, tmp_path_factory, pausable_clamd: PausableClamd
 ) -> Iterator[HttpSources]:
-    rspamd, stalwart = free_port(), free_port()
+    rspamd = free_port()
     guard = {
         **PLACES,
         "engines": {"clamav": {"address": pausable_clamd.address}},
         "scanSources": {
             "restApi": {},
             "rspamdApi": {"listen": {"port": rspamd}, "password": PASSWORD, "bodyTimeout": 5_000},
-            "stalwartHook": {"listen": {"port": stalwart}, "token": TOKEN, "bodyTimeout": 5_000},
         },
     }
     with run_deployment(
         engines, deployment_template, tmp_path_factory.mktemp("http_sources"), guards=(guard,)
     ) as deployment:
-        yield HttpSources(deployment, rspamd, stalwart)
+        yield HttpSources(deployment, rspamd)
 
 
 @pytest.mark.contract("6 drop-in sources")
@@ -67,15 +62,13 @@ def test_every_source_gives_the_same_verdict(http_sources: HttpSources, engines,
 
     by_api = http_sources.deployment.client().submit(message, envelope()).result
     checked = http_sources.check(message).json
-    hooked = http_sources.hook_with(message)
 
-    for source, ggrid in (("rspamdApi", ggrid_of_check(checked)), ("stalwartHook", ggrid_of_hook(hooked))):
-        known = http_sources.explain(ggrid)
-        assert {field: known[field] for field in ALIKE} == {field: by_api[field] for field in ALIKE}
-        assert known["source"] == source
-        assert known["envelope"] == envelope()["borderMtaData"]
+    known = http_sources.explain(ggrid_of_check(checked))
+    assert {field: known[field] for field in ALIKE} == {field: by_api[field] for field in ALIKE}
+    assert known["source"] == "rspamdApi"
+    assert known["envelope"] == envelope()["borderMtaData"]
     delivered = by_api["decision"] == "deliver"
-    assert (checked["action"], hooked["action"]) == (("no action", "accept") if delivered else ("reject", "reject"))
+    assert checked["action"] == ("no action" if delivered else "reject")
     assert (checked["score"] >= checked["required_score"]) is not delivered
 
 
@@ -121,13 +114,6 @@ def test_fields_are_signed_and_forged_ones_taken_out(http_sources: HttpSources, 
     assert "X-Mailwarden-Verdict" in checked["remove_headers"]
     assert seal.read(message) is not None
 
-    changes = http_sources.hook_with(forged)["modifications"]
-    assert changes[0] == {"type": "deleteHeader", "name": "X-Mailwarden-Verdict", "index": 1}
-    message = plain
-    for change in changes[1:]:
-        message = f"{change['name']}: {change['value']}\r\n".encode() + message
-    assert seal.read(message) is not None
-
 
 def test_several_tenants_are_judged_apart_and_the_strictest_wins(http_sources: HttpSources, plain):
     assert (
@@ -144,9 +130,6 @@ def test_several_tenants_are_judged_apart_and_the_strictest_wins(http_sources: H
         assert known["tenantUid"] == http_sources.deployment.tenants["club"]
         assert known["envelope"]["envelopeRecipients"] == ["kim@club.example"], "nobody is told of the others"
         assert http_sources.check(plain, "<bob@company.example>, <kim@club.example>").json["action"] == "reject"
-        hooked = http_sources.hook_with(plain, *both)
-        assert (hooked["action"], hooked["response"]["status"]) == ("reject", 550)
-        assert http_sources.explain(ggrid_of_hook(hooked))["tenantUid"] == http_sources.deployment.tenants["club"]
     finally:
         http_sources.deployment.lists(tenant="club").delete("sender-block", "alice@pass.example")
 
@@ -165,18 +148,13 @@ def test_a_blocked_address_bounces_in_the_session(http_sources: HttpSources, pla
 
 
 @pytest.mark.contract("3 admission drop-in sources")
-def test_when_full_each_protocol_returns_its_temporary_failure(
-    http_sources: HttpSources, plain, pausable_clamd: PausableClamd
-):
+def test_when_full_the_client_gets_a_temporary_failure(http_sources: HttpSources, plain, pausable_clamd: PausableClamd):
     pausable_clamd.pause()
     with submitting(http_sources.deployment, plain, 2, pausable_clamd) as calls:
         assert wait_until(lambda: in_processing(http_sources.deployment, 0) == 2)
         checked = http_sources.check(plain)
-        hooked = http_sources.hook(hook_call(plain))
     assert [call.result().status for call in calls] == [200, 200]
     assert (checked.status, checked.json["action"]) == (200, "soft reject")
-    assert (hooked.status, hooked.json["action"]) == (200, "reject")
-    assert hooked.json["response"]["status"] == 451
     assert http_sources.check(plain).json["action"] == "no action"
 
 
@@ -232,7 +210,6 @@ def test_an_address_may_have_a_port_as_rspamds_milter_writes_it(http_sources: Ht
 def test_one_thousand_recipients_are_taken(http_sources: HttpSources, plain):
     recipients = [f"r{number}@company.example" for number in range(1_000)]
     assert http_sources.check(plain, *recipients).json["action"] == "no action"
-    assert http_sources.hook_with(plain, *recipients)["action"] == "accept"
 
 
 def test_unknown_paths_and_wrong_secrets_are_rejected(http_sources: HttpSources, plain):
@@ -242,33 +219,6 @@ def test_unknown_paths_and_wrong_secrets_are_rejected(http_sources: HttpSources,
     assert http_sources.check(plain, method="PUT").status == 405
     assert http_sources.check(plain, password="another-password-here").status == 401
     assert http_sources.check(plain, password="").json["action"] == "soft reject"
-    assert http_sources.hook(hook_call(plain), token="another-token-of-the-source").status == 401
-    assert http_sources.hook(hook_call(plain), path="/else").status == 404
-    assert http_sources.hook(hook_call(plain), path="/mta-hook").status == 200
-
-
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b"", 400),
-        (b"{", 400),
-        (b"[" * 200_000, 400),
-        (b"\xff\xfe", 400),
-        (b'{"context": {"stage": "data"}}', 400),
-        (b'{"context": {"stage": "elsewhere"}}', 400),
-        (json.dumps(hook_call(b"A: b\r\n\r\n", ip="x\ny")).encode(), 400),
-        (json.dumps(MANY_FIELDS).encode(), 413),
-    ],
-)
-def test_hostile_hook_calls_are_refused(http_sources: HttpSources, body, status):
-    assert http_sources.hook(body).status == status
-
-
-@pytest.mark.parametrize("stage", ["connect", "ehlo", "auth", "mail", "rcpt", "RCPT"])
-def test_other_stages_pass(http_sources: HttpSources, stage):
-    call = hook_call(b"A: b\r\n\r\n", stage=stage)
-    del call["message"]
-    assert http_sources.hook(call).json == {"action": "accept"}
 
 
 def test_the_limit_of_a_body_is_50_mib_and_a_slow_one_is_cut_off(http_sources: HttpSources, plain):
@@ -277,30 +227,24 @@ def test_the_limit_of_a_body_is_50_mib_and_a_slow_one_is_cut_off(http_sources: H
     assert http_sources.check(large + b"x").status == 413
     secret = [("Password", PASSWORD)]
     assert ask(http_sources.rspamd_port, "POST", "/checkv2", b"A: b\r\n", secret, length=100).status == 408
-    bearer = [("Authorization", f"Bearer {TOKEN}")]
-    assert ask(http_sources.stalwart_port, "POST", "/", b"{", bearer, length=52_428_801).status == 413
-    assert ask(http_sources.stalwart_port, "POST", "/", b"{", bearer, length=100).status == 408
 
 
-def test_a_large_message_passes_both_sources(http_sources: HttpSources, plain):
+def test_a_large_message_passes(http_sources: HttpSources, plain):
     message = plain + b"The minutes again.\r\n" * 150_000
-    assert http_sources.check(message).json["action"] == "no action"
-    hooked = http_sources.hook_with(message)
-    assert hooked["action"] == "accept"
-    assert http_sources.explain(ggrid_of_hook(hooked))["message"]["size"] == len(message)
+    checked = http_sources.check(message).json
+    assert checked["action"] == "no action"
+    assert http_sources.explain(ggrid_of_check(checked))["message"]["size"] == len(message)
 
 
 def test_a_stopping_guard_answers_open_requests(http_sources: HttpSources, plain, pausable_clamd: PausableClamd):
     guard = http_sources.deployment.product.guards[0]
     pausable_clamd.pause()
     with ThreadPoolExecutor(3) as threads:
-        checking = threads.submit(http_sources.check, plain)
-        hooking = threads.submit(http_sources.hook_with, plain)
+        checking = [threads.submit(http_sources.check, plain) for _ in range(2)]
         assert wait_until(lambda: in_processing(http_sources.deployment, 0) == 2)
         stopping = threads.submit(guard.stop)
         pausable_clamd.resume()
-        assert checking.result().json["action"] == "no action"
-        assert hooking.result()["action"] == "accept"
+        assert [each.result().json["action"] for each in checking] == ["no action"] * 2
         stopping.result()
     with pytest.raises(OSError, match="refused"):
         http_sources.check(plain)

@@ -10,7 +10,7 @@ _MADE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 # Prefixes of the HTTP metrics: abby and guard, and the drop-in scan sources.
-HTTP_PREFIXES = ("http", "rspamd_api", "stalwart_hook")
+HTTP_PREFIXES = ("http", "rspamd_api")
 # Labels whose values are ours: a handful each, whatever callers and tenants do.
 BOUNDED = {
     "route",

@@ -125,12 +125,14 @@ async def test_the_key_of_the_authority_on_a_service_host_is_a_warning(folder: P
 
 async def test_a_scan_source_without_a_secret_is_a_warning(folder: Path):
     file = folder / "guard" / "core" / "guard.yml"
-    source = "  restApi: {}\n  rspamdApi: {allowWithoutSecret: true}\n  stalwartHook: {token: 0123456789abcdef}\n"
-    file.write_text(file.read_text().replace("  restApi: {}\n", source))
+    text = file.read_text()
+    file.write_text(text.replace("  restApi: {}\n", "  restApi: {}\n  rspamdApi: {allowWithoutSecret: true}\n"))
     lines = await lines_of(folder, check_sources)
     assert lines["scan source rspamdApi"].state == "warn"
     assert "set scanSources.rspamdApi.password" in lines["scan source rspamdApi"].remedy
-    assert "scan source stalwartHook" not in lines
+    secured = "  restApi: {}\n  rspamdApi: {password: 0123456789abcdef}\n"
+    file.write_text(text.replace("  restApi: {}\n", secured))
+    assert "scan source rspamdApi" not in await lines_of(folder, check_sources)
 
 
 async def test_a_certificate_of_tomorrow_speaks_of_the_clock(folder: Path, monkeypatch: pytest.MonkeyPatch):

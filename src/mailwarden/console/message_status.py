@@ -22,7 +22,6 @@ _SMTP = "smtp"
 # The reply to an undecided message, by scan source. SMTP clients try again; the caller of the API decides itself.
 _UNDECIDED_REPLIES = {
     _SMTP: N_("The sender received: 451 4.7.1, try again later"),
-    "stalwartHook": N_("The sender received: 451 4.7.1, try again later"),
     "rspamdApi": N_("The client received: soft reject, try again later"),
 }
 PARTICIPLES = {

@@ -33,9 +33,9 @@ from mailwarden.guard.jobs.learning import Learning
 from mailwarden.guard.processing import Processing
 from mailwarden.guard.reload import GuardReload, heavy_places, scan_parts, worker_timeouts
 from mailwarden.guard.smtp.source import open_smtp
-from mailwarden.guard.sources.http_listeners import open_http_sources
 from mailwarden.guard.sources.in_process import InProcess, scanning_disabled
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
+from mailwarden.guard.sources.rspamd_listener import open_rspamd_api
 from mailwarden.history import open_history
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.opening import start_clickhouse
@@ -173,10 +173,10 @@ async def open_guard(
         open_context(config, folder, metrics) as (guard, context),
         _tenants_updated(context),
         open_smtp(context, guard.name) as close_smtp,
-        open_http_sources(context) as close_http,
+        open_rspamd_api(context) as close_rspamd_api,
         _open_health(config, guard),
     ):
-        guard.closers = (close_smtp, close_http)
+        guard.closers = (close_smtp, close_rspamd_api)
         clients = ClientNames(config.tls.client_names, f"tls.clientNames in {PATH}")
         routes = _routes(context, guard, metrics)
         app = HttpApp(routes, metrics, clients=clients, max_head=MAX_HEAD, ends_with_caller=True)
@@ -317,7 +317,7 @@ async def _watch_engines(
 async def _tenants_updated(context: GuardContext) -> AsyncIterator[None]:
     """Keep the tenant directory current if a source assigns tenants by recipient; abby sends them otherwise."""
     sources = context.config.scan_sources
-    if sources.smtp is not None or sources.rspamd_api is not None or sources.stalwart_hook is not None:
+    if sources.smtp is not None or sources.rspamd_api is not None:
         await context.tenants.start()
     try:
         yield

@@ -164,45 +164,21 @@ class RspamdApi(Struct, frozen=True, rename="camel", forbid_unknown_fields=True)
     body_timeout: BodyTimeout = 30_000
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
-        yield from _mistakes(self, "password", self.password)
-
-
-class StalwartHookListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
-    port: Annotated[int, PORTS, Meta(description="Port to listen on; 0 takes a free one.")] = 11480
-
-
-class StalwartHook(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The scan source that answers Stalwart's MTA hooks; see docs/integrations.md."""
-
-    listen: Annotated[StalwartHookListen, Meta(description="Listener for Stalwart, plain HTTP.")] = StalwartHookListen()
-    public: Public = False
-    allow_without_secret: WithoutSecret = False
-    token: Annotated[str, Meta(description="Bearer token of the hook; required without `allowWithoutSecret`.")] = ""
-    quarantine_as: Annotated[
-        Literal["reject", "quarantine", "discard"],
-        Meta(description="Action for the decision quarantine; Stalwart's own `quarantine` delivers with a mark."),
-    ] = "reject"
-    max_connections: Connections = 200
-    body_timeout: BodyTimeout = 30_000
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        yield from _mistakes(self, "token", self.token)
-
-
-def _mistakes(source: RspamdApi | StalwartHook, key: str, secret: str) -> Iterator[tuple[str, str]]:
-    listen, public = source.listen, source.public
-    if not secret and not public and not source.allow_without_secret:
-        yield key, "is needed; without one `allowWithoutSecret: true` lets every process that reaches the port ask"
-    if not public and not is_inside(listen.host):
-        problem = (
-            f"`{listen.host}` is not a loopback or private address. Messages would pass in the open, and guard "
-            f"trusts every client of this port; `public: true` and a {key} allow it"
-        )
-        yield "listen", problem
-    if public and not secret:
-        yield key, "is needed where `public: true` lets others than this host and private networks ask"
-    if secret and (len(secret) < MIN_SECRET or any(not "!" <= character <= "~" for character in secret)):
-        yield key, f"must be {MIN_SECRET} or more printable ASCII characters without blanks: it goes into a header"
+        secret = self.password
+        if not secret and not self.public and not self.allow_without_secret:
+            problem = "is needed; without one `allowWithoutSecret: true` lets every process that reaches the port ask"
+            yield "password", problem
+        if not self.public and not is_inside(self.listen.host):
+            problem = (
+                f"`{self.listen.host}` is not a loopback or private address. Messages would pass in the open, and "
+                "guard trusts every client of this port; `public: true` and a password allow it"
+            )
+            yield "listen", problem
+        if self.public and not secret:
+            yield "password", "is needed where `public: true` lets others than this host and private networks ask"
+        if secret and (len(secret) < MIN_SECRET or any(not "!" <= character <= "~" for character in secret)):
+            problem = f"must be {MIN_SECRET} or more printable ASCII characters without blanks: it goes into a header"
+            yield "password", problem
 
 
 class DigestSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -310,10 +286,6 @@ class ScanSources(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     rspamd_api: Annotated[
         RspamdApi | None,
         Meta(description="`rspamdApi: {password: …}` answers clients of Rspamd; without it nothing listens."),
-    ] = None
-    stalwart_hook: Annotated[
-        StalwartHook | None,
-        Meta(description="`stalwartHook: {token: …}` answers Stalwart's MTA hooks; without it nothing listens."),
     ] = None
 
 

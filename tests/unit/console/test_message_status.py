@@ -69,7 +69,6 @@ def test_the_response_is_shown_where_nothing_is_held() -> None:
     ("source", "reply"),
     [
         ("smtp", "The sender received: 451 4.7.1,"),
-        ("stalwartHook", "The sender received: 451 4.7.1,"),
         ("rspamdApi", "The client received: soft reject,"),
         ("restApi", "The caller received: undecided,"),
     ],

@@ -35,7 +35,6 @@ from mailwarden.guard.config import GuardTls
 from mailwarden.history.journal.losses import LOSSES, read_losses
 from mailwarden.history.journal.segments import SUFFIX
 from mailwarden.serving.tls import client_context, server_context
-from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.self_tests import BASIC, PASSWORDS, wrong_answers
 
 WANTS = Path("/etc/systemd/system/multi-user.target.wants")  # the links of enabled services
@@ -207,16 +206,12 @@ async def check_sources(host: Host) -> AsyncIterator[Line]:
     """Warn about scan sources over HTTP without a secret."""
     if host.guard is None:
         return
-    asked, hooked = host.guard.scan_sources.rspamd_api, host.guard.scan_sources.stalwart_hook
-    if asked is not None and not asked.password:
-        yield _without_secret("rspamdApi", "password", asked.listen)
-    if hooked is not None and not hooked.token:
-        yield _without_secret("stalwartHook", "token", hooked.listen)
-
-
-def _without_secret(name: str, key: str, listen: Listen) -> Line:
-    seen = f"{listen.host}:{listen.port} asks for no secret: every process that reaches it may submit messages"
-    return Line(True, f"scan source {name}", seen, f"set scanSources.{name}.{key} in {GUARD_PATH}", warning=True)
+    source = host.guard.scan_sources.rspamd_api
+    if source is not None and not source.password:
+        place = f"{source.listen.host}:{source.listen.port}"
+        seen = f"{place} asks for no secret: every process that reaches it may submit messages"
+        remedy = f"set scanSources.rspamdApi.password in {GUARD_PATH}"
+        yield Line(True, "scan source rspamdApi", seen, remedy, warning=True)
 
 
 async def check_sandbox(host: Host) -> AsyncIterator[Line]:

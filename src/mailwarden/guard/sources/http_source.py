@@ -1,4 +1,4 @@
-"""The common part of the scan sources `rspamdApi` and `stalwartHook`: secret, body, envelope, and one answer.
+"""The part of the scan source `rspamdApi` that its protocol does not shape: secret, body, envelope, and one answer.
 
 These clients carry out decisions themselves. Each tenant's recipients have their own judgement and decision; the answer
 is the strictest of them. If one part must be retried, all are: the other parts would otherwise be delivered.
@@ -51,15 +51,13 @@ class Answer(IntEnum):
 
     PASS = 0
     MARK = 1  # deliver with a mark
-    HOLD = 2  # the client's own quarantine
-    DISCARD = 3
-    REJECT = 4
-    RETRY = 5
+    DISCARD = 2
+    REJECT = 3
+    RETRY = 4
 
 
 QUARANTINE_AS: Mapping[str, Answer] = {
     "add header": Answer.MARK,
-    "quarantine": Answer.HOLD,
     "discard": Answer.DISCARD,
     "reject": Answer.REJECT,
 }
@@ -126,8 +124,8 @@ def answer_to(finished: FinishedRequest, quarantine_as: Answer) -> Answer:
             return Answer.DISCARD
         case Decision.QUARANTINE:
             # A mark would deliver the message, and malware is never delivered.
-            marks = quarantine_as in (Answer.MARK, Answer.HOLD)
-            return Answer.REJECT if marks and finished.judgement.verdict is Verdict.MALWARE else quarantine_as
+            malware = finished.judgement.verdict is Verdict.MALWARE
+            return Answer.REJECT if malware and quarantine_as is Answer.MARK else quarantine_as
         case Decision.DELIVER:
             return Answer.MARK if WARN_TAG in finished.tags else Answer.PASS
 
@@ -144,7 +142,7 @@ def sentence_of(finished: FinishedRequest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HttpSourceContext:
-    """The parts of guard that both sources use."""
+    """The parts of guard that such a source uses."""
 
     admission: Admission
     scanner: PerTenantScan

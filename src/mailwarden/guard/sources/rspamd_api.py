@@ -49,7 +49,6 @@ _NOT_IN_NAMES = re.compile(r"[^A-Z0-9]+")
 ACTIONS: Mapping[Answer, str] = {
     Answer.PASS: "no action",
     Answer.MARK: "add header",
-    Answer.HOLD: "quarantine",
     Answer.DISCARD: "discard",
     Answer.REJECT: "reject",
     Answer.RETRY: "soft reject",
@@ -167,7 +166,7 @@ def _fit(score: float, answer: Answer) -> float:
     """Return the score within the range of the action; lists change the action and have no points."""
     if answer in (Answer.REJECT, Answer.DISCARD):
         return max(score, REQUIRED_SCORE)
-    if answer in (Answer.MARK, Answer.HOLD):
+    if answer is Answer.MARK:
         return min(max(score, MARK_SCORE), REQUIRED_SCORE - STEP)
     return min(score, MARK_SCORE - STEP)
 

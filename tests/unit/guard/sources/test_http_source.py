@@ -5,15 +5,14 @@ from collections.abc import Sequence
 from typing import Any, cast
 from uuid import UUID
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import KeyRing
-from mailwarden.errors import BadRequest, EngineUnavailable, InternalError, Overloaded, PayloadTooLarge
+from mailwarden.errors import BadRequest, EngineUnavailable, InternalError, Overloaded
 from mailwarden.guard.processing import Examined, GuardRequest
 from mailwarden.guard.result_headers import OWN, ResultSeal, result_fields
-from mailwarden.guard.sources import rspamd_api, stalwart_hook
+from mailwarden.guard.sources import rspamd_api
 from mailwarden.guard.sources.http_source import Answer, PerTenantScan, ScanAnswer, answer_to, join
 from mailwarden.guard.sources.rspamd_api import make_answer
 from mailwarden.model.envelope import Envelope
@@ -108,9 +107,8 @@ def test_the_strictest_answer_is_given(decisions, quarantine_as, answer) -> None
 
 def test_a_warning_is_a_mark_and_malware_is_never_delivered_with_one() -> None:
     assert answer_to(finished(D, Verdict.SUSPICIOUS, "policy.warn"), Answer.REJECT) is Answer.MARK
-    for mark in (Answer.MARK, Answer.HOLD):
-        assert answer_to(finished(Q, Verdict.MALWARE), mark) is Answer.REJECT
-        assert answer_to(finished(Q, Verdict.SPAM), mark) is mark
+    assert answer_to(finished(Q, Verdict.MALWARE), Answer.MARK) is Answer.REJECT
+    assert answer_to(finished(Q, Verdict.SPAM), Answer.MARK) is Answer.MARK
 
 
 def test_the_part_that_leads_is_the_one_that_the_answer_comes_from() -> None:
@@ -152,12 +150,10 @@ def test_the_reply_names_the_verdict_and_no_list_entry(decision: Decision, said:
     request = finished(decision, Verdict.BLOCKED)
     request = replace(request, judgement=replace(request.judgement, summary="Blocked: by the tenant entry secret."))
     appraisal = join([request], Answer.REJECT)
-    hook = stalwart_hook.make_answer(appraisal, [], [])
-    assert hook.response is not None
-    for reported in (make_answer(appraisal, []).messages["smtp_message"], hook.response.message):
-        assert reported.startswith(said)
-        assert reported.endswith(f"({request.ggrid})")
-        assert "secret" not in reported
+    reported = make_answer(appraisal, []).messages["smtp_message"]
+    assert reported.startswith(said)
+    assert reported.endswith(f"({request.ggrid})")
+    assert "secret" not in reported
 
 
 async def test_the_fields_can_be_put_on_top_one_after_the_other_and_are_signed() -> None:
@@ -187,37 +183,3 @@ def test_no_error_answer_of_the_rspamd_api_reads_as_clean() -> None:
         answer = rspamd_api.answer_error(error)
         assert answer.status == status
         assert json.loads(answer.body)["action"] == "soft reject"  # type: ignore[arg-type]
-
-
-def test_temporary_failures_are_451_over_the_hook() -> None:
-    answer = stalwart_hook.answer_error(Overloaded("x"))
-    said = json.loads(answer.body)  # type: ignore[arg-type]
-    assert (answer.status, said["action"], said["response"]["status"]) == (200, "reject", 451)
-    assert said["response"]["enhancedStatus"] == said["response"]["enhanced_status"] == "4.3.2"
-    assert stalwart_hook.answer_error(PayloadTooLarge("x")).status == 413
-
-
-@pytest.mark.parametrize(
-    ("answer", "action", "status"),
-    [
-        (Answer.PASS, "accept", None),
-        (Answer.MARK, "accept", None),
-        (Answer.HOLD, "quarantine", None),
-        (Answer.DISCARD, "discard", None),
-        (Answer.REJECT, "reject", 550),
-        (Answer.RETRY, "reject", 451),
-    ],
-)
-def test_the_hook_returns_its_action(answer, action, status) -> None:
-    made = stalwart_hook.make_answer(ScanAnswer(answer, finished(D)), [("A", "1"), ("B", "2")], [])
-    assert (made.action, made.response.status if made.response else None) == (action, status)
-    assert [each.name for each in made.modifications] == (["A", "B"] if action in ("accept", "quarantine") else [])
-
-
-def test_forged_fields_are_taken_out_first_and_the_order_is_turned() -> None:
-    made = stalwart_hook.make_answer(ScanAnswer(Answer.PASS, finished(D)), [("A", "1"), ("B", "2")], ["X-Mailwarden-Z"])
-    assert msgspec.to_builtins(made.modifications) == (
-        {"type": "deleteHeader", "name": "X-Mailwarden-Z", "index": 1},
-        {"type": "addHeader", "name": "B", "value": "2"},
-        {"type": "addHeader", "name": "A", "value": "1"},
-    )
