@@ -140,7 +140,6 @@ def monitored(
         "scanSources": {
             "smtp": {"listen": {"port": free_port()}, "nextHop": f"127.0.0.1:{free_port()}"},
             "rspamdApi": {"listen": {"port": free_port()}, "allowWithoutSecret": True},
-            "stalwartHook": {"listen": {"port": free_port()}, "allowWithoutSecret": True},
         },
         "quarantine": {"digest": {"link": "https://mail.example", "sender": "digest@mail.example"}},
         "weeklyReport": {"link": "https://mail.example", "sender": "reports@mail.example"},
