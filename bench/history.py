@@ -80,7 +80,7 @@ ORDER BY moment;
 _INDEXES = """
 ALTER TABLE {name} ADD PRIMARY KEY (day, ggrid, tenant);
 CREATE INDEX ON {name} USING gin (terms);
-CREATE INDEX ON {name} USING gin (words) WHERE words IS NOT NULL;
+CREATE INDEX ON {name} USING gin (words);
 """
 
 

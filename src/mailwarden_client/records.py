@@ -84,7 +84,6 @@ class MessagePage:
     next: Optional[str]
     complete: bool
     searched_back: Optional[datetime]
-    unindexed_day: Optional[date]
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,6 @@ class StreamEnd:
     next: Optional[str]
     complete: bool
     searched_back: Optional[datetime]
-    unindexed_day: Optional[date]
 
 
 @dataclass(frozen=True)

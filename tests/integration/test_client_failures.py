@@ -165,7 +165,7 @@ FOUND = (
     b'"created":"2026-01-01T00:00:00.5Z","verdict":"spam","decision":"quarantine","fromAddress":"a@b.example",'
     b'"fromName":"","recipients":[],"subject":"","tags":[],"points":7,"reason":"","campaign":null}\n'
 )
-END = b'{"end":true,"messages":2,"next":null,"complete":true,"searchedBack":null,"unindexedDay":null}\n'
+END = b'{"end":true,"messages":2,"next":null,"complete":true,"searchedBack":null}\n'
 
 
 async def test_a_stream_of_messages_needs_its_last_line(script, client):

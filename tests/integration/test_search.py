@@ -11,10 +11,10 @@ from bench import history
 from bench.history import TENANTS
 from bench.search import operators
 from mailwarden.database.pool import Database
-from mailwarden.errors import GlobalScopeForbidden, SearchTooBroad
+from mailwarden.errors import SearchTooBroad
 from mailwarden.history import open_history
 from mailwarden.history import pages as search_pages
-from mailwarden.history.postgresql import partitions, vocabulary, word_backfill
+from mailwarden.history.postgresql import partitions, vocabulary
 from mailwarden.history.postgresql import search as searcher
 from mailwarden.history.query import Query, condition_matches, parse_query
 from mailwarden.history.records import decode
@@ -153,55 +153,6 @@ async def test_every_day_old_and_new_has_the_index(database: Database, database_
     )
     await connection.close()
     assert without == []
-
-
-async def _forget_words(url: str) -> None:
-    """Bring history into the state right after the migration."""
-    connection = await asyncpg.connect(url)
-    await connection.execute("UPDATE history SET words = NULL")
-    await connection.execute("INSERT INTO history_unindexed (day) SELECT DISTINCT day FROM history")
-    await connection.close()
-
-
-async def test_words_of_stored_rows_are_added_in_batches_and_the_page_says_so(
-    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(word_backfill, "BATCH", 3)
-    store = open_history(database)
-    tenants = [UUID(int=number + 1) for number in range(7)]
-    ggrid = finished_request().ggrid
-    await store.save(ALL, [finished_request(tenant, ggrid, "invoice") for tenant in tenants])
-    await _forget_words(database_url)
-    page = await store.search(ALL, parse_query("invoic"))
-    assert (page.rows, page.unindexed) == ((), moment_of(ggrid).date())  # type: ignore[union-attr]
-    assert (await store.search(ALL, parse_query("verdict:phishing"))).unindexed is None
-    sizes = []
-    while (size := await store.add_words(ALL)) is not None:
-        sizes.append(size)
-    assert sum(sizes) == len(tenants)
-    assert max(sizes) == 3
-    page = await store.search(ALL, parse_query("invoic"))
-    assert (len(page.rows), page.unindexed) == (len(tenants), None)
-
-
-async def test_rows_that_an_older_guard_wrote_get_words_after_the_next_start(
-    database: Database, database_url: str
-) -> None:
-    await open_history(database).save(ALL, [finished_request(subject="invoice")])
-    await _forget_words(database_url)
-    connection = await asyncpg.connect(database_url)
-    await connection.execute("DELETE FROM history_unindexed")
-    await connection.close()
-    started = open_history(database)
-    while await started.add_words(ALL) is not None:
-        pass
-    page = await started.search(ALL, parse_query("invoic"))
-    assert (len(page.rows), page.unindexed) == (1, None)
-
-
-async def test_words_are_added_for_the_deployment_only(database: Database) -> None:
-    with pytest.raises(GlobalScopeForbidden):
-        await open_history(database).add_words(Scope.of(UUID(int=1)))
 
 
 @pytest.mark.usefixtures("made_history")

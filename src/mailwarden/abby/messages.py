@@ -111,7 +111,6 @@ class MessagesApi:
                 next=_next(page),
                 complete=page.complete,
                 searched_back=_searched_back(page),
-                unindexed_day=page.unindexed,
             )
         )
 
@@ -191,7 +190,6 @@ class MessagesApi:
             next=_next(last),
             complete=last.complete and last.next is None,
             searched_back=_ended_at(last),
-            unindexed_day=last.unindexed,
         )
         await response.write(_encode(end) + b"\n")
 

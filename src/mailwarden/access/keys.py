@@ -121,11 +121,9 @@ FROM api_keys WHERE key_id = $1
 _END = """
 UPDATE api_keys SET expires = least(expires, now() + make_interval(secs => $2)), replaced_by = $3 WHERE key_id = $1
 """
-# A key that was used before the columns of the first use existed keeps them empty.
 _TOUCH = """
-UPDATE api_keys SET last_used = now(),
-    first_used = CASE WHEN last_used IS NULL THEN now() ELSE first_used END,
-    first_address = CASE WHEN last_used IS NULL THEN $2::text::inet ELSE first_address END
+UPDATE api_keys SET last_used = now(), first_used = coalesce(first_used, now()),
+    first_address = CASE WHEN first_used IS NULL THEN $2::text::inet ELSE first_address END
 WHERE key_id = $1 AND (last_used IS NULL OR last_used < now() - interval '1 minute')
 """
 
@@ -439,7 +437,7 @@ SELECT what, key, count(*) AS rows FROM (
     WHERE revoked IS NULL AND (expires IS NULL OR expires > now())
     UNION ALL SELECT 'recovery codes', substring(digest FROM 1 FOR $1) FROM recovery_codes WHERE used IS NULL
     UNION ALL SELECT 'setup links', substring(digest FROM 1 FOR $1) FROM setup_links
-    WHERE expires > now() AND length(digest) = $1 + 32
+    WHERE expires > now()
     UNION ALL SELECT 'authenticators', substring(totp FROM 2 FOR $1) FROM people WHERE totp IS NOT NULL
     UNION ALL SELECT 'secrets of webhooks', substring(sealed FROM 2 FOR $1)
     FROM event_endpoints, unnest(ARRAY[secret, previous_secret, sealed_url]) AS sealed WHERE sealed IS NOT NULL

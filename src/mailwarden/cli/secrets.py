@@ -260,12 +260,12 @@ async def _reseal_webhooks(place: Place, database: Database, failed: list[str]) 
     store, seal, done = EndpointStore(database), Seal(place.ring, PURPOSE), 0
     for endpoint in await store.list(ALL):
         url, old = endpoint.sealed_url, [each for each in (endpoint.secret, endpoint.previous_secret) if each]
-        if not old or (url is not None and all(map(seal.is_current, (url, *old)))):
+        if url is None or all(map(seal.is_current, (url, *old))):
             continue
         bound, url_bound = endpoint.uid.bytes, url_context(endpoint.uid)
         try:
             secret, *previous = (seal.close(seal.open(each, bound), bound) for each in old)
-            plain = endpoint.url.encode("ascii") if url is None else seal.open(url, url_bound)
+            plain = seal.open(url, url_bound)
         except BrokenSeal as error:
             failed.append(f"secret of the event endpoint {endpoint.name}: {error}")
         else:

@@ -104,8 +104,7 @@ class WebhookSender:
 
     def _url(self) -> str:
         endpoint = self._endpoint
-        if endpoint.sealed_url is None:
-            return endpoint.url
+        assert endpoint.sealed_url is not None
         try:
             return self._seal.open(endpoint.sealed_url, url_context(endpoint.uid)).decode("ascii")
         except BrokenSeal as error:

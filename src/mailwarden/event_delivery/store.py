@@ -82,7 +82,7 @@ _LOSE = f"UPDATE event_endpoints SET cursor = $3, lost = lost + $4 WHERE {_HELD}
 _COUNT_DISABLED = "SELECT count(*) FROM event_endpoints WHERE state = 'disabled' AND last_error <> $1"
 _LAST_REMOVED = "SELECT number FROM events_removed"
 _RESEAL = """
-UPDATE event_endpoints SET secret = $3, previous_secret = $5, sealed_url = $6, url = $7
+UPDATE event_endpoints SET secret = $3, previous_secret = $5, sealed_url = $6
 WHERE uid = $1 AND secret = $2 AND previous_secret IS NOT DISTINCT FROM $4 RETURNING true
 """
 
@@ -217,7 +217,7 @@ class EndpointStore:
         _require_deployment(scope)
         values = (before.uid, before.secret, sealed.secret, before.previous_secret, previous_secret)
         async with self._database.connection() as connection:
-            return bool(await connection.fetchval(_RESEAL, *values, sealed.url, before.target))
+            return bool(await connection.fetchval(_RESEAL, *values, sealed.url))
 
     async def _change(
         self, scope: Scope, uid: UUID, actor: Actor, action: str, statement: str, *values: object

@@ -40,7 +40,7 @@ from mailwarden.history import open_history
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.opening import start_clickhouse
 from mailwarden.history.journal.journal import Journal
-from mailwarden.history.maintenance import Retention, Rollups, WordBackfill
+from mailwarden.history.maintenance import Retention, Rollups
 from mailwarden.history.senders import SenderHistory, SenderHistoryReporter
 from mailwarden.history.writer import STOP_PATIENCE, HistoryWriter
 from mailwarden.learning.reports import ContentsSeal
@@ -290,7 +290,7 @@ def _start_history(
     journal.start()
     stack.push_async_callback(journal.stop)
     retention = Retention(store, config.history.retention_days)
-    for job in (retention, Rollups(store), WordBackfill(store), EventRetention(database, events.retention_days)):
+    for job in (retention, Rollups(store), EventRetention(database, events.retention_days)):
         job.start()
         stack.push_async_callback(job.stop)
     senders = SenderHistory(store.senders)

@@ -3,9 +3,9 @@
 import ipaddress
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Literal, Union
 from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
@@ -334,9 +334,6 @@ class Workers(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class History(HistoryStoreSettings, frozen=True, rename="camel", forbid_unknown_fields=True):
-    REMOVED: ClassVar[Mapping[str, str]] = {
-        "buffer": "was removed: rows wait on disk now. Delete this key; `journal.maxBytes` limits their bytes"
-    }
     retention_days: Annotated[Count, Meta(description="Days of history to keep.")] = 90
 
 

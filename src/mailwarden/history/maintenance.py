@@ -1,6 +1,5 @@
-"""Background jobs of history: retention, the dashboard's counters, and the search words of rows that lack them."""
+"""Background jobs of history: retention, and the dashboard's counters."""
 
-import asyncio
 from datetime import date, timedelta
 
 from mailwarden.history.store import HistoryStore
@@ -10,8 +9,6 @@ from mailwarden.telemetry.periodic_task import PeriodicTask
 
 RETENTION_INTERVAL = 3_600.0
 ROLLUP_INTERVAL = 30.0
-WORD_INTERVAL = 60.0
-WORD_PAUSE = 0.1  # between two batches, so that scans and searches are not slowed down
 SENDER_DAYS = 400  # after which a sender that was not seen again is deleted
 DOMAIN_DAYS = 180  # after which the deployment forgets a domain that was not seen again
 ONE_TENANT_DAYS = 30  # the same, of a domain that wrote to one tenant only
@@ -130,25 +127,3 @@ class Rollups:
 
     async def _run(self) -> None:
         await self._store.update_rollups(_ALL)
-
-
-class WordBackfill:
-    """Adds search words to rows of an earlier version; of several guards, one at a time."""
-
-    def __init__(self, store: HistoryStore, interval: float = WORD_INTERVAL) -> None:
-        self._store = store
-        self._periodic_task = PeriodicTask("history words", self._run, interval)
-
-    def start(self) -> None:
-        self._periodic_task.start(at_once=True)
-
-    async def stop(self) -> None:
-        await self._periodic_task.stop()
-
-    async def _run(self) -> None:
-        rows = 0
-        while (added := await self._store.add_words(_ALL)) is not None:
-            rows += added
-            await asyncio.sleep(WORD_PAUSE if added else 0)
-        if rows:
-            _log.info("history_words_added", messages=rows)

@@ -47,13 +47,13 @@ class SearchPages:
         found = await self._searcher.search(scope, query, place, limit + 1, SEARCH_SECONDS, order=order)
         if len(found.requests) > limit:
             rows = tuple(Row.of(each, scope) for each in found.requests[:limit])
-            return Page(rows, next=behind(Cursor.of(rows[-1]), order), unindexed=found.unindexed)
+            return Page(rows, next=behind(Cursor.of(rows[-1]), order))
         rows = tuple(Row.of(each, scope) for each in found.requests)
         if found.complete:
-            return Page(rows, unindexed=found.unindexed)
+            return Page(rows)
         reached = moment_of(found.reached.ggrid)
         following = None if found.ended else found.reached
-        return Page(rows, following, complete=False, searched_to=reached, unindexed=found.unindexed)
+        return Page(rows, following, complete=False, searched_to=reached)
 
     async def _by_points(self, scope: Scope, query: Query, place: Cursor | None, limit: int) -> Page:
         """Compare the newest matches; `place` is the last row of the previous page."""
@@ -71,7 +71,6 @@ class SearchPages:
             next=Cursor.of(shown[-1]) if start + limit < len(rows) else None,
             complete=found.complete and len(found.requests) <= MAX_COMPARED,
             searched_to=moment_of(min(cursors).ggrid if cursors else found.reached.ggrid),
-            unindexed=found.unindexed,
         )
 
     async def facets(self, scope: Scope, query: Query) -> Facets:

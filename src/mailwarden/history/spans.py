@@ -134,7 +134,6 @@ class SearchProgress(Struct):
     reached: Cursor
     span: Span
     order: Order = Order.NEWEST
-    unindexed: date | None = None  # words do not find rows of this day and earlier days yet
     stale: bool = False  # the store may lack the newest rows
 
     @classmethod

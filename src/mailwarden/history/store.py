@@ -127,15 +127,13 @@ class Page(Struct, frozen=True):
     A search that finds few rows may stop before the end of its time range. Then `complete` is False, `searched_to`
     is the last time it read, and `next` continues from there. By points, `complete` is False if there are matches
     that were not compared: those before `searched_to`. A search that ended, with `next` None, is not `complete` if the
-    store may lack the newest rows. Words do not find messages of the day `unindexed` and of
-    earlier days yet: a guard is adding their words.
+    store may lack the newest rows.
     """
 
     rows: tuple[Row, ...]
     next: Cursor | None = None
     complete: bool = True
     searched_to: datetime | None = None
-    unindexed: date | None = None
 
 
 class Facets(Struct, frozen=True):
@@ -463,9 +461,6 @@ class HistoryStore(Protocol):
 
     async def now(self, scope: Scope) -> datetime:
         """Return PostgreSQL's time for a job that deletes; raise CommandError if this host's clock differs."""
-
-    async def add_words(self, scope: Scope) -> int | None:
-        """Add the search words of a batch of rows that lack them and return its size; None if there is none left."""
 
     async def delete_days(self, scope: Scope, before: date) -> int:
         """Delete whole days before the given day and return their number; only the deployment's scope may."""

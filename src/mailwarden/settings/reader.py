@@ -187,8 +187,7 @@ class _Checker:
         tag = kind.__struct_config__.tag_field
         unknown = [name for name in node if name not in fields and name != tag] if strict else []
         for name in unknown:
-            problem = _removed(kind).get(str(name)) or _unknown(str(name), fields)
-            yield self._mistake(line_of(node, name, line), _join(key, name), problem)
+            yield self._mistake(line_of(node, name, line), _join(key, name), _unknown(str(name), fields))
         faulty = set()
         for name, field in fields.items():
             if name in node:
@@ -361,12 +360,6 @@ def _not_a_mapping(node: object, key: str) -> str:
     if without_colon:
         return f"must be a mapping: write `{without_colon[1]}: {{}}` with a colon"
     return f"must be a mapping of keys to values, not {_describe(node)}"
-
-
-def _removed(kind: type[msgspec.Struct]) -> Mapping[str, str]:
-    """Return the keys that a record had in an earlier version, each with what to do on upgrade."""
-    removed: Mapping[str, str] = getattr(kind, "REMOVED", {})
-    return removed
 
 
 def _unknown(name: str, fields: Mapping[str, object]) -> str:

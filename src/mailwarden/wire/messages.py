@@ -85,10 +85,6 @@ class FoundMessages(Struct, frozen=True, rename="camel"):
     searched_back: Annotated[
         Moment | None, Meta(description="If not complete: the period was searched up to this time.")
     ]
-    unindexed_day: Annotated[
-        date | None,
-        Meta(description="Words do not find messages of this day and earlier days yet; null: they find all."),
-    ]
 
 
 class StreamEnd(Struct, frozen=True, rename="camel"):
@@ -101,7 +97,6 @@ class StreamEnd(Struct, frozen=True, rename="camel"):
     searched_back: Annotated[
         Moment | None, Meta(description="If not complete: the period was searched up to this time.")
     ]
-    unindexed_day: Annotated[date | None, Meta(description="As in a page.")]
 
 
 class MessageCount(Struct, frozen=True, rename="camel"):

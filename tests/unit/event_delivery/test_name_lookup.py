@@ -15,7 +15,7 @@ from mailwarden.crypto.seal import Seal
 from mailwarden.event_delivery import name_lookup
 from mailwarden.event_delivery.addresses import AddressRules
 from mailwarden.event_delivery.http_client import DeliveryFailed, client_trust, open_http_client
-from mailwarden.event_delivery.model import PURPOSE, Endpoint, Format, Kind, State
+from mailwarden.event_delivery.model import PURPOSE, Endpoint, Format, Kind, State, url_context
 from mailwarden.event_delivery.name_lookup import LookupFailed, NameLookup
 from mailwarden.event_delivery.opening import open_channels
 from mailwarden.event_delivery.signatures import new_secret
@@ -59,9 +59,11 @@ async def test_a_slow_name_holds_one_thread_and_delays_no_other(system: SlowSyst
 
 def endpoint_of(kind: Kind, url: str) -> Endpoint:
     uid = uuid4()
-    secret = Seal(PEPPER, PURPOSE).close(new_secret().encode(), uid.bytes)
+    seal = Seal(PEPPER, PURPOSE)
+    secret = seal.close(new_secret().encode(), uid.bytes)
+    sealed_url = seal.close(url.encode(), url_context(uid)) if kind is Kind.WEBHOOK else None
     rest = (None, None, 1, 0, datetime.now(UTC), "user:root", State.ENABLED, "")
-    return Endpoint(uid, "a", kind, Format.NATIVE, url, *rest, secret=secret)
+    return Endpoint(uid, "a", kind, Format.NATIVE, url, *rest, sealed_url=sealed_url, secret=secret)
 
 
 @pytest.mark.parametrize(("kind", "url"), [(Kind.WEBHOOK, "https://a.example/"), (Kind.SYSLOG, "tls://a.example")])

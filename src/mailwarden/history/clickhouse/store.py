@@ -155,11 +155,6 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         requests = [decode(record) for cursor, record in records.items() if scope.allows(cursor.tenant)]
         return sorted(requests, key=_severity)
 
-    async def add_words(self, scope: Scope) -> int | None:
-        """Return None: every row in ClickHouse has its words."""
-        require_deployment(scope)
-        return None
-
     async def delete_days(self, scope: Scope, before: date) -> int:
         require_deployment(scope)
         await self._earlier.delete_days(scope, before)

@@ -130,8 +130,6 @@ def read_losses(folder: Path) -> LossRecord:
     """Return the losses of a journal; none if the file is missing or unreadable."""
     try:
         dropped, damaged, rejected, *times = map(int, (folder / LOSSES).read_text("ascii").split())
-        if len(times) == 1:  # of an earlier version: one time for all kinds
-            times = [times[0] if count else 0 for count in (dropped, damaged, rejected)]
         found = {loss: moment for loss, moment in zip(Loss, times, strict=True) if moment}
     except (OSError, ValueError):
         return LossRecord()

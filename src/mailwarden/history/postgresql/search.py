@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scoped
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.postgresql.partitions import existing_days
-from mailwarden.history.postgresql.word_backfill import newest_unindexed_day
 from mailwarden.history.query import (
     HELD,
     RELEASED,
@@ -243,8 +242,6 @@ class PostgresqlSearcher:
         async with reading(self._database, STATEMENT_TIMEOUT) as connection:
             span = query_span(query, place, await existing_days(connection), order)
             progress = SearchProgress.start(span, order)
-            if any(condition.words for condition in query.conditions):
-                progress.unindexed = await newest_unindexed_day(connection, *span.values[:2])
             reader = _Reader(connection, scope, query, clauses, progress, limit=limit)
             try:
                 await reader.read_first(span)

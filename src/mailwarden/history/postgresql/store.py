@@ -22,7 +22,6 @@ from mailwarden.history.postgresql.senders import BAD_DATA, add_new_counts
 from mailwarden.history.postgresql.statistics import PostgresqlRows, mark_late
 from mailwarden.history.postgresql.store_base import HistoryStoreBase, require_deployment
 from mailwarden.history.postgresql.vocabulary import VocabularyReader
-from mailwarden.history.postgresql.word_backfill import add_words, check_recent_days
 from mailwarden.history.records import decode, encode
 from mailwarden.history.store import (
     Counting,
@@ -113,7 +112,6 @@ class PostgresqlHistoryStore(HistoryStoreBase):
         )
         self._judged = judged
         self._days: set[date] = set()
-        self._checked_for_words = False
 
     async def save(self, scope: Scope, requests: Sequence[FinishedRequest], counting: Counting | None = None) -> Saved:
         prepared = [self._prepare(request) for request in requests if scope.allows(request.tenant)]
@@ -158,14 +156,6 @@ class PostgresqlHistoryStore(HistoryStoreBase):
             return ()
         async with self._database.connection() as connection:
             return [cast("UUID", row["tenant"]) for row in await connection.fetch(_TENANTS_OF, *values)]
-
-    async def add_words(self, scope: Scope) -> int | None:
-        require_deployment(scope)
-        async with self._database.connection() as connection:
-            if not self._checked_for_words:
-                await check_recent_days(connection)
-                self._checked_for_words = True
-            return await add_words(connection)
 
     async def delete_days(self, scope: Scope, before: date) -> int:
         require_deployment(scope)

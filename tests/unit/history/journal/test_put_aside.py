@@ -112,11 +112,3 @@ def test_the_time_of_a_loss_is_shown_after_a_restart(tmp_path: Path) -> None:
     page = later.page().decode()
     assert 'mailwarden_history_last_loss_timestamp_seconds{kind="rejected"} 1' in page
     assert 'kind="dropped"' not in page
-
-
-def test_the_losses_of_an_earlier_version_are_read(tmp_path: Path) -> None:
-    (tmp_path / "losses").write_text(" ".join(f"{field:020d}" for field in (3, 0, 2, 1_800_000_000)) + "\n")
-    found = read_losses(tmp_path)
-    assert (found.dropped, found.damaged, found.rejected) == (3, 0, 2)
-    assert found.times == {"dropped": 1_800_000_000, "rejected": 1_800_000_000}
-    assert found.last is not None
