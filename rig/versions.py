@@ -14,9 +14,9 @@ _LOCK = Path("requirements/run.txt")
 _PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 
-def is_known(commit: str) -> bool:
-    """Return whether this checkout has the commit; a shallow clone or a source archive lacks it."""
-    return _git("cat-file", "-e", f"{commit}^{{commit}}", check=False).returncode == 0
+def first_commit_with(path: str) -> str:
+    """Return the commit that added a file, or "" if this checkout has none, as a source archive."""
+    return _git("log", "--diff-filter=A", "--format=%H", "-1", "--", path, check=False).stdout.decode("ascii").strip()
 
 
 def tree_of(commit: str) -> str:

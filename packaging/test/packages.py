@@ -1,7 +1,7 @@
 """Builds, checks and boots the Debian packages: `make test-packages`; prints one line per check.
 
 Needs root, mmdebstrap, lintian, piuparts, reprepro, systemd-container. systemd-nspawn boots the root without network;
-apt downloads the packages into the same root before. The package of an older commit, with separate units, is upgraded.
+apt downloads the packages into the same root before.
 """
 
 import argparse
@@ -23,8 +23,6 @@ SUITES = ("bookworm", "trixie")
 GOAL = 600
 BOOT_SECONDS = 1_800
 ADDRESS = "https://packages.company.example/mailwarden"
-# The last commit whose package enables separate units of abby and guard.
-PREVIOUS = "b51dd74"
 NEEDED = ("mmdebstrap", "lintian", "piuparts", "reprepro", "gpg", "systemd-nspawn")
 
 
@@ -123,24 +121,6 @@ def boot_root(summary: SuiteSummary, root: Path, folder: Path, script: str) -> N
     summary.line(well=lines[-1:] == ["done"], text="the booted root ran every check")
 
 
-def build_previous(summary: SuiteSummary, folder: Path) -> Path | None:
-    """Return the package of the previous commit, built once for each release; None without that commit."""
-    if subprocess.run(["git", "cat-file", "-e", f"{PREVIOUS}^{{commit}}"], check=False, cwd=ROOT).returncode:
-        print(f"left out: an upgrade of the package of {PREVIOUS}, which this checkout does not have")
-        return None
-    made = RUN / f"previous-{PREVIOUS}"
-    if not made.exists():
-        subprocess.run(["git", "clone", "--quiet", "--no-checkout", str(ROOT), str(made)], check=True)
-        subprocess.run(["git", "checkout", "--quiet", PREVIOUS], check=True, cwd=made)
-    if not list((made / "dist" / summary.suite).glob("*.deb")):
-        build = ["env", f"ROOTS={RUN}", f"PIP={ROOT / '.venv/bin/pip'}"]
-        build += [str(made / "packaging/build-deb.sh"), summary.suite]
-        if not summary.command("the previous package builds", build, folder / "previous.log"):
-            return None
-    (package,) = (made / "dist" / summary.suite).glob("*.deb")
-    return package
-
-
 def boot(summary: SuiteSummary, root: Path, folder: Path, began: float) -> None:
     blocks = documented("## Install the package")
     for number, text in enumerate(blocks[1:4], 2):
@@ -172,12 +152,9 @@ def run_suite(suite: str, options: argparse.Namespace) -> int:
     if not options.skip_lintian:
         check_package(summary, package, root, folder)
     repository = make_repository(summary, package, folder)
-    previous = build_previous(summary, folder)
     began = time.time()
     if install(summary, root, repository, folder):
         shutil.copy(package, root / "test/mailwarden.deb")
-        if previous is not None:
-            shutil.copy(previous, root / "test/previous.deb")
         boot(summary, root, folder, began)
     if not options.keep:
         shutil.rmtree(root)

@@ -1,12 +1,15 @@
-"""Migrations only add, so that processes of the version before continue to work while the new one starts."""
+"""The baseline documents its tables. Later migrations only add: processes of the version before continue to work."""
 
 import re
 
 import pytest
 
-from mailwarden.database.migrations import known_migrations
+from mailwarden.database.migrations import FOLDER, ORDER, known_migrations
 
-EARLIER = 18  # these are applied everywhere, and never change
+BASELINE = FOLDER / "0001_baseline"
+# The comment above a table: what a row is, who writes it, and what deletes it.
+_COMMENT = re.compile(r"^-- Row: .+\n(?:-- .+\n)*-- Written by: .+\n(?:-- .+\n)*-- Deleted by: ", re.MULTILINE)
+_TABLE = re.compile(r"^((?:--.*\n)*)CREATE (?:UNLOGGED )?TABLE (\w+) \(", re.MULTILINE)
 # A statement that breaks a process of an older version needs this line, with the first version that can do without.
 MARKER = re.compile(r"^-- safe after: \d+\.\d+\.\d+$", re.MULTILINE)
 BREAKING = {
@@ -32,8 +35,19 @@ def problems(sql: str) -> list[str]:
     return found
 
 
+def test_the_order_of_the_baseline_names_every_file_once() -> None:
+    ordered = (BASELINE / ORDER).read_text("utf-8").split()
+    assert sorted(ordered) == sorted(path.name for path in BASELINE.glob("*.sql"))
+
+
+def test_every_table_of_the_baseline_says_what_a_row_is_who_writes_it_and_what_deletes_it() -> None:
+    tables = _TABLE.findall(known_migrations()[0].sql)
+    assert len(tables) > 40
+    assert [name for comment, name in tables if not _COMMENT.search(comment)] == []
+
+
 def test_migrations_only_add_or_name_the_version_after_which_they_are_safe() -> None:
-    later = {each.name: problems(each.sql) for each in known_migrations() if int(each.name[:4]) > EARLIER}
+    later = {each.name: problems(each.sql) for each in known_migrations()[1:]}
     assert {name: found for name, found in later.items() if found} == {}
 
 

@@ -6,14 +6,19 @@ from pathlib import Path
 from rig import versions
 
 ROOT = versions.ROOT
-# The last commit before the first packages; any other commit with the same setup commands works too.
-COMMIT = os.environ.get("MAILWARDEN_PREVIOUS") or "cba1d8e"
+# The first file of the schema. Earlier commits have another schema, which nothing upgrades.
+_BASELINE = "src/mailwarden/database/migrations/0001_baseline/order.txt"
 
 
-def is_known() -> bool:
-    return versions.is_known(COMMIT)
+def find_commit() -> str:
+    """Return the previous version: MAILWARDEN_PREVIOUS, or the first commit that has the schema.
+
+    It is empty without one: a source archive has no commits.
+    """
+    return os.environ.get("MAILWARDEN_PREVIOUS") or versions.first_commit_with(_BASELINE)
 
 
 def install(folder: Path, *, own_packages: bool) -> str:
     """Install the previous version and return its interpreter; an installation of the same commit is used again."""
-    return versions.install_version(versions.tree_of(COMMIT), folder / COMMIT, own_packages=own_packages)
+    tree = versions.tree_of(find_commit())
+    return versions.install_version(tree, folder / tree[:12], own_packages=own_packages)

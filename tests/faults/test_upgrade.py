@@ -39,6 +39,7 @@ from tests.waiting import wait_until
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.long,
+    pytest.mark.skipif(not previous_version.find_commit(), reason="this checkout has no commits"),
 ]
 
 FULL = os.environ.get("MAILWARDEN_FULL") == "1"

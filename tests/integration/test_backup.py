@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +24,7 @@ from ruamel.yaml import YAML
 from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.dump import without_password
-from mailwarden.database.migrations import pending
+from mailwarden.database.migrations import FOLDER, known_migrations, migrate, pending
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
 from mailwarden.lists.service import Lists
@@ -299,16 +300,20 @@ def test_a_backup_of_a_newer_schema_is_rejected(installed: Installed, target: st
     assert count_tables(engines, target) == 0
 
 
-def test_a_backup_of_an_older_schema_is_migrated(installed: Installed, target: str, tmp_path: Path, engines: Engines):
-    file = tmp_path / "backup.tar"
-    name = installed.url.rpartition("/")[2]
-    engines.postgresql.execute("DROP TABLE deployment", name)
-    engines.postgresql.execute("DELETE FROM applied_migrations WHERE name = '0040_deployment'", name)
+def test_a_backup_of_an_older_schema_is_migrated(
+    installed: Installed, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file, folder = tmp_path / "backup.tar", tmp_path / "migrations"
     back_up(installed, file)
+    shutil.copytree(FOLDER, folder)
+    later = f"{len(known_migrations()) + 1:04d}_later"
+    (folder / f"{later}.sql").write_text("CREATE TABLE later (number integer);")
+    monkeypatch.setattr("mailwarden.cli.restore.known_migrations", partial(known_migrations, folder))
+    monkeypatch.setattr("mailwarden.cli.restore.migrate", partial(migrate, folder=folder))
     done = command("restore", str(file), "--config", str(tmp_path / "restored"), "--database-url", target)
     assert done.code == 0, done.error
-    assert "applied 0041_deployment" in done.error
-    assert asyncio.run(pending(target)) == []
+    assert f"applied {later}" in done.error
+    assert asyncio.run(pending(target, folder)) == []
 
 
 def deployment_of(engines: Engines, url: str) -> str:

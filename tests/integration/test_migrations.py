@@ -42,9 +42,9 @@ async def test_two_at_once_do_the_work_once(database_url: str) -> None:
 
 
 async def test_a_migration_that_changed_since_is_refused(database_url: str) -> None:
-    await run(database_url, "UPDATE applied_migrations SET checksum = 'other' WHERE name = '0001_tenants'")
+    await run(database_url, "UPDATE applied_migrations SET checksum = 'other' WHERE name = '0001_baseline'")
     for call in (migrate, pending):
-        with pytest.raises(CommandError, match="0001_tenants has changed"):
+        with pytest.raises(CommandError, match="0001_baseline has changed"):
             await call(database_url)
 
 

@@ -64,15 +64,7 @@ WHERE datname = current_database() AND application_name = 'mailwarden' AND pid <
 # Transaction numbers of another cluster may be in this one's future: replicas would read those changes again and again.
 _RENUMBER = "UPDATE list_changes SET transaction = pg_current_xact_id()"
 # Readers of events may have numbers that were taken after the backup. New events must be behind them.
-_SKIP_EVENT_NUMBERS = """
-DO $$
-BEGIN
-    IF to_regclass('event_numbers') IS NOT NULL THEN -- a backup of an older version has none
-        PERFORM setval('event_numbers', last_value + (1::bigint << 32)) FROM event_numbers;
-    END IF;
-END
-$$
-"""
+_SKIP_EVENT_NUMBERS = "SELECT setval('event_numbers', last_value + (1::bigint << 32)) FROM event_numbers"
 
 
 class Snapshot(Struct, frozen=True):

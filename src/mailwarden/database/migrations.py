@@ -1,4 +1,7 @@
-"""Brings a database to the schema of this version: numbered SQL files, each applied once, in one transaction."""
+"""Brings a database to the schema of this version: numbered migrations, each applied once, in one transaction.
+
+The first is the baseline, a folder with a file for each feature. A later one is a single file.
+"""
 
 import asyncio
 import hashlib
@@ -15,6 +18,7 @@ from mailwarden.database.pool import CONNECT_TIMEOUT, Connection, storage_unavai
 from mailwarden.errors import CommandError
 
 FOLDER = Path(__file__).parent / "migrations"
+ORDER = "order.txt"  # in a folder: the names of its files in the order in which they are applied
 STATEMENT_TIMEOUT = 600.0
 # A statement that waits for a table's lock also makes later queries of running processes wait.
 LOCK_SECONDS = 2.0
@@ -33,7 +37,7 @@ CREATE TABLE IF NOT EXISTS applied_migrations (
 
 
 class Migration(Struct, frozen=True):
-    """One SQL file; a published one never changes, and its checksum proves that."""
+    """One SQL file, or the files of a folder; a published one never changes, and its checksum proves that."""
 
     name: str
     sql: str
@@ -45,11 +49,20 @@ class Migration(Struct, frozen=True):
 
 def known_migrations(folder: Path = FOLDER) -> Sequence[Migration]:
     """Return the migrations of this version in their order."""
-    found = [Migration(path.stem, path.read_text("utf-8")) for path in sorted(folder.glob("*.sql"))]
+    found = [
+        Migration(path.stem, _text(path)) for path in sorted(folder.iterdir()) if path.is_dir() or path.suffix == ".sql"
+    ]
     for number, migration in enumerate(found, 1):
         if not _FILE_NAME.match(migration.name) or int(migration.name[:4]) != number:
-            raise CommandError(f"{migration.name}.sql is out of order: expected number {number:04d}.")
+            raise CommandError(f"Migration {migration.name} is out of order: expected number {number:04d}.")
     return found
+
+
+def _text(path: Path) -> str:
+    files = [path]
+    if path.is_dir():
+        files = [path / name for name in (path / ORDER).read_text("utf-8").split()]
+    return "\n".join(file.read_text("utf-8") for file in files)
 
 
 async def migrate(url: str, folder: Path = FOLDER) -> list[str]:

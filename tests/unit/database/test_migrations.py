@@ -1,15 +1,29 @@
-"""The numbered files of SQL."""
+"""The numbered migrations."""
 
 from pathlib import Path
 
 import pytest
 
-from mailwarden.database.migrations import known_migrations
+from mailwarden.database.migrations import ORDER, known_migrations
 from mailwarden.errors import CommandError
 
 
-def test_the_migrations_are_numbered_without_a_gap() -> None:
-    assert [migration.name[:4] for migration in known_migrations()][:2] == ["0001", "0002"]
+def test_the_first_migration_is_the_baseline() -> None:
+    assert known_migrations()[0].name == "0001_baseline"
+
+
+def test_the_files_of_a_folder_are_one_migration_in_their_order(tmp_path: Path) -> None:
+    folder = tmp_path / "0001_baseline"
+    folder.mkdir()
+    (folder / ORDER).write_text("b.sql\na.sql\n")
+    (folder / "a.sql").write_text("SELECT 'a';\n")
+    (folder / "b.sql").write_text("SELECT 'b';\n")
+    (tmp_path / "0002_next.sql").write_text("SELECT 2;")
+    found = known_migrations(tmp_path)
+    assert [each.name for each in found] == ["0001_baseline", "0002_next"]
+    assert found[0].sql.split() == ["SELECT", "'b';", "SELECT", "'a';"]
+    (folder / "a.sql").write_text("SELECT 'c';\n")
+    assert known_migrations(tmp_path)[0].checksum != found[0].checksum
 
 
 @pytest.mark.parametrize("names", [["0002_b"], ["0001_a", "0003_c"], ["0001_a", "0001_b"], ["0001 a"], ["first"]])

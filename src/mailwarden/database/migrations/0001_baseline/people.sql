@@ -1,4 +1,8 @@
--- People who use the console: their credentials, sessions and setup links.
+-- Users of the console: their credentials, sessions and setup links.
+
+-- Row: a user.
+-- Written by: setup links, administrators, OpenID Connect at the first login, and the user's own settings.
+-- Deleted by: nothing; a user is disabled.
 CREATE TABLE people (
     uid uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     name text NOT NULL,
@@ -8,20 +12,25 @@ CREATE TABLE people (
     password text, -- argon2id; NULL: cannot log in by password
     totp bytea, -- the secret, sealed with a key that the database does not have
     totp_step bigint NOT NULL DEFAULT 0, -- the last step that was accepted: none is accepted twice
-    issuer text, -- who vouches for a person of OpenID Connect, and by which name
+    issuer text, -- who vouches for a user of OpenID Connect, and by which name
     subject text,
     created timestamptz NOT NULL DEFAULT now(),
     created_by text NOT NULL,
     disabled timestamptz,
     last_login timestamptz,
+    hidden_steps text[] NOT NULL DEFAULT '{}', -- the first steps that the user has hidden from the checklist
+    time_zone text NOT NULL DEFAULT '', -- in which the console shows times; empty: that of the browser
+    language text NOT NULL DEFAULT '', -- of the console; empty: that of the browser
     CHECK ((issuer IS NULL) = (subject IS NULL)),
     CHECK (role <> 'deployment-administrator' OR cardinality(tenants) = 0),
     CHECK (role <> 'tenant-administrator' OR cardinality(tenants) > 0)
 );
-
 CREATE UNIQUE INDEX people_name ON people (lower(name));
 CREATE UNIQUE INDEX people_subject ON people (issuer, subject) WHERE issuer IS NOT NULL;
 
+-- Row: a passkey of a user.
+-- Written by: the user; abby notes its use.
+-- Deleted by: the user, and a setup link that renews the user's credentials.
 CREATE TABLE passkeys (
     credential bytea PRIMARY KEY,
     passkey_id uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE, -- how pages name it
@@ -32,9 +41,11 @@ CREATE TABLE passkeys (
     created timestamptz NOT NULL DEFAULT now(),
     last_used timestamptz
 );
-
 CREATE INDEX passkeys_person ON passkeys (person);
 
+-- Row: a recovery code of a user; each lets the user in once.
+-- Written by: the user who draws new ones; abby notes its use.
+-- Deleted by: the next draw.
 CREATE TABLE recovery_codes (
     person uuid NOT NULL REFERENCES people (uid) ON DELETE CASCADE,
     digest bytea NOT NULL, -- HMAC-SHA-256 with the server's pepper
@@ -42,9 +53,13 @@ CREATE TABLE recovery_codes (
     PRIMARY KEY (person, digest)
 );
 
--- Without a person it is a visit that has not logged in: it holds a CSRF token and what a login needs between two steps.
+-- Row: a session. Without a person it is a visit that has not logged in: it holds a CSRF token and what a login needs
+-- between two steps.
+-- Written by: abby, at a visit and a login.
+-- Deleted by: the login that follows it, the logout, the user for other devices, an administrator who changes or
+-- disables the user, too many later visits from the same address, and abby after the end.
 CREATE TABLE sessions (
-    digest bytea PRIMARY KEY, -- SHA-256 of the cookie's value, which is not stored
+    digest bytea PRIMARY KEY, -- id of the pepper key and SHA-256 of the cookie's value, which is not stored
     session_id uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE, -- how pages name it
     person uuid REFERENCES people (uid) ON DELETE CASCADE,
     method text NOT NULL DEFAULT '',
@@ -56,14 +71,17 @@ CREATE TABLE sessions (
     last_seen timestamptz NOT NULL DEFAULT now(),
     expires timestamptz NOT NULL
 );
-
 CREATE INDEX sessions_person ON sessions (person) WHERE person IS NOT NULL;
 CREATE INDEX sessions_visits ON sessions (address, created) WHERE person IS NULL;
 CREATE INDEX sessions_expires ON sessions (expires);
 
+-- Row: a link by which a user sets credentials: the first of the deployment, an invited one, or one who lost them.
+-- Written by: the command, and administrators in the console.
+-- Deleted by: its use, an administrator who withdraws it or disables its user, a newer link for the same user, and
+-- the next link after its end.
 CREATE TABLE setup_links (
-    digest bytea PRIMARY KEY, -- SHA-256 of the link's token, which is not stored
-    link_id uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE,
+    digest bytea PRIMARY KEY, -- id of the pepper key and SHA-256 of the link's token, which is not stored
+    link_id uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE, -- how pages name it
     purpose text NOT NULL CHECK (purpose IN ('first-run', 'invite', 'renew')),
     person uuid REFERENCES people (uid) ON DELETE CASCADE, -- whom it lets in again
     email text NOT NULL DEFAULT '',
@@ -75,14 +93,15 @@ CREATE TABLE setup_links (
     CHECK ((purpose = 'renew') = (person IS NOT NULL))
 );
 
--- Attempts to log in, by name and by address, for all abbys together.
+-- Row: attempts to log in with a name or from an address, for all abby processes together.
+-- Written by: `take_attempt` below.
+-- Deleted by: abby, at a login or two hours after the last attempt.
 CREATE TABLE login_attempts (
     subject text COLLATE "C" PRIMARY KEY,
     attempts integer NOT NULL,
     last timestamptz NOT NULL,
     blocked_until timestamptz NOT NULL
 );
-
 CREATE INDEX login_attempts_last ON login_attempts (last);
 
 -- Counts an attempt before it is made, so that many at once gain nothing. Returns the seconds to wait: 0 lets it be
@@ -107,10 +126,3 @@ BEGIN
     RETURN 0;
 END
 $$;
-
--- A key that took another's place, and the one it took it from.
-ALTER TABLE api_keys ADD COLUMN replaces text COLLATE "C", ADD COLUMN replaced_by text COLLATE "C";
-
--- What the audit is asked for besides a tenant.
-CREATE INDEX audit_actor ON audit (actor, number);
-CREATE INDEX audit_action ON audit (action, number);

@@ -1,12 +1,16 @@
--- Receivers of events. `types` NULL: every type. `tenants` NULL: the deployment, with the events of all tenants.
+-- Receivers of events.
+
+-- Row: a webhook, syslog server or file that gets events, and how far it came.
+-- Written by: administrators; the abby process that has the lease notes what it delivered.
+-- Deleted by: an administrator.
 CREATE TABLE event_endpoints (
     uid uuid PRIMARY KEY,
     name text NOT NULL,
     kind text NOT NULL CHECK (kind IN ('webhook', 'syslog', 'file')),
     format text NOT NULL CHECK (format IN ('native', 'ocsf', 'ecs')),
-    url text NOT NULL,
-    types text[],
-    tenants uuid[] CHECK (cardinality(tenants) > 0),
+    url text NOT NULL, -- of a webhook the scheme and host only
+    types text[], -- NULL: every type
+    tenants uuid[] CHECK (cardinality(tenants) > 0), -- NULL: the deployment, with the events of all tenants
     batch_size integer NOT NULL DEFAULT 1,
     batch_seconds integer NOT NULL DEFAULT 0,
     created timestamptz NOT NULL DEFAULT now(),
@@ -26,6 +30,7 @@ CREATE TABLE event_endpoints (
     lost bigint NOT NULL DEFAULT 0,
     lease uuid, -- the abby process that delivers
     lease_until timestamptz,
+    sealed_url bytea, -- of a webhook: its URL can be a secret, and is sealed with the pepper
     CHECK (tenants IS NULL OR kind = 'webhook')
 );
 CREATE UNIQUE INDEX event_endpoints_name ON event_endpoints (tenants, lower(name)) NULLS NOT DISTINCT;

@@ -1,20 +1,8 @@
--- API keys of the List API, and the append-only audit of what was done with them.
-CREATE TABLE api_keys (
-    key_id text COLLATE "C" PRIMARY KEY,
-    name text NOT NULL,
-    secret bytea NOT NULL, -- HMAC-SHA-256 with the server's pepper; the key itself is shown once and never stored
-    scopes text[] NOT NULL,
-    tenants uuid[] NOT NULL DEFAULT '{}', -- the tenants it is bound to; empty for a deployment key
-    is_global boolean NOT NULL DEFAULT false,
-    networks cidr[] NOT NULL DEFAULT '{}',
-    created timestamptz NOT NULL DEFAULT now(),
-    created_by text NOT NULL,
-    expires timestamptz,
-    revoked timestamptz,
-    last_used timestamptz,
-    CHECK (is_global <> (cardinality(tenants) > 0))
-);
+-- The audit: what was done, by whom and from where.
 
+-- Row: one deed.
+-- Written by: `record_deed` below, in the transaction of the deed.
+-- Deleted by: nothing; the trigger below refuses every change.
 CREATE TABLE audit (
     number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     moment timestamptz NOT NULL DEFAULT now(),
@@ -26,15 +14,16 @@ CREATE TABLE audit (
     request_id text NOT NULL DEFAULT '',
     details jsonb NOT NULL DEFAULT '{}'
 );
-
 CREATE INDEX audit_tenant ON audit (tenant, number);
+CREATE INDEX audit_tenant_moment ON audit (tenant, moment); -- for the weekly report
+CREATE INDEX audit_actor ON audit (actor, number);
+CREATE INDEX audit_action ON audit (action, number);
 
 CREATE FUNCTION refuse_audit_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'the audit is append-only';
 END
 $$;
-
 CREATE TRIGGER audit_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_audit_change();
 

@@ -1,8 +1,12 @@
--- The event outbox: rows are written in the transaction of the change, and never changed. One partition a day. Rows of
--- a day without a partition are in the default partition, so that a change never fails because of its event.
+-- The event outbox: what happened, for receivers outside.
+
 CREATE SEQUENCE event_numbers;
 SELECT nextval('event_numbers'); -- a number is always above last_value from now on
 
+-- Row: an event; it is never changed. One partition a day. Rows of a day without a partition are in the default
+-- partition, so that a change never fails because of its event.
+-- Written by: the transaction of the change that the event is about.
+-- Deleted by: guard, a day after `events.retentionDays`.
 CREATE TABLE events (
     number bigint NOT NULL DEFAULT nextval('event_numbers'),
     id uuid NOT NULL, -- made by the writer, the same in every delivery
@@ -15,7 +19,9 @@ CREATE TABLE events (
 CREATE INDEX events_number ON events (number);
 CREATE TABLE events_default PARTITION OF events DEFAULT;
 
--- The highest number that retention has removed: a reader that is behind it has missed events.
+-- Row: the only one, the highest number that was deleted: a reader that is behind it has missed events.
+-- Written by: guard, with each deletion.
+-- Deleted by: nothing.
 CREATE TABLE events_removed (
     single boolean PRIMARY KEY DEFAULT true CHECK (single),
     number bigint NOT NULL DEFAULT 0

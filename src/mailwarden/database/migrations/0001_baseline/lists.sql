@@ -1,16 +1,8 @@
--- Lists: one row for each list of the catalogue that a scope has used, and its entries, kept narrow.
+-- Lists and their entries, and what changed in them.
 
--- Which rows a transaction may see: 'all' (the deployment itself), 'global', or a tenant's uuid. A transaction that
--- did not say sees nothing. This is the second wall between tenants; the first is the service's own check.
-CREATE FUNCTION sees_tenant(tenant uuid) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    SELECT CASE coalesce(current_setting('mailwarden.scope', true), '')
-        WHEN '' THEN false
-        WHEN 'all' THEN true
-        WHEN 'global' THEN tenant IS NULL
-        ELSE tenant = current_setting('mailwarden.scope')::uuid
-    END
-$$;
-
+-- Row: a list of the catalogue that a tenant, or the global scope, has used.
+-- Written by: abby, at the first entry; each later call changes the counter.
+-- Deleted by: the deletion of the tenant.
 CREATE TABLE lists (
     list_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant uuid REFERENCES tenants (uid) ON DELETE CASCADE, -- NULL: the global scope
@@ -18,11 +10,14 @@ CREATE TABLE lists (
     entries integer NOT NULL DEFAULT 0 CHECK (entries >= 0),
     UNIQUE NULLS NOT DISTINCT (tenant, name)
 ) WITH (fillfactor = 50); -- the counter changes with every call that adds or deletes
-
 ALTER TABLE lists ENABLE ROW LEVEL SECURITY;
 ALTER TABLE lists FORCE ROW LEVEL SECURITY;
 CREATE POLICY lists_scope ON lists USING (sees_tenant(tenant)) WITH CHECK (sees_tenant(tenant));
 
+-- Row: an entry of a list.
+-- Written by: abby, for the List API, the console, the command and feeds; guard adds the hits.
+-- Deleted by: the same, an undoing, and abby a day after `expires`.
+--
 -- Times are RFC 3339 text in UTC of one length, as they are shown: formatting them is what costs when 10 million
 -- entries are streamed. comment, created_by and updated_by are kept as JSON strings with their quotes for the same reason.
 -- No foreign key: checking it row by row cost a third of an insert of 500. The policy below admits existing lists
@@ -38,14 +33,16 @@ CREATE TABLE list_entries (
     expires text COLLATE "C",
     hits bigint NOT NULL DEFAULT 0,
     last_hit text COLLATE "C",
+    -- What the last update of the entry replaced, comment and expires, if it changed them: an update cannot tell what
+    -- it found in any other way, but for reading all its entries once more.
+    previous text COLLATE "C",
     PRIMARY KEY (list_id, entry) WITH (fillfactor = 90)
 ) WITH (fillfactor = 85);
-
 -- Costs nothing for entries that never expire.
 CREATE INDEX list_entries_expires ON list_entries (expires) WHERE expires IS NOT NULL;
-
 ALTER TABLE list_entries ENABLE ROW LEVEL SECURITY;
 ALTER TABLE list_entries FORCE ROW LEVEL SECURITY;
+
 -- The lists that a transaction sees are looked up once a statement, by index: there may be 160,000 of them in all.
 CREATE FUNCTION seen_lists() RETURNS integer[] LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
 DECLARE
@@ -80,17 +77,39 @@ BEGIN
 END
 $$;
 
--- What changed, for the replicas in the guards: one row a call, with the entries it touched. A reader takes what
--- its last snapshot did not see, so that it never passes over a change whose transaction ends later than a younger one.
+-- Row: a call that changed a list. It tells the replicas in the guards which entries to look at, and people who changed
+-- them, from where, what was given and what was there before. A reader takes what its last snapshot did not see, so that
+-- it never passes over a change whose transaction ends later than a younger one.
+-- Written by: the transaction of the call, and the trigger below for a list that is gone.
+-- Deleted by: guard, 30 days later.
+--
+-- Texts that hold several values are parted by U+001F, rows by U+001E.
 CREATE TABLE list_changes (
     change bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     transaction xid8 NOT NULL DEFAULT pg_current_xact_id(),
     changed timestamptz NOT NULL DEFAULT now(),
     list_id integer NOT NULL,
-    entries text[] COMPRESSION lz4 NOT NULL -- none: the list itself is gone
+    entries text[] COMPRESSION lz4 NOT NULL, -- none: the list itself is gone
+    action text NOT NULL DEFAULT '', -- none: the list itself is gone
+    moment text COLLATE "C" NOT NULL DEFAULT '', -- what the entries have in `updated` since
+    author text COLLATE "C" NOT NULL DEFAULT '', -- what the entries have in `updated_by` since
+    address text,
+    request_id text NOT NULL DEFAULT '',
+    touched integer NOT NULL DEFAULT 0,
+    added integer NOT NULL DEFAULT 0,
+    deleted integer NOT NULL DEFAULT 0,
+    comments text COMPRESSION lz4, -- given for each entry; U+001E: left as it was
+    expiries text COMPRESSION lz4, -- the same; an empty one: without an end
+    -- Of each entry that was there: itself, comment, expires; of one that is gone also created, created_by, hits, last_hit.
+    -- An entry alone was told anew what it had already.
+    replaced text COMPRESSION lz4,
+    removed text[] COMPRESSION lz4, -- of an undoing, those of its entries that it took away
+    undoes bigint -- the change that this one took back
 );
-
 CREATE INDEX list_changes_transaction ON list_changes (transaction, change);
+-- Changes of one list, the newest first; and what took a change back.
+CREATE INDEX list_changes_list ON list_changes (list_id, change);
+CREATE INDEX list_changes_undoes ON list_changes (undoes) WHERE undoes IS NOT NULL;
 
 CREATE FUNCTION clear_list() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE

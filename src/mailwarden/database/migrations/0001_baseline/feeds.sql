@@ -1,5 +1,8 @@
 -- Feeds: subscriptions that fill block lists, what each of them gave, and the updates that wait for approval.
 
+-- Row: a feed, and the state of its last run.
+-- Written by: administrators; the process that updates the feed notes the result.
+-- Deleted by: an administrator, with everything below.
 CREATE TABLE feeds (
     uid uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     tenant uuid REFERENCES tenants (uid) ON DELETE CASCADE, -- NULL: the global lists
@@ -22,8 +25,10 @@ ALTER TABLE feeds ENABLE ROW LEVEL SECURITY;
 ALTER TABLE feeds FORCE ROW LEVEL SECURITY;
 CREATE POLICY feeds_scope ON feeds USING (sees_tenant(tenant)) WITH CHECK (sees_tenant(tenant));
 
--- The entries that a feed gave. An entry stays here for some time after the feed dropped it. The list itself says who
--- added an entry: a feed deletes only entries that feeds added and that nobody changed.
+-- Row: an entry that a feed gave. The list itself says who added an entry: a feed deletes only entries that feeds added
+-- and that nobody changed.
+-- Written by: the run of the feed.
+-- Deleted by: the run of the feed, `ttlDays` after the feed dropped it, or after `expires`.
 CREATE TABLE feed_entries (
     feed uuid NOT NULL REFERENCES feeds (uid) ON DELETE CASCADE,
     entry text COLLATE "C" NOT NULL,
@@ -42,6 +47,10 @@ ALTER TABLE feed_entries ENABLE ROW LEVEL SECURITY;
 ALTER TABLE feed_entries FORCE ROW LEVEL SECURITY;
 CREATE POLICY feed_entries_scope ON feed_entries USING (feed IN (SELECT uid FROM feeds));
 
+-- Row: a content that the feed had, and what became of it. An update that is being read stands beside one that waits: it
+-- takes its place once it was read and rehearsed.
+-- Written by: the run of the feed, and the person who decides.
+-- Deleted by: later runs, beyond the latest few.
 CREATE TABLE feed_updates (
     uid uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     feed uuid NOT NULL REFERENCES feeds (uid) ON DELETE CASCADE,
@@ -53,12 +62,15 @@ CREATE TABLE feed_updates (
     decided_by text NOT NULL DEFAULT ''
 );
 CREATE INDEX feed_updates_feed ON feed_updates (feed, fetched DESC);
-CREATE UNIQUE INDEX feed_updates_open ON feed_updates (feed) WHERE state IN ('reading', 'waiting', 'applying');
+CREATE UNIQUE INDEX feed_updates_open ON feed_updates (feed) WHERE state IN ('waiting', 'applying');
+CREATE UNIQUE INDEX feed_updates_reading ON feed_updates (feed) WHERE state = 'reading';
 ALTER TABLE feed_updates ENABLE ROW LEVEL SECURITY;
 ALTER TABLE feed_updates FORCE ROW LEVEL SECURITY;
 CREATE POLICY feed_updates_scope ON feed_updates USING (feed IN (SELECT uid FROM feeds));
 
--- The entries of an update that is not applied yet.
+-- Row: an entry of an update that is not applied yet.
+-- Written by: the run of the feed, while it reads.
+-- Deleted by: the run that follows the decision.
 CREATE TABLE feed_candidates (
     update_uid uuid NOT NULL REFERENCES feed_updates (uid) ON DELETE CASCADE,
     entry text COLLATE "C" NOT NULL,

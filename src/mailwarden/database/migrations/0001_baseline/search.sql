@@ -1,4 +1,8 @@
--- Searches that users save under a name; the query is that of the page's URL.
+-- Saved searches. What a search reads are columns of history, see history.sql.
+
+-- Row: a search that a user saved under a name; the query is that of the page's URL.
+-- Written by: the user.
+-- Deleted by: the user.
 CREATE TABLE saved_searches (
     uid uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     person uuid NOT NULL REFERENCES people (uid) ON DELETE CASCADE,

@@ -1,0 +1,86 @@
+-- History: finished messages, and what is counted of them.
+
+-- Row: a finished message for one tenant, in one partition a day. The day is the one the ggrid carries, so whoever knows
+-- a ggrid knows its partition, and a second guard that tells of the same message meets the same row. If history is in
+-- ClickHouse, its rows are there and this table is empty.
+-- Written by: guard, from its journal.
+-- Deleted by: guard, a day after `history.retentionDays`, and the rows of a tenant with a shorter `retention_days`.
+--
+-- No row-level security here: its barrier keeps the index of terms from being asked, and a search would read every
+-- row of every tenant. The one place that reads these rows names the tenants, and looks at each row once more.
+CREATE TABLE history (
+    day date NOT NULL,
+    ggrid uuid NOT NULL,
+    tenant uuid NOT NULL,
+    created timestamptz NOT NULL,
+    completed timestamptz NOT NULL,
+    source text NOT NULL,
+    guard text NOT NULL,
+    envelope_from text NOT NULL,
+    recipients text[] NOT NULL,
+    from_address text NOT NULL,
+    subject text NOT NULL,
+    message_id text NOT NULL,
+    sha256 text NOT NULL,
+    verdict text NOT NULL,
+    decision text NOT NULL,
+    tags text[] NOT NULL,
+    url_hosts text[] NOT NULL,
+    -- The whole finished guard request as JSON in UTF-8. bytea, because jsonb refuses the NUL that hostile mail holds.
+    record bytea COMPRESSION lz4 NOT NULL,
+    remote_address inet,
+    terms bigint[] NOT NULL DEFAULT '{}', -- one number for each exact term of the message (see history/terms.py)
+    -- The words of the message, without accents and case, by field and with the tenant (see history/words.py). The
+    -- index finds words by their beginning.
+    words tsvector NOT NULL,
+    campaign uuid, -- within the tenant
+    PRIMARY KEY (day, ggrid, tenant)
+) PARTITION BY RANGE (day);
+CREATE INDEX history_terms ON history USING gin (terms);
+CREATE INDEX history_words ON history USING gin (words);
+
+-- Row: history of a tenant, or of the deployment under the nil uuid, counted for five minutes or an hour: verdicts,
+-- decisions, tags and classes of duration (see history/postgresql/statistics.py).
+-- Written by: guard, every 30 seconds; of several guards, one at a time.
+-- Deleted by: guard, some days later.
+CREATE TABLE history_rollups (
+    tenant uuid NOT NULL,
+    hourly boolean NOT NULL,
+    bucket timestamptz NOT NULL,
+    counts jsonb NOT NULL,
+    PRIMARY KEY (tenant, hourly, bucket)
+);
+CREATE INDEX history_rollups_bucket ON history_rollups (hourly, bucket);
+
+-- Row: the only one: up to when history has been counted, and from when it must be counted again because rows came late.
+-- Written by: guard, when it counts and when it stores a late row.
+-- Deleted by: nothing.
+CREATE TABLE history_rolled (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    rolled_to timestamptz NOT NULL,
+    late_from timestamptz
+);
+
+-- Row: verdicts, decisions and `policy.monitor` of a tenant on a day, for reports about weeks. The deployment has the
+-- nil uuid, also for a day without mail: it says that the day was counted.
+-- Written by: guard, when the day has ended, from history_rollups.
+-- Deleted by: guard, after the weeks of which reports can be read.
+CREATE TABLE history_days (
+    tenant uuid NOT NULL,
+    day date NOT NULL,
+    counts jsonb NOT NULL,
+    PRIMARY KEY (tenant, day)
+);
+CREATE INDEX history_days_day ON history_days (day);
+
+-- Row: the key of a row that ClickHouse stores, for some days: a batch that is sent again counts and announces nothing
+-- twice.
+-- Written by: guard, with a batch of rows, if history is in ClickHouse.
+-- Deleted by: guard, three days after the last attempt.
+CREATE TABLE history_ledger (
+    ggrid uuid NOT NULL,
+    tenant uuid NOT NULL,
+    added date NOT NULL,
+    PRIMARY KEY (ggrid, tenant)
+);
+CREATE INDEX history_ledger_added ON history_ledger (added);

@@ -1,0 +1,92 @@
+-- Messages that are held back. Their bytes are sealed in a vault: a row is written once they are there for good, and
+-- they are removed once no row points to them.
+
+-- Row: the only one, the id of this deployment, which it writes into its vault: only the owner of a vault removes
+-- messages from it. A backup leaves the row out: a restored database draws a new id, so that it is not the owner of
+-- production's vault.
+-- Written by: this file, and guard or `mailwarden restore` in a restored database.
+-- Deleted by: nothing.
+CREATE TABLE deployment (
+    single boolean PRIMARY KEY DEFAULT true CHECK (single),
+    uid uuid NOT NULL DEFAULT gen_random_uuid(),
+    claims boolean NOT NULL DEFAULT false -- whether it claims a vault that has messages and no owner
+);
+INSERT INTO deployment (claims) VALUES (true);
+
+-- Row: a held message of one tenant.
+-- Written by: guard, which holds it.
+-- Deleted by: guard, after `expires`, unless a release is in progress.
+CREATE TABLE quarantine (
+    uid uuid PRIMARY KEY,
+    tenant uuid NOT NULL REFERENCES tenants (uid) ON DELETE CASCADE,
+    ggrid uuid NOT NULL, -- the same for each tenant of a message
+    vault uuid NOT NULL, -- where the bytes are
+    address bytea CHECK (octet_length(address) = 32), -- under which; NULL once they are given up
+    size bigint NOT NULL,
+    sender text NOT NULL,
+    from_address text NOT NULL,
+    from_name text NOT NULL,
+    subject text NOT NULL,
+    verdict text NOT NULL,
+    received timestamptz NOT NULL,
+    expires timestamptz NOT NULL,
+    missing boolean NOT NULL DEFAULT false, -- the bytes are not where they should be, or not what they were
+    whole boolean NOT NULL DEFAULT false, -- whether analysis looked at all of the message
+    UNIQUE (tenant, ggrid)
+);
+CREATE INDEX quarantine_newest ON quarantine (tenant, received DESC, uid DESC);
+CREATE INDEX quarantine_newest_of_all ON quarantine (received DESC, uid DESC);
+CREATE INDEX quarantine_expires ON quarantine (expires);
+CREATE INDEX quarantine_bodies ON quarantine (vault, address) WHERE address IS NOT NULL;
+
+-- Row: a recipient of a held message, with its own state.
+-- Written by: guard, with the message and when it releases it; abby, for a user who releases or deletes it.
+-- Deleted by: guard, with the message.
+CREATE TABLE quarantine_recipients (
+    message uuid NOT NULL REFERENCES quarantine (uid) ON DELETE CASCADE,
+    number integer NOT NULL,
+    recipient text NOT NULL,
+    folded text NOT NULL, -- in lower case, for whoever looks for it
+    state text NOT NULL DEFAULT 'held' CHECK (state IN ('held', 'releasing', 'released', 'deleted')),
+    failure text NOT NULL DEFAULT '', -- why the last release came to nothing
+    changed_by text NOT NULL DEFAULT '',
+    changed_at timestamptz,
+    claimed_until timestamptz, -- a guard releases it just now
+    -- When a digest told the recipient of it. Kept with each, because rows are not committed in the order of their times.
+    told_at timestamptz,
+    learn boolean NOT NULL DEFAULT false, -- whether the release also trains the tenant's statistics, as its user chose
+    PRIMARY KEY (message, number)
+);
+CREATE INDEX quarantine_recipients_named ON quarantine_recipients (folded, message);
+CREATE INDEX quarantine_recipients_releasing ON quarantine_recipients (changed_at) WHERE state = 'releasing';
+-- Finds the few messages that users have released, for the search `is:released`.
+CREATE INDEX quarantine_recipients_released ON quarantine_recipients (message) WHERE state = 'released';
+
+-- Row: a recipient who has a digest coming, and the day for which it was tried last: one guard takes on each, once a day.
+-- Written by: guard.
+-- Deleted by: guard, on a later day.
+CREATE TABLE quarantine_digests (
+    tenant uuid NOT NULL REFERENCES tenants (uid) ON DELETE CASCADE,
+    recipient text NOT NULL, -- as quarantine_recipients.folded
+    tried date,
+    PRIMARY KEY (tenant, recipient)
+);
+
+-- Row: bytes in the vault that a message has given up, or that never had one: looked at once more under a lock, and
+-- removed.
+-- Written by: the transaction that gives them up, and guard, which looks for bytes without a row.
+-- Deleted by: guard, when the bytes are removed or needed again.
+CREATE TABLE quarantine_leavings (
+    vault uuid NOT NULL,
+    tenant uuid NOT NULL,
+    address bytea NOT NULL,
+    PRIMARY KEY (vault, tenant, address)
+);
+
+-- Row: a pass by which a released message went through a guard unscanned; each lets one message through, once.
+-- Written by: the guard that lets the message through.
+-- Deleted by: that guard, if the delivery failed; guard, a day after `expires`.
+CREATE TABLE quarantine_passes (
+    pass uuid PRIMARY KEY,
+    expires timestamptz NOT NULL
+);

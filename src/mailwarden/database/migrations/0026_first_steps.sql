@@ -1,2 +1,0 @@
--- The first steps that a user has hidden from the checklist.
-ALTER TABLE people ADD COLUMN hidden_steps text[] NOT NULL DEFAULT '{}';
