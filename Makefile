@@ -49,15 +49,15 @@ client-size: client-wheel ## Print the installed size of mailwarden-client, alon
 run: ## Start the rig's engines, abby and guard, and print a command to try
 	@$(BIN)/python -m rig run
 
-# Few examples of each property. What mirrors a package: its folders below tests, of its old and its plain name.
+# Few examples of each property. AREA=x: what mirrors the package x, nothing that starts a server.
 FAST = tests/unit tests/analyzers tests/configuration tests/conventions
-AREA_TESTS = $(wildcard tests/unit/$(AREA) tests/unit/test_$(AREA).py tests/$(AREA) tests/conventions/test_$(AREA).py) \
-	$(if $(filter analysis policy,$(AREA)),tests/analyzers) $(if $(filter settings,$(AREA)),tests/configuration)
-test: ## The fast tests: no servers, about a minute (AREA=lists: what mirrors this package, seconds)
 ifdef AREA
-	@test -n "$(strip $(AREA_TESTS))" || { echo "No tests of $(AREA). There are: $(notdir $(wildcard tests/unit/[a-z]*[a-z]))"; exit 2; }
+FAST = $(wildcard tests/unit/$(AREA) tests/unit/test_$(AREA).py tests/conventions/test_$(AREA).py) \
+	$(if $(filter analysis policy,$(AREA)),tests/analyzers) $(if $(filter settings,$(AREA)),tests/configuration)
 endif
-	@MAILWARDEN_EXAMPLES=few PYTHONDONTWRITEBYTECODE= $(if $(AREA),,$(BIN)/python -m measure.ceilings) $(BIN)/pytest -q -n 2 --dist loadgroup $(or $(AREA_TESTS),$(FAST)) -m "not slow"
+test: ## The fast tests: no servers, about a minute (AREA=lists: what mirrors this package, seconds)
+	@test -n "$(strip $(FAST))" || { echo "No tests of $(AREA). There are: $(notdir $(wildcard tests/unit/[a-z]*[a-z]))"; exit 2; }
+	@MAILWARDEN_EXAMPLES=few PYTHONDONTWRITEBYTECODE= $(if $(AREA),,$(BIN)/python -m measure.ceilings) $(BIN)/pytest -q -n 2 --dist loadgroup $(FAST) -m "not slow"
 
 test-workshop: ## The workshop's own tests: benchmarks, evaluation, fleet
 	@$(BIN)/pytest -q $(wildcard */tests) tests/fleet/tests
