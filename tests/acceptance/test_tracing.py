@@ -13,14 +13,12 @@ def test_one_submission_is_one_trace_over_all_processes(monitored, collector):
     known = set(collector.traces)
     monitored.client().submit(plain_message("violet@pass.example", SUBJECT))
 
-    def new_traces() -> list[list[tuple[str, str, bytes, bytes]]]:
-        return [list(spans) for trace, spans in tuple(collector.traces.items()) if trace not in known]
-
-    def complete() -> bool:
-        return any(outermost <= {(service, name) for service, name, *_ in spans} for spans in new_traces())
+    def complete() -> list[list[tuple[str, str, bytes, bytes]]]:
+        new = [list(spans) for trace, spans in tuple(collector.traces.items()) if trace not in known]
+        return [spans for spans in new if outermost <= {(service, name) for service, name, *_ in spans}]
 
     assert wait_until(complete)
-    (spans,) = new_traces()
+    spans = complete()[0]
     ids = {span_id: (service, name) for service, name, span_id, _ in spans}
     parents = {(service, name): ids.get(parent) for service, name, _, parent in spans}
     assert parents[abby, "submit"] is None
