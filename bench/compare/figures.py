@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 RESAMPLES = 2_000
-LEAST = 0.05  # milliseconds a message, below which a ratio says nothing
+LEAST = 0.5  # milliseconds a message, below which a ratio shows what a process does between messages
 PRODUCT = "the product"
 ENGINES = "engines"
 
