@@ -30,7 +30,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 def count(root: Path) -> Counts:
     source = read_python(root / "src")
-    tests, workshop = dict(read_python(root / "tests")), {}
+    tests, workshop = read_python(root / "tests"), dict[str, str]()
     for folder in WORKSHOP:
         for path, text in read_python(root / folder).items():
             (tests if is_test(Path(path)) else workshop)[f"{folder}/{path}"] = text

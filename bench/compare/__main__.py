@@ -56,7 +56,7 @@ def main(words: Sequence[str] | None = None) -> int:
             _start(stack, name, folder / name, python, engines, one_process=arguments.one_process)
             for name, python in starts.items()
         ]
-        comparison = Comparison(*versions)
+        comparison = Comparison(versions[0], versions[1])
         uvloop.run(_compare(comparison, messages, arguments.turn))
     print_differences(comparison.differences, comparison.answers)
     print_table(comparison.turns, comparison.base.kinds)

@@ -96,7 +96,7 @@ class NextHop:
         self._controller = _Controller(self, hostname=HOST, port=self.port, ready_timeout=10.0)
 
     async def handle_DATA(self, _: object, __: object, envelope: Envelope) -> str:  # noqa: N802 - aiosmtpd's name
-        ggrid, fields = result_fields(envelope.original_content)
+        ggrid, fields = result_fields(envelope.original_content or b"")
         self._results[ggrid] = fields
         return "250 OK"
 
