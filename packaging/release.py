@@ -29,7 +29,7 @@ SUMS = "SHA256SUMS"
 EXAMPLE = "example:\n  packaging/release.py build --key packages@company.example --image"
 # The tests of a release.
 TARGETS = re.compile(r"(?m)^(check|check-long):")
-HEADING = re.compile(r"(?m)^## (?P<version>\S+)(?: \(\d{4}-\d\d-\d\d\))?$")
+HEADING = re.compile(r"(?m)^## (?P<version>\S+)(?: \((?P<date>\d{4}-\d\d-\d\d)?(?:not yet released)?\))?$")
 
 
 class Refused(Exception):
@@ -85,7 +85,7 @@ def check_version(read: Callable[[str], str]) -> Iterator[Check]:
     heading = HEADING.search(read("CHANGELOG.md"))
     newest = heading[0] if heading else "no version"
     well = heading is not None and heading["version"] == version and newest.endswith(")")
-    yield Check(well, f"CHANGELOG.md begins with `## {version} (YYYY-MM-DD)`: {newest}")
+    yield Check(well, f"CHANGELOG.md begins with `## {version} (YYYY-MM-DD)`, or `(not yet released)`: {newest}")
     chart = dict(re.findall(r'(?m)^(version|appVersion): "?([^"\n]+)"?$', read("deploy/chart/mailwarden/Chart.yaml")))
     for key in ("version", "appVersion"):
         yield Check(chart.get(key) == version, f"{key} of the Helm chart is {version}: {chart.get(key)}")
@@ -99,6 +99,8 @@ def check_release(source: Source) -> Iterator[Check]:
     changed = git("status", "--porcelain").splitlines()
     yield Check(not changed, f"the checkout has no changes: {', '.join(line[3:] for line in changed[:5]) or 'none'}")
     yield from check_version(source.read)
+    heading = HEADING.search(source.read("CHANGELOG.md"))
+    yield Check(bool(heading and heading["date"]), "CHANGELOG.md has the date of the release")
     for target in dict.fromkeys(TARGETS.findall(source.read("Makefile"))):
         well = record(source, target).exists()
         instead = "" if well else f"; run: packaging/release.py test {target}"
