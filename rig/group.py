@@ -26,7 +26,8 @@ def counts_in(lines: Iterable[str]) -> dict[str, int]:
 def run(name: str, command: list[str]) -> int:
     """Run the command of a group, print what it prints, and write its result."""
     print(f"== {name}", flush=True)
-    began, lines = time.time(), []
+    began = time.time()
+    lines: list[str] = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as done:
