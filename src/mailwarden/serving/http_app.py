@@ -157,7 +157,7 @@ class HttpApp:
     ) -> None:
         """Take the routes; a second listener of a process has its own meters, and may have another error format.
 
-        With `ends_with_caller` a request is cancelled when its connection closes: nobody else can use the answer.
+        With `ends_with_caller` a request is cancelled when its connection closes: no other process can use the answer.
         """
         self.routes = tuple(routes)
         self.ends_with_caller = ends_with_caller

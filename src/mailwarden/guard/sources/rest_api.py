@@ -172,7 +172,7 @@ class RestApi:
         seconds: float,
         stored: bool,
     ) -> GuardRequest:
-        """Return the guard request for a message of abby; it may take abby's time or ours, whichever is less."""
+        """Return the guard request for a message of abby; it may take no more than the analysis timeout."""
         deadline = min(seconds, self._analysis_timeout)
         return GuardRequest(
             ggrid=ggrid, source=self.name, envelope=envelope, groups=groups, raw=raw, deadline=deadline, stored=stored
