@@ -57,7 +57,7 @@ FAST = $(wildcard tests/unit/$(AREA) tests/unit/test_$(AREA).py tests/convention
 endif
 test: ## The fast tests: no servers, about a minute (AREA=lists: what mirrors this package, seconds)
 	@test -n "$(strip $(FAST))" || { echo "No tests of $(AREA). There are: $(notdir $(wildcard tests/unit/[a-z]*[a-z]))"; exit 2; }
-	@MAILWARDEN_EXAMPLES=few PYTHONDONTWRITEBYTECODE= $(if $(AREA),,$(BIN)/python -m measure.ceilings) $(BIN)/pytest -q -n 2 --dist loadgroup $(FAST) -m "not slow"
+	@MAILWARDEN_EXAMPLES=few PYTHONDONTWRITEBYTECODE= $(if $(AREA),,$(BIN)/python -m measure.ceilings) $(BIN)/pytest -q -n 2 --dist loadgroup $(FAST) -m "not slow and not long"
 
 test-workshop: ## The workshop's own tests: benchmarks, evaluation, fleet
 	@$(BIN)/pytest -q $(wildcard */tests) tests/fleet/tests
@@ -102,7 +102,7 @@ check-faults: # test-upgrade is among the longer checks
 	$(GROUP) faults $(PYTEST) tests/faults $(addprefix --ignore=,$(ALONE) tests/faults/test_upgrade.py)
 
 check-units:
-	$(GROUP) units $(ONCE_MORE) tests $(addprefix --ignore=,$(WITH_SERVERS))
+	$(GROUP) units $(ONCE_MORE) tests $(addprefix --ignore=,$(WITH_SERVERS) tests/fleet)
 
 check-evasion:
 	$(GROUP) evasion $(ONCE_MORE) tests/evasion
