@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-# `make check-long` and `make screens` also keep pictures, and look at everything in every width and scheme.
+# `make check-long` also keeps pictures, and look at everything in every width and scheme.
 FULL = os.environ.get("MAILWARDEN_FULL") == "1"
 WIDE, NARROW = 1280, 390
 LOOKS = [

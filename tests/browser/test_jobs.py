@@ -1,7 +1,7 @@
 """Five jobs of an analyst among many messages: how many clicks and seconds each takes.
 
 A click is one on a link, a button, a row or a box; typing a search and Enter is none. MAILWARDEN_FULL=1 stores 5,000
-messages (`make jobs`), otherwise there are 500.
+messages (`make check-long`), otherwise there are 500.
 """
 
 import os

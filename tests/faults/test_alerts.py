@@ -10,7 +10,6 @@ from rig.certificates import sign
 from rig.product import install_product
 from rig.prometheus import monitoring
 from tests.faults.conftest import STEADY, Note
-from tests.properties import FULL
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
