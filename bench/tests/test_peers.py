@@ -2,10 +2,9 @@
 
 import pytest
 
-from bench import peers
 from bench.cpu import Round
 from bench.load import Load
-from bench.peers import OURS, RSPAMD, SPAMD, Series, asker, last_line, report
+from bench.peers import OURS, RSPAMD, SPAMD, Series, asker, last_line
 
 
 def rounds(*rates: float) -> list[Round]:
@@ -19,22 +18,6 @@ def series() -> Series:
 def test_the_factor_is_the_median_of_adjacent_rounds():
     assert series().factors(RSPAMD) == pytest.approx([0.5, 0.4, 0.9])
     assert last_line({"5k": series()}) == "peers factor 5k rspamd 0.50 spamd 9.00"
-
-
-def test_the_report_has_rates_and_cpu_without_the_client(capsys):
-    report({"5k": series(), "50k": series()})
-    printed = capsys.readouterr().out
-    assert "  5k spamd      10.0 (4.0-10.0) messages/s, 5.0 (5.0-5.0) ms of CPU a message without the client" in printed
-    assert "  5k factor against spamd: rate 9.00 (5.00-10.00), CPU 1.00 (1.00-1.00)" in printed
-    assert printed.endswith("peers factor 5k rspamd 0.50 spamd 9.00 50k rspamd 0.50 spamd 9.00\n")
-
-
-def test_a_missing_spamd_is_named_with_its_package(monkeypatch, capsys):
-    monkeypatch.setattr(peers, "has_spamassassin", lambda: False)
-    monkeypatch.setattr("sys.argv", ["bench.peers"])
-    with pytest.raises(SystemExit):
-        peers.main()
-    assert "apt-get install spamassassin spamd" in capsys.readouterr().err
 
 
 async def test_a_message_without_a_score_fails():

@@ -4,8 +4,8 @@ import pytest
 
 from evaluate.figures import figures_at, figures_shipped, rspamd_score, worst_ham
 from evaluate.page import write_page
-from evaluate.separation import NOTHING, causes, information, separating, sums_of
-from evaluate.tables import cause_tables, false_positives, last_line, left_out_table, missed, result_table, source_table
+from evaluate.separation import NOTHING, causes, information, separating
+from evaluate.tables import cause_tables, false_positives, left_out_table, missed
 from evaluate.trial import analyzers_of, try_all, try_without
 from tests.samples.judged import judged, policy_of, scanned
 
@@ -44,30 +44,6 @@ def test_a_message_that_a_rival_did_not_score_is_not_caught_by_it():
     assert figures_at(0.005, EVERYTHING, rspamd_score).caught["phishing"] == pytest.approx(1 / 3)
 
 
-def test_the_last_line_has_its_exact_form():
-    assert last_line(EVERYTHING) == (
-        "evaluate at FPR 0.5%: phishing 66.7% spam 50.0% bec-qr 0.0% malware 100.0% worst-ham 100.0%"
-        " (learned: -) (rspamd 33.3% 100.0%)"
-    )
-    assert "(learned: 66.7% 50.0% worst-ham 100.0%)" in last_line(EVERYTHING, EVERYTHING)
-
-
-def test_a_class_that_the_split_lacks_is_a_dash():
-    assert "bec-qr - malware -" in last_line([*HAM, *BAD, *SPAM])
-
-
-def test_tables_name_every_source_and_every_rival_that_was_asked():
-    text = "\n".join([*result_table(EVERYTHING), *source_table(EVERYTHING)])
-    assert "rspamd at 0.5 %" in text
-    assert "spamassassin" not in text
-    assert all(name in text for name in ("newsletters", "bec-simulated", "fixture", "torture"))
-
-
-def test_too_little_ham_is_reported():
-    assert "0 may exceed" in next(iter(result_table([*HAM[:100], *BAD])))
-    assert "Too few" not in "\n".join(result_table(EVERYTHING))
-
-
 def test_an_analyzer_left_out_is_judged_as_if_it_had_seen_nothing():
     policy = policy_of(form=("phishing", 100))
     some = try_all([scanned("phishing", "html.form"), scanned("ham")], policy)
@@ -101,15 +77,6 @@ def test_wrong_decisions_are_grouped_by_rule():
     ]
     assert len(false_positives(EVERYTHING)) == 5
     assert any("ham that is quarantined: 5" in line for line in cause_tables(EVERYTHING))
-
-
-def test_the_sums_of_a_message_name_their_rules():
-    policy = policy_of(link=("phishing", 30), form=("phishing", 40), ad=("spam", 20), news=("bulk", 90))
-    names = ("html.link", "html.form", "html.ad", "html.news")
-    assert sums_of(try_all([scanned("ham", *names)], policy)[0]) == (
-        "phishing 70 (html.form 40, html.link 30); spam 20 (html.ad 20)"
-    )
-    assert sums_of(try_all([scanned("ham")], policy)[0]) == NOTHING
 
 
 def test_the_page_escapes_text_of_messages(tmp_path):

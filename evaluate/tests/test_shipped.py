@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from evaluate.shipped import Share, leave_sources_out, left_out_tables, rival_table, shipped_line, shipped_tables
+from evaluate.shipped import Share, leave_sources_out, left_out_tables, rival_table, shipped_tables
 from tests.samples.judged import judged, policy_of
 
 
@@ -32,17 +32,6 @@ def test_the_interval_is_that_of_wilson():
     assert Share(0, 0).percent == "-"
 
 
-def test_the_last_line_counts_ham_and_attacks():
-    line = "evaluate as shipped: ham held 2.49% suspicious 0.00% attacks held 75.00% (201 ham, 40 attacks)"
-    assert shipped_line(MAIL) == line
-
-
-def test_groups_and_languages_are_counted():
-    text = "\n".join(shipped_tables(MAIL))
-    assert all(name in text for name in ("ham-a", "attack-b", "ham de", "attacks tr", "all ham", "all attacks"))
-    assert "torture" not in text
-
-
 def test_a_blind_run_shows_no_single_message_and_no_source():
     text = "\n".join([*shipped_tables(MAIL, blind=True), *left_out_tables(MAIL, named=False)])
     assert "ham-rare" not in text
@@ -50,14 +39,6 @@ def test_a_blind_run_shows_no_single_message_and_no_source():
     assert "shop" not in text
     assert "modern" not in text
     assert "(small groups)" in text
-
-
-def test_the_worst_source_is_named_with_its_interval():
-    text = "\n".join(left_out_tables(MAIL))
-    assert "no weight was fitted" in text
-    assert "modern shop" in text
-    assert "modern shop" not in "\n".join(left_out_tables(MAIL, rows=False))
-    assert "worst source of ham with 20 messages or more: modern ham-a 0.00%" in text
 
 
 def test_a_source_is_judged_by_weights_fitted_without_it():
