@@ -5,11 +5,14 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.abby.guard_client import worst_error
+from mailwarden.abby.guard_client import GuardClient, worst_error
 from mailwarden.abby.guard_http import result_in
+from mailwarden.abby.guard_in_process import InProcessTransport
 from mailwarden.abby.guard_transport import Died, Refused
-from mailwarden.abby.guards import Guard
+from mailwarden.abby.guards import Guard, GuardWatch
 from mailwarden.errors import AnalysisTimeout, CoreError, CoreUnreachable, Overloaded, ScanningDisabled, ShuttingDown
+from mailwarden.serving.uploads import Keep
+from mailwarden.telemetry.metrics import Metrics
 from mailwarden.wire.guard import GuardStatus
 
 GGRID = UUID("0192f0c1-0000-7000-8000-000000000001")
@@ -83,3 +86,8 @@ def test_the_load_counts_requests_since_the_last_status():
     guard.take_status(None)
     guard.take_status(GuardStatus("g", "1", 3, 10, (), database_up=True, scanning_enabled=True))
     assert guard.load == pytest.approx(0.6)  # a guard that restarted has no past
+
+
+def test_abby_keeps_the_message_alone_if_a_guard_is_in_its_process():
+    guard = Guard("https://guard.example", InProcessTransport(cast("Any", None)))
+    assert GuardClient(GuardWatch([guard]), Metrics()).keep is Keep.EMAIL
