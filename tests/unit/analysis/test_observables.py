@@ -88,14 +88,6 @@ def test_a_file_has_its_digests_and_the_text_is_no_file():
     assert (file.sha1, file.md5) == (hashlib.sha1(b"content").hexdigest(), hashlib.md5(b"content").hexdigest())
 
 
-def test_files_inside_archives_are_seen_with_their_digests():
-    packed = archive(tool_exe=b"program", deeper_zip=archive(inner_js=b"script"))
-    _, file = observe(attached("all.zip", packed), Observable.FILES, Observable.INSIDE, Observable.DIGESTS).files
-    found = {inner.name: (inner.sha256, inner.md5) for inner in file.inside}
-    assert found["tool.exe"] == (hashlib.sha256(b"program").hexdigest(), hashlib.md5(b"program").hexdigest())
-    assert "inner.js" in found
-
-
 def test_names_inside_a_document_mean_nothing_but_its_files_are_seen():
     document = archive(mimetype=b"t", word_bin=b"x")
     _, file = observe(attached("report.docx", document), Observable.FILES, Observable.INSIDE).files

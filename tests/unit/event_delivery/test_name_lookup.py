@@ -130,11 +130,3 @@ async def test_the_number_of_lookups_is_limited(system: SlowSystem, monkeypatch:
     system.go_on.set()
     await first
     assert await lookup("fast.example") == ["192.0.2.1"]
-
-
-async def test_a_name_that_does_not_resolve_is_an_error() -> None:
-    def unknown(host: str) -> Sequence[str]:
-        raise OSError(f"no {host}")
-
-    with pytest.raises(OSError, match=r"no unknown\.example"):
-        await NameLookup(unknown)("unknown.example")

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailwarden.history.terms import MAX_TERMS, domain_and_parents, term_hash, term_hashes, terms_of, words_of
+from mailwarden.history.terms import MAX_TERMS, domain_and_parents, term_hash, term_hashes, terms_of
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.record import MessageSummary
 from tests.samples.finished import finished_request
@@ -52,10 +52,6 @@ def test_a_message_of_a_thousand_recipients_is_found_by_each_and_bounded() -> No
     hosts = tuple(f"a.b.c.d.e.host{number}.example" for number in range(256))
     crowded = msgspec.structs.replace(request, summary=MessageSummary(1, "ab" * 32, url_hosts=hosts))
     assert len(terms_of(crowded)) == MAX_TERMS
-
-
-def test_scripts_without_spaces_become_pairs() -> None:
-    assert words_of("您的发票 OK") == ["您的", "的发", "发票", "ok"]
 
 
 @given(st.text(max_size=200), st.text(max_size=100), st.text(max_size=100))

@@ -19,7 +19,7 @@ from mailwarden.history.journal.journal import MAX_GROUP
 from mailwarden.history.journal.losses import Loss, Losses, read_losses
 from mailwarden.history.journal.put_aside import REJECTED
 from mailwarden.history.journal.segments import Segments
-from mailwarden.history.store import Counting, RejectedRequest, Saved, SenderCounts
+from mailwarden.history.store import Counting, RejectedRequest, Saved
 from mailwarden.history.writer import BATCH
 from mailwarden.model.record import CampaignIds, FinishedRequest
 from mailwarden.model.scope import Scope
@@ -58,30 +58,11 @@ class FlakyStore:
         return Saved(len(kept), tuple(rejected), counts)
 
 
-async def test_rows_are_written_at_once(tmp_path: Path) -> None:
-    store, request = FlakyStore(), finished_request()
-    async with writing(tmp_path, store) as journal:
-        await journal.append([request])
-        await eventually(lambda: store.saved == [request], 1.0)
-        await eventually(lambda: not journal.waiting, 1.0)
-
-
 async def test_a_burst_is_written_in_batches(tmp_path: Path) -> None:
     store, requests = FlakyStore(), [finished_request() for _ in range(BATCH * 2 + 5)]
     await write_all(tmp_path, store, requests)
     assert store.saved == requests
     assert max(store.batches) == BATCH
-
-
-async def test_rows_wait_while_the_store_is_down(tmp_path: Path) -> None:
-    store, requests = FlakyStore(StorageUnavailable("away")), [finished_request() for _ in range(20)]
-    async with writing(tmp_path, store) as journal:
-        await journal.append(requests)
-        await eventually(lambda: store.attempts)
-        assert journal.waiting == 20
-        store.error = None
-    assert store.saved == requests
-    assert journal.waiting == 0
 
 
 async def test_rows_of_an_outage_are_written_after_a_restart(tmp_path: Path) -> None:
@@ -168,26 +149,6 @@ async def test_a_stop_without_an_outage_is_quick(tmp_path: Path, rows: int) -> N
         await journal.append([finished_request() for _ in range(rows)])
         began = time.perf_counter()
     assert time.perf_counter() - began < 2
-
-
-class Senders:
-    """Counts requests, and remembers which counts were stored."""
-
-    def __init__(self) -> None:
-        self.known: list[SenderCounts] = []
-
-    async def counting(self) -> Counting:
-        return lambda requests: SenderCounts(date(2026, 1, 1), messages=tuple((each.tenant, b"") for each in requests))
-
-    def stored(self, counts: SenderCounts) -> None:
-        self.known.append(counts)
-
-
-async def test_senders_are_counted_with_the_batch(tmp_path: Path) -> None:
-    store, senders, requests = FlakyStore(), Senders(), [finished_request() for _ in range(3)]
-    async with writing(tmp_path, store, senders) as journal:
-        await journal.append(requests)
-    assert [tenant for counts in senders.known for tenant, _ in counts.messages] == [each.tenant for each in requests]
 
 
 class Grouping:

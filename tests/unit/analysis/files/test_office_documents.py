@@ -60,11 +60,6 @@ def test_a_broken_file_with_traces_of_macros_counts_as_one_with_macros():
     assert found("a.doc", ole) == set()
 
 
-def test_a_project_of_macros_is_found_under_any_name():
-    document = zipped({"[Content_Types].xml": "<Types/>", "word/picture.bin": macro_file(CODE)})
-    assert "office.macro" in found("a.docx", document)
-
-
 def test_a_workbook_with_a_password_is_encrypted():
     assert read_compound(compound({"Workbook": struct.pack("<HHHH", 0x809, 0, 0x2F, 0)})).encrypted
 

@@ -141,15 +141,6 @@ def test_links_of_bookmarks_are_found():
     assert LINK in scan_pdf(pdf(link(b"(x)"), outlines, bookmark, catalog=b"/Outlines 5 0 R")).links
 
 
-def test_files_in_a_document_are_returned_with_their_content():
-    names = b"/Names<</EmbeddedFiles<</Names[(a.js)5 0 R]>>>>"
-    spec = b"<</Type/Filespec/F(a.js)/UF(a.js)/EF<</F 6 0 R>>>>"
-    held = stream(zlib.compress(b"WScript.Echo(1)"), b"/Type/EmbeddedFile/Filter/FlateDecode")
-    scan = scan_pdf(pdf(link(), spec, held, catalog=names))
-    assert scan.reading.files == (("a.js", b"WScript.Echo(1)"),)
-    assert "embedded" in scan.actions
-
-
 def test_pages_beyond_the_limit_are_recorded():
     coverage = Coverage(replace(LIMITS, pdf_pages=0))
     read_pdf(pdf(link()), tuple, coverage, Place(part="1", name="a.pdf"), PdfClock(coverage))

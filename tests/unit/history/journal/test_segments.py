@@ -45,16 +45,6 @@ def fill(folder: Path, count: int = 40) -> list[bytes]:
     return rows
 
 
-def test_rows_are_read_in_order_after_a_restart(tmp_path: Path) -> None:
-    rows = fill(tmp_path)
-    journal = open_at(tmp_path)
-    assert read_all(journal) == (rows, 0)
-    journal.append([b"later"], 5)
-    assert read_all(journal) == ([*rows, b"later"], 0)
-    assert journal.waiting == 41
-    journal.close()
-
-
 def test_sent_rows_are_not_read_again_and_their_segments_are_deleted(tmp_path: Path) -> None:
     rows = fill(tmp_path)
     journal = open_at(tmp_path)
@@ -83,14 +73,6 @@ def test_a_torn_tail_is_cut(tmp_path: Path) -> None:
     assert read_all(journal) == ([*rows, b"next"], 0)
 
 
-def test_a_segment_of_a_crash_before_its_first_row_is_removed(tmp_path: Path) -> None:
-    rows = fill(tmp_path)
-    (tmp_path / f"{41:020d}.journal").write_bytes(encode_head(Head(1, 41))[:7])
-    journal = open_at(tmp_path)
-    journal.append([b"next"], 1)
-    assert read_all(journal) == ([*rows, b"next"], 0)
-
-
 @pytest.mark.parametrize("place", ["payload", "length", "mark", "header"])
 def test_a_damaged_row_is_counted_and_skipped(tmp_path: Path, place: str) -> None:
     rows = fill(tmp_path)
@@ -114,15 +96,6 @@ def test_a_removed_segment_is_counted(tmp_path: Path) -> None:
     found, missing = read_all(open_at(tmp_path))
     assert missing > 0
     assert len(found) + missing == len(rows)
-
-
-def test_a_damaged_position_sends_everything_again(tmp_path: Path) -> None:
-    rows = fill(tmp_path)
-    journal = open_at(tmp_path)
-    journal.advance(3)
-    journal.close()
-    (tmp_path / "position").write_text("00000000000000000099 00000000\n")
-    assert read_all(open_at(tmp_path)) == (rows, 0)
 
 
 def test_the_limit_of_bytes_refuses_rows_and_keeps_the_old(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from uuid import UUID, uuid4
 import pytest
 
 from mailwarden.errors import StorageUnavailable
-from mailwarden.lists.kinds.attachments import candidates_for_attachment
 from mailwarden.lists.kinds.hashes import candidates_for_hashes
 from mailwarden.lists.kinds.networks import PrefixLengths, candidates_for_ip
 from mailwarden.lists.kinds.people import candidates_for_name
@@ -105,12 +104,6 @@ async def test_many_subjects_are_made_ready_beside_the_loop(write: Write) -> Non
     replica = write({(ACME, "subject-block"): [f"/word{number}$/" for number in range(50)]})
     await replica.prepare(ACME)
     assert entries(replica.match(ACME, {"subject-block": ["a word7"]})) == ["/word7$/"]
-
-
-def test_attachments_match_extension_and_media_type(write: Write) -> None:
-    replica = write({(None, "attachment-block"): [".pdf.exe", "application/x-msdownload"]})
-    candidates = candidates_for_attachment("a.PDF.exe", "application/x-msdownload")
-    assert entries(replica.match(ACME, {"attachment-block": candidates})) == [".pdf.exe", "application/x-msdownload"]
 
 
 def test_the_comment_comes_with_the_match(write: Write) -> None:
