@@ -30,18 +30,6 @@ def test_a_full_list_is_a_conflict_of_its_own():
     assert type(read_failure(409, {}, b'{"error": "list_full"}')) is failures.ListFull
 
 
-def test_a_failure_carries_code_message_details_and_request_id():
-    body = b'{"error":"invalid_entry","message":"1 entry is bad.","details":[{"index":3,"entry":"x","reason":"y"}]}'
-
-    failure = read_failure(422, {"X-Request-Id": "r-1", "Retry-After": "7"}, body)
-
-    assert (failure.code, failure.message, failure.status) == ("invalid_entry", "1 entry is bad.", 422)
-    assert failure.details == ({"index": 3, "entry": "x", "reason": "y"},)
-    assert failure.request_id == "r-1"
-    assert failure.retry_after == 7.0
-    assert str(failure) == "invalid_entry: 1 entry is bad. (request r-1)"
-
-
 @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b"\xff\xfe", b"[1]", b'{"error": 7}'])
 def test_an_answer_of_another_server_is_a_failure(body):
     failure = read_failure(502, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, body)

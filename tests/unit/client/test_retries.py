@@ -2,9 +2,9 @@
 
 import pytest
 
-from mailwarden_client.errors import ApiError, CallRefused, StreamCut, Unavailable, Unreachable
+from mailwarden_client.errors import ApiError, StreamCut, Unavailable, Unreachable
 from mailwarden_client.requests import Repeat
-from mailwarden_client.retries import NO_RETRIES, Retries, RetrySchedule, may_retry
+from mailwarden_client.retries import Retries, RetrySchedule, may_retry
 
 
 def unavailable(retry_after: float | None = None) -> ApiError:
@@ -47,11 +47,3 @@ def test_retry_after_is_honoured():
 def test_it_is_given_up_when_the_service_wants_more_time_than_there_is():
     patience = RetrySchedule(Retries(seconds=30), lambda: 0.0, lambda: 0.0)
     assert patience.wait_after(unavailable(42.0)) is None
-
-
-def test_without_retries_the_first_failure_is_the_last():
-    assert RetrySchedule(NO_RETRIES).wait_after(unavailable()) is None
-
-
-def test_a_refusal_is_not_waited_for():
-    assert RetrySchedule(Retries()).wait_after(CallRefused("", status=422, retry_after=1)) is None

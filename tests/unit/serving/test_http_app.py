@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from aiohttp import HttpVersion, HttpVersion11, web
+from aiohttp import HttpVersion11, web
 from aiohttp.test_utils import make_mocked_request
 
 from mailwarden.errors import Overloaded
@@ -57,11 +57,6 @@ async def test_an_unknown_path_is_not_found(app, path):
     assert (response.status, body["error"]) == (404, "not_found")
 
 
-async def test_a_wrong_method_gets_405_with_allow(app):
-    response, body = await ask(app, "DELETE")
-    assert (response.status, body["error"], response.headers["Allow"]) == (405, "method_not_allowed", "GET, HEAD, POST")
-
-
 @pytest.mark.parametrize("given", ["a", "A-b_c.9", "x" * 64])
 async def test_a_usable_request_id_is_kept(app, given):
     response, body = await ask(app, X_Request_Id=given)
@@ -90,17 +85,6 @@ async def test_a_rejection_has_retry_after(app):
 async def test_a_doubtful_head_is_refused(app, headers):
     response, body = await ask(app, **headers)
     assert (response.status, body["error"]) == (400, "bad_request")
-
-
-async def test_a_version_that_is_not_spoken_is_refused(app):
-    response, _ = await ask(app, version=HttpVersion(2, 0))
-    assert response.status == 400
-
-
-async def test_once_it_stops_it_takes_nothing_new(app):
-    await app.stop(1)
-    response, body = await ask(app)
-    assert (response.status, body["error"], response.keep_alive) == (503, "shutting_down", False)
 
 
 async def test_requests_are_counted_by_route_and_status(app):

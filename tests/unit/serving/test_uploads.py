@@ -42,11 +42,6 @@ async def test_the_message_is_byte_exact(tmp_path, keep, size):
     assert (upload.body.data() if upload.body else None) == (GOOD if keep is Keep.BODY else None)
 
 
-async def test_the_parts_may_come_in_either_order(tmp_path):
-    upload = await receive(body_of(part("email", b"x"), part("parameters", b"{}", JSON)), tmp_path)
-    assert (upload.parameters, upload.email.data()) == (b"{}", b"x")
-
-
 @pytest.mark.parametrize("keep", list(Keep))
 async def test_a_large_upload_goes_through_a_file_without_a_name(tmp_path, keep):
     message = os.urandom(3_000_001)
