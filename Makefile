@@ -59,8 +59,8 @@ test: ## The fast tests: no servers, about a minute (AREA=lists: what mirrors th
 	@test -n "$(strip $(FAST))" || { echo "No tests of $(AREA). There are: $(notdir $(wildcard tests/unit/[a-z]*[a-z]))"; exit 2; }
 	@MAILWARDEN_EXAMPLES=few PYTHONDONTWRITEBYTECODE= $(if $(AREA),,$(BIN)/python -m measure.ceilings) $(BIN)/pytest -q -n 2 --dist loadgroup $(FAST) -m "not slow and not long"
 
-test-workshop: ## The workshop's own tests: benchmarks, evaluation, fleet
-	@$(BIN)/pytest -q $(wildcard */tests) tests/fleet/tests
+test-workshop: ## The workshop's own tests: benchmarks, evaluation
+	@$(BIN)/pytest -q $(wildcard */tests)
 
 check: format lint contracts ## The gate: format, lint, import contracts, types, and every test without the mark `long`
 	@rm -rf run/check
@@ -88,7 +88,7 @@ GROUP = @$(BIN)/python -m rig.group
 PYTEST = $(BIN)/pytest $(MARKS) --timeout $(HANG) --durations=15 -rfERs
 ONCE_MORE = $(PYTEST) --reruns 1
 WITH_SERVERS = tests/acceptance tests/integration tests/contracts tests/evasion tests/browser tests/faults
-ALONE = $(addprefix tests/faults/test_,fairness.py lists_propagation.py overload.py smtp_overload.py)
+ALONE = $(addprefix tests/faults/test_,fairness.py overload.py)
 check-acceptance:
 	$(GROUP) acceptance $(ONCE_MORE) tests/acceptance
 

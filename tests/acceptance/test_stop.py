@@ -1,4 +1,4 @@
-"""SIGTERM: no new work, the work in hand is finished, exit code 0. SIGHUP ends nothing."""
+"""SIGTERM: no new work, the work in hand is finished, exit code 0."""
 
 import json
 import os
@@ -14,7 +14,6 @@ pytestmark = pytest.mark.slow
 
 SOON = 20.0  # less than the grace period: it is not waited for where nothing is left to do
 STOPPING = b'"event":"stopping"'
-RELOADED = b'"event":"certificate_reloaded"'
 
 
 @pytest.mark.contract("6 stop")
@@ -61,11 +60,3 @@ def test_a_stopping_guard_finishes_requests_and_exits_0(restartable, plain, paus
         json.loads(line)
     for result in results:
         assert restartable.client().explain(result["ggrid"]).status == 200, "history was written before the end"
-
-
-def test_a_hangup_reloads_the_certificate_and_ends_nothing(restartable, plain):
-    for service in restartable.product.services:
-        os.kill(service.pid, signal.SIGHUP)
-        assert wait_until(lambda service=service: RELOADED in service.log.read_bytes() or not service.running)
-        assert service.running, f"{service.name} has ended"
-    assert restartable.client().submit(plain).outcome == ("clean", "deliver")

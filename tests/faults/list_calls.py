@@ -157,8 +157,3 @@ def rows_of(engines: Engines, database_url: str, query: str) -> list[list[str]]:
 def deadlocks(engines: Engines, database_url: str) -> int:
     query = f"SELECT deadlocks FROM pg_stat_database WHERE datname = '{name_of(database_url)}'"
     return int(engines.postgresql.execute(query))
-
-
-def percentile(values: Sequence[float], part: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * part))]

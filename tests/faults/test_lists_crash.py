@@ -16,7 +16,7 @@ from rig.engines import Engines
 from rig.product import Product
 from tests.faults.conftest import STEADY, Note, Start
 from tests.faults.guard_status import figure
-from tests.faults.list_calls import FULL, NO_RATE_LIMIT, ListCaller, make_key, name_of, open_session, rows_of
+from tests.faults.list_calls import FULL, NO_RATE_LIMIT, ListCaller, make_key, open_session, rows_of
 from tests.faults.load import kill, start
 
 pytestmark = pytest.mark.slow
@@ -209,19 +209,6 @@ async def test_acknowledged_writes_survive_kills_of_postgresql_completely(
     async with open_session(product) as session:
         caller = ListCaller(session, product.url, key)
         assert {name: len((await caller.stream(name)).lines) for name in LISTS} == kept
-
-
-async def test_lost_commits_are_detected_without_synchronous_commit(
-    start_own_product: Start, note: Note, restored_engines: Engines, database_url: str
-) -> None:
-    restored_engines.postgresql.execute(f'ALTER DATABASE "{name_of(database_url)}" SET synchronous_commit = off')
-    product, key = await prepare(start_own_product, database_url)
-    ledger, _ = await write_through_kills(product, restored_engines, key, KILLS)
-    found = find(restored_engines, database_url)
-    lost, torn = found.lost(ledger), list(found.torn(ledger))
-    note(f"with synchronous_commit off: {len(lost)} of {ledger.acknowledged} acknowledged calls lost in {KILLS} kills")
-    assert lost
-    assert not torn
 
 
 def audited(engines: Engines, database_url: str) -> int:

@@ -54,26 +54,6 @@ async def test_a_guard_killed_with_requests_in_it_costs_no_answer_and_doubles_no
     await check_nothing_spooled(product)
 
 
-@pytest.mark.contract("6 stop")
-async def test_a_stopping_guard_finishes_its_requests(
-    start_own_product: Start, note: Note, restored_engines: Engines, database_url: str
-) -> None:
-    product = start_own_product(STEADY, STEADY)
-    async with submitting(product) as load:
-        await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), PATIENCE)
-        began = time.monotonic()
-        await asyncio.to_thread(product.guards[0].stop)
-        took = time.monotonic() - began
-        await asyncio.sleep(0.5)
-    check_answers(load, refusals=())
-    assert all(outcome.status == 200 and outcome.verdict != "unknown" for outcome in load.outcomes), summary(
-        load.outcomes
-    )
-    assert took < 10.0
-    await explain(product, [outcome.ggrid for outcome in load.outcomes])  # What the stopped one finished is written.
-    note(f"guard stopped in {took:.2f} s under load: {len(load.outcomes)} answered, all in history")
-
-
 @pytest.mark.contract("6 worker")
 async def test_killed_workers_cost_at_most_the_messages_they_held(start_own_product: Start, note: Note) -> None:
     product = start_own_product()
