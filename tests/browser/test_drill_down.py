@@ -55,17 +55,3 @@ def test_the_chart_is_one_stop_and_the_arrow_keys_move(window: Window) -> None:
     assert tip.is_hidden()
     page.keyboard.press("Enter")
     page.wait_for_url("**/console/messages?range=between*")
-
-
-@pytest.mark.slow
-def test_the_switcher_keeps_its_tenant_on_every_screen(window: Window) -> None:
-    page = window.open("/console/messages")
-    page.select_option("#switch-tenant", label="acme")
-    page.get_by_role("button", name="Switch", exact=True).click()
-    page.wait_for_selector(".mw-active")
-    for path in ("/console/", "/console/quarantine", "/console/lists", "/console/audit", "/console/reports"):
-        page = window.open(path)
-        assert "acme" in page.locator(".mw-active").inner_text()
-    window.look()
-    page.get_by_role("button", name="Show all tenants").click()
-    page.wait_for_selector(".mw-active", state="detached")

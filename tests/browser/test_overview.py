@@ -1,4 +1,4 @@
-"""The dashboard and the messages in a browser: the chart is drawn, a search goes by keyboard, new messages appear."""
+"""The dashboard and the messages in a browser: the chart is drawn, new messages appear."""
 
 from collections.abc import Callable
 
@@ -38,20 +38,6 @@ def test_the_dashboard_draws_its_counts_in_both_themes(window: Window) -> None:
     page.wait_for_function(GREEN)
     page.get_by_text("Show as a table").click()
     assert page.get_by_role("columnheader", name="quarantine").is_visible()
-    window.look()
-
-
-@pytest.mark.slow
-def test_a_search_goes_by_keyboard_and_stands_in_the_address(window: Window, scanned: dict[str, str]) -> None:
-    page = window.open("/console/messages")
-    page.focus("#q")
-    page.keyboard.type("verdict:malware tenant:acme")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/console/messages?q=verdict*")
-    page.locator(f'a[href^="/console/messages/{scanned["malware"]}"]').first.focus()
-    page.keyboard.press("Enter")
-    page.wait_for_url(f"**/console/messages?*open={scanned['malware']}*")
-    page.locator("#pane").get_by_role("heading", level=1).wait_for()
     window.look()
 
 
