@@ -14,7 +14,6 @@ from mailwarden.model.ggrid import new_ggrid
 from tests.acceptance.client import envelope
 from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
 from tests.acceptance.deployment import Deployment
-from tests.browser.hostile import hostile_strings
 from tests.waiting import wait_until
 
 LEARNING = "/console/learning"
@@ -189,18 +188,6 @@ def test_messages_of_other_tenants_are_not_found(deployment: Deployment, acme: s
     assert reports_on(analyst.get(LEARNING)) == [report]
 
 
-def test_an_auditor_sees_reports_without_buttons(deployment: Deployment, acme: str, analyst: ConsoleSession) -> None:
-    ggrid = scanned(deployment, message())
-    assert say(analyst, ggrid, "spam").status_code == 303
-    auditor = sign_in(deployment, "auditor", ["acme"])
-    for page in (auditor.get(f"/console/messages/{ggrid}"), auditor.get(LEARNING)):
-        assert page.status_code == 200
-        assert analyst.name in text_of(page)
-        assert 'name="kind"' not in page.text
-        assert "/undo" not in page.text
-    assert say(auditor, ggrid, "fine").status_code == 403
-
-
 def test_an_analysis_that_is_stored_can_be_reported_and_another_is_sent_to_the_screen(
     deployment: Deployment, acme: str, analyst: ConsoleSession
 ) -> None:
@@ -212,13 +199,3 @@ def test_an_analysis_that_is_stored_can_be_reported_and_another_is_sent_to_the_s
     unstored = analyst.post("/console/analyze", {"unstored": "1"}, files=files)
     assert "/report" not in unstored.text.partition("<main")[2]
     assert f'href="/console/learning?tenant={acme}#give"' in unstored.text
-
-
-def test_hostile_subjects_stay_text(deployment: Deployment, acme: str, analyst: ConsoleSession) -> None:
-    for text in hostile_strings()[::25]:
-        if text.isascii():
-            assert say(analyst, scanned(deployment, message(text)), "spam").status_code == 303
-    page = analyst.get(LEARNING)
-    assert page.text.count("<script") == 6
-    assert page.text.count("&lt;script&gt;") >= 3
-    assert not re.search(r"<[^>]*\son\w+\s*=", re.sub(r'"[^"]*"', '""', page.text))

@@ -15,7 +15,6 @@ from rig.samples import malware_message, plain_message
 from tests.acceptance.client import ENVELOPE
 from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
 from tests.acceptance.deployment import Deployment
-from tests.browser.hostile import hostile_strings
 from tests.waiting import wait_until
 
 DOMAINS = {"acme": "company.example", "bank": "bank.example"}
@@ -217,22 +216,3 @@ def test_new_messages_appear_while_following(deployment: Deployment, sent: dict[
     rows = user.get(html.unescape(address)).text
     assert other not in rows
     assert "<html" not in rows
-
-
-def test_hostile_subjects_and_senders_stay_text(deployment: Deployment) -> None:
-    hostile = hostile_strings()[::60]
-    ggrids = []
-    for text in hostile:
-        line = text.replace("\r", " ").replace("\n", " ").replace("\x00", " ")
-        message = f'From: "{line}" <a@sender.example>\r\nSubject: {line}\r\n\r\nHello\r\n'.encode("utf-8", "replace")
-        ggrids.append(submit(deployment, message, "bob@company.example"))
-    wait_for(deployment, *ggrids)
-    user = sign_in(deployment, "analyst", ["acme"])
-    page = user.get("/console/messages?q=to:company.example&range=1h")
-    assert set(ggrids) <= set(ROW.findall(page.text))
-    for word in ("<script>hit", "<img src=x", "<svg onload", "<iframe", "<body onload", "<details open o"):
-        assert word not in page.text
-    for text in hostile:
-        answer = user.get(f"/console/messages?q={quote(text)}")
-        assert answer.status_code in (200, 400)
-        assert "<script>" not in answer.text

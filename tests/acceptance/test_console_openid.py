@@ -101,15 +101,6 @@ def test_an_unrequested_answer_is_rejected(federated: tuple[Deployment, SmallPro
     assert victim.get("/console/account").status == 200
 
 
-def test_a_user_without_a_role_is_rejected(federated: tuple[Deployment, SmallProvider]) -> None:
-    deployment, provider = federated
-    provider.claims = {"sub": "3", "roles": ["lunch"]}
-    person = Person(deployment.client().using(None))
-    answer = person.get(CALLBACK + urlencode(leave(person, provider)))
-    assert answer.status == 401
-    assert "no role here" in text_of(answer)
-
-
 def test_without_a_provider_there_is_no_button_and_no_way(deployment: Deployment) -> None:
     person = Person(deployment.client().using(None))
     assert "/login/openid" not in person.get("/console/login").body.decode()

@@ -12,7 +12,7 @@ from rig.samples import plain_message
 from tests.acceptance.client import Client, envelope
 from tests.acceptance.console_list_forms import add, confirmation_in
 from tests.acceptance.console_session import ConsoleSession, text_of
-from tests.acceptance.deployment import Deployment, wait_for_lists
+from tests.acceptance.deployment import Deployment
 from tests.waiting import wait_until
 
 
@@ -40,37 +40,6 @@ def test_entries_are_added_after_a_preview_and_found_again(
         assert word in text_of(page)
     record = next(each for each in deployment.lists(tenant="acme").entries("sender-block") if each["entry"] == entry)
     assert (record["comment"], record["expires"]) == ("Ticket 7", "2031-05-06T07:08:00.000Z")
-
-
-def test_an_entry_added_in_the_console_acts_on_a_scan(
-    root: ConsoleSession, deployment: Deployment, client: Client, engines: Engines
-) -> None:
-    engines.dns.sign(plain_message(), "pass.example")
-    sender = "console-guest@pass.example"
-    raw = engines.dns.sign(plain_message(sender), "pass.example")
-    record = envelope(envelopeFrom=sender, envelopeRecipients=["bob@company.example"])
-
-    def verdict() -> str:
-        return str(client.submit(raw, record, tenant=deployment.tenants["acme"]).result["verdict"])
-
-    assert verdict() == "clean"
-    add(root, deployment.tenants["acme"], sender)
-    wait_for_lists(deployment)
-    assert verdict() == "blocked"
-    impact = root.post(
-        "/console/lists/sender-block/delete/preview", {"scope": deployment.tenants["acme"], "entry": sender}
-    )
-    assert wait_until(
-        lambda: (
-            "would have a different verdict or decision"
-            in text_of(
-                root.post(
-                    "/console/lists/sender-block/delete/preview", {"scope": deployment.tenants["acme"], "entry": sender}
-                )
-            )
-        ),
-        10,
-    ), text_of(impact)
 
 
 def test_the_impact_is_shown_before_a_change(

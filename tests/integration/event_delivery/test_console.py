@@ -9,7 +9,6 @@ from uuid import uuid4
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import RawTestServer, TestClient
-from standardwebhooks import Webhook, WebhookVerificationError
 
 from mailwarden.access.login import build_registry
 from mailwarden.access.sessions import COOKIE, ClientOrigin
@@ -153,18 +152,6 @@ async def test_a_webhook_from_its_form_to_its_deletion(invite: Invite, outbox: O
     assert all(str(row["actor"]).startswith("user:user ") for row in audit)
 
 
-async def test_a_rotated_secret_without_overlap_signs_alone(invite: Invite, receiver: Receiver) -> None:
-    root = await invite(Role.DEPLOYMENT_ADMINISTRATOR)
-    path, old = made_of(await root.add(target=receiver.url))
-    _, new = made_of(await root.post(f"{path}/rotate", overlap="0"))
-    await root.post(f"{path}/test")
-    assert len(receiver.signatures[0].split()) == 1
-    headers = {"webhook-id": receiver.ids[0], "webhook-timestamp": "0", "webhook-signature": receiver.signatures[0]}
-    with pytest.raises(WebhookVerificationError):
-        Webhook(old).verify(b"", headers)
-    assert old != new
-
-
 async def test_endpoints_of_others_do_not_exist(invite: Invite, outbox: Outbox) -> None:
     root, acme = await invite(Role.DEPLOYMENT_ADMINISTRATOR), await invite(Role.TENANT_ADMINISTRATOR, "acme")
     club = await invite(Role.TENANT_ADMINISTRATOR, "club")
@@ -207,15 +194,6 @@ async def test_a_mistake_is_shown_in_the_form(invite: Invite, fields: dict[str, 
     assert (status, reason in text_of(page)) == (400, True), text_of(page)
 
 
-async def test_a_tenant_administrator_reaches_no_private_network(invite: Invite, receiver: Receiver) -> None:
-    """Loopback is in events.allowPrivateNetworks, which holds for endpoints of the deployment alone."""
-    acme = await invite(Role.TENANT_ADMINISTRATOR, "acme")
-    path, _ = made_of(await acme.add(bound="acme", target=receiver.url.replace("http:", "https:")))
-    text = text_of((await acme.post(f"{path}/test"))[1])
-    assert "The test event was not delivered." in text
-    assert "public addresses only" in text
-
-
 async def test_a_file_has_no_secret(invite: Invite) -> None:
     root = await invite(Role.DEPLOYMENT_ADMINISTRATOR)
     status, page = await root.add(kind="file", target="siem.ndjson", format="ecs")
@@ -224,14 +202,6 @@ async def test_a_file_has_no_secret(invite: Invite) -> None:
     assert found is not None
     assert (await root.get(f"{found[1]}/rotate"))[0] == 400
     assert "accepted the test event" in text_of((await root.post(f"{found[1]}/test"))[1])
-
-
-async def test_auditors_read_and_analysts_do_not(invite: Invite) -> None:
-    auditor, analyst = await invite(Role.AUDITOR), await invite(Role.ANALYST)
-    assert (await auditor.get("/console/events"))[0] == 200
-    assert (await auditor.get("/console/events/new"))[0] == 403
-    assert (await auditor.add())[0] == 403
-    assert (await analyst.get("/console/events"))[0] == 403
 
 
 async def test_failing_and_disabled_receivers_say_why(invite: Invite, outbox: Outbox) -> None:
