@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from tests.acceptance.client import STATUS
 from tests.acceptance.deployment import run_command
-from tests.acceptance.list_client import PREFIX, modified
+from tests.acceptance.list_client import modified
 from tests.waiting import wait_until
 
 OPERATIONS: dict[str, dict[str, object]] = {
@@ -56,47 +55,12 @@ def test_without_a_key_nothing_is_answered(deployment, operation, header):
 
 @pytest.mark.contract("5 invalid_credentials")
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_unknown_key_is_refused(deployment, operation):
-    good = deployment.keys["all"]
-    for wrong in (good[:-1], good + "x", good.swapcase(), "x", good[:4] + good[4:][::-1]):
-        answer = deployment.lists().using(wrong).call(operation, OPERATIONS[operation])
-        assert (answer.status, answer.error) == (401, "invalid_credentials")
-
-
-@pytest.mark.contract("5 invalid_credentials")
-@pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_token_is_no_key(deployment, operation):
     token = deployment.tokens["everything"]
 
     for header in (f"Bearer {token}", f"apikey {token}"):
         answer = deployment.lists().using(None).call(operation, OPERATIONS[operation], {"Authorization": header})
         assert (answer.status, answer.error) == (401, "invalid_credentials")
-
-
-@pytest.mark.spec("5 keys")
-@pytest.mark.contract("5 invalid_credentials")
-def test_a_key_is_no_token(deployment):
-    key = deployment.keys["all"]
-
-    for header in (f"Bearer {key}", f"apikey {key}"):
-        answer = deployment.client().using(None).call("POST", STATUS, headers={"Authorization": header})
-        assert (answer.status, answer.error) == (401, "invalid_credentials")
-
-
-@pytest.mark.contract("4 key scopes")
-@pytest.mark.contract("5 forbidden")
-def test_a_key_has_exactly_its_scopes(deployment):
-    allowed = {
-        name: {op for op, body in OPERATIONS.items() if deployment.lists(name).call(op, body).status == 200}
-        for name in ("all", "reader", "writer")
-    }
-
-    assert allowed == {
-        "all": set(OPERATIONS),
-        "reader": {"getLists", "listEntries"},
-        "writer": {"addEntries", "deleteEntries"},
-    }
-    assert deployment.lists("reader").call("addEntries", b"nonsense").error == "forbidden"
 
 
 @pytest.mark.spec("1 lists")
@@ -140,14 +104,6 @@ def test_another_tenant_is_answered_like_one_that_does_not_exist(deployment, ope
 
     assert [(answer.status, answer.error) for answer in answers] == [(403, "tenant_forbidden")] * 2
     assert answers[0].json == answers[1].json
-
-
-@pytest.mark.contract("5 tenant_not_found")
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_deployment_key_learns_that_a_tenant_does_not_exist(deployment, operation):
-    answer = deployment.lists().call(operation, {**OPERATIONS[operation], "tenantUid": NOBODY})
-
-    assert (answer.status, answer.error) == (404, "tenant_not_found")
 
 
 @pytest.mark.contract("4 scope")
@@ -226,12 +182,3 @@ def test_list_changes_are_audited_with_their_actor(deployment, engines):
     )
 
     assert row == f"key:acme|{deployment.tenants['acme']}|lists.add|trusted-relays|127.0.0.1|1"
-
-
-@pytest.mark.contract("5 method_not_allowed")
-@pytest.mark.contract("5 not_found")
-def test_other_paths_and_methods_come_before_the_key(deployment):
-    client = deployment.client().using(None)
-
-    assert client.call("GET", f"{PREFIX}/addEntries").error == "method_not_allowed"
-    assert client.call("POST", f"{PREFIX}/clearLists").error == "not_found"

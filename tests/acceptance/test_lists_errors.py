@@ -110,18 +110,6 @@ def test_a_body_that_is_no_json_object_is_rejected(deployment, operation, body):
     assert (answer.status, answer.error) == (400, "invalid_json")
 
 
-@pytest.mark.contract("5 invalid_tenant_uid")
-@pytest.mark.parametrize("operation", EVERY)
-@pytest.mark.parametrize("uid", ["acme", "", 7, "00000000-0000-4000-8000-00000000000g"])
-def test_a_tenant_that_is_no_uuid_is_refused(deployment, operation, uid):
-    body = {"listName": "sender-block", "entries": [], "tenantUid": uid}
-    wanted = {"getLists": ["tenantUid"], "listEntries": ["listName", "tenantUid"]}.get(operation, list(body))
-
-    answer = deployment.lists().call(operation, {key: body[key] for key in wanted})
-
-    assert (answer.status, answer.error) == (400, "invalid_tenant_uid")
-
-
 @pytest.mark.spec("8 entries")
 @pytest.mark.contract("5 too_many_entries")
 def test_500_entries_pass_and_501_do_not(deployment):
@@ -132,15 +120,6 @@ def test_500_entries_pass_and_501_do_not(deployment):
         assert (answer.status, answer.error) == (400, "too_many_entries")
     assert modified(lists.add("sender-block", *names[:500])) == 500
     assert modified(lists.delete("sender-block", *names[:500])) == 500
-
-
-@pytest.mark.contract("5 unsupported_media_type")
-@pytest.mark.parametrize("operation", EVERY)
-@pytest.mark.parametrize("kind", ["text/plain", "application/json; charset=latin-1", "multipart/form-data", ""])
-def test_the_body_needs_the_json_content_type(deployment, operation, kind):
-    answer = deployment.lists().call(operation, b"{}", {"Content-Type": kind})
-
-    assert (answer.status, answer.error) == (415, "unsupported_media_type")
 
 
 @pytest.mark.contract("4 body limit")

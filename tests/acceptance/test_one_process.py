@@ -1,9 +1,8 @@
-"""`mailwarden serve all`: one process is full, reloads, logs and stops as two do; most other files test it as well."""
+"""`mailwarden serve all`: one process reloads, logs and stops as two do; most other files test it as well."""
 
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,18 +19,15 @@ from tests.acceptance.deployment import (
     guard_status,
     in_processing,
     run_deployment,
-    submitting,
 )
 from tests.acceptance.pausable_clamd import PausableClamd
 from tests.acceptance.test_metrics import scrape_abby, scrape_guard, value
-from tests.acceptance.trace_collector import Collector
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 PLACES = {"mainWorkerCount": 3, "maxGuardRequestsInProcessing": 3, "guardRequestThrottleThreshold": 3}
 LONGEST_WAIT = 30_000  # milliseconds, longer than a busy machine takes to refuse
 SCANNED = 'mailwarden_http_requests_total{route="/v1/messageQueue/submitEmail",status="%d"}'
-REJECTED = "mailwarden_guard_requests_rejected_total"
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +35,13 @@ def installed(
     engines: Engines,
     deployment_template: DeploymentTemplate,
     pausable_clamd: PausableClamd,
-    collector: Collector,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Deployment]:
-    tracing = {"tracing": {"endpoint": collector.url, "sampleRatio": 1}}
     clamav = {"address": pausable_clamd.address, "maxConcurrency": 3}
     health = {"host": "127.0.0.1", "port": free_port()}
-    guard = {**PLACES, **tracing, "maxThrottleDelay": LONGEST_WAIT, "health": health, "engines": {"clamav": clamav}}
+    guard = {**PLACES, "maxThrottleDelay": LONGEST_WAIT, "health": health, "engines": {"clamav": clamav}}
     folder = tmp_path_factory.mktemp("one")
-    with run_deployment(engines, deployment_template, folder, guards=(guard,), abby=tracing, start=False) as running:
+    with run_deployment(engines, deployment_template, folder, guards=(guard,), start=False) as running:
         yield running
 
 
@@ -94,20 +88,6 @@ def test_guard_listens_on_its_own_port(one):
     assert wait_until(lambda: one.client().colour() == "GREEN")
 
 
-def test_a_full_guard_rejects_at_once_with_a_pause(one, plain, pausable_clamd):
-    before = value(scrape_guard(one), REJECTED)
-    pausable_clamd.pause()
-    with submitting(one, plain, 3, pausable_clamd) as calls:
-        assert wait_until(lambda: in_processing(one, 0) == 3)
-        began = time.monotonic()
-        refused = one.client().submit(plain)
-        assert time.monotonic() - began < LONGEST_WAIT / 2_000
-        assert (refused.status, refused.error) == (503, "overloaded")
-        assert 1 <= int(refused.headers["Retry-After"]) <= 5
-    assert [call.result().outcome for call in calls] == [("clean", "deliver")] * 3
-    assert value(scrape_guard(one), REJECTED) >= before
-
-
 def test_each_program_has_its_own_log_lines_and_metrics(one, plain):
     scanned = SCANNED % 200
     one.client().submit(plain)
@@ -125,23 +105,6 @@ def test_each_program_has_its_own_log_lines_and_metrics(one, plain):
     started = {(line["program"], line["event"]) for line in lines(one)}
     assert {("abby", "listening"), ("guard", "listening"), ("guard", "workers_started")} <= started
     assert ("abby", "workers_started") not in started
-
-
-def test_one_submission_is_one_trace(one, plain, collector):
-    known = set(collector.traces)
-    assert one.client().submit(plain).status == 200
-
-    def spans() -> list[tuple[str, str, bytes, bytes]]:
-        return [span for trace, found in tuple(collector.traces.items()) if trace not in known for span in found]
-
-    abby, guard, worker = "mailwarden-abby", "mailwarden-guard", "mailwarden-worker"
-    outermost = {(abby, "submit"), (guard, "receive"), (worker, "examine")}
-    assert wait_until(lambda: outermost <= {(service, name) for service, name, *_ in spans()})
-    ids = {span_id: (service, name) for service, name, span_id, _ in spans()}
-    parents = {(service, name): ids.get(parent) for service, name, _, parent in spans()}
-    assert parents[guard, "receive"] == (abby, "guard request")
-    assert parents[guard, "scan"] == (guard, "receive")
-    assert parents[worker, "examine"] == (guard, "scan")
 
 
 def test_a_reload_reads_both_files(one, plain):

@@ -1,48 +1,26 @@
 """The quarantine: held messages found, released, deleted and taken out, within one's scope."""
 
-import asyncio
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
-from mailwarden.crypto.keyring import read_ring
-from mailwarden.database.pool import Database
 from mailwarden.model.outcome import Verdict
-from mailwarden.quarantine.blob_store import FilesystemStore
-from mailwarden.quarantine.model import RetentionDays
-from mailwarden.quarantine.service import QuarantineWriter
-from mailwarden.quarantine.store import QuarantineStore
-from mailwarden.quarantine.vault import Vault
-from mailwarden.serving.spool import Spooled
+from tests.acceptance import held
 from tests.acceptance.client import Answer, Client
 from tests.acceptance.deployment import Deployment
-from tests.integration.held_messages import RAW, finished
+from tests.integration.held_messages import RAW
 
 JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
-def keep(deployment, engines):
-    """Keep a message as a guard does; abby and this guard share a folder."""
-
-    def keep_one(tenant: str = "acme", **changes: Any) -> str:
-        async def work() -> UUID:
-            database = Database(engines.postgresql.url(deployment.database))
-            folder = deployment.product.abby.folder
-            key = read_ring(folder / "secrets" / "contents", "contents.key")
-            writer = QuarantineWriter(
-                Vault(FilesystemStore(folder / "quarantine"), key), QuarantineStore(database), RetentionDays()
-            )
-            uid = await writer.hold(finished(UUID(deployment.tenants[tenant]), **changes), Spooled.of(RAW))
-            await database.close()
-            return uid
-
-        return str(asyncio.run(work()))
-
-    return keep_one
+def keep(deployment: Deployment) -> Callable[..., str]:
+    return partial(held.keep, deployment)
 
 
 @pytest.fixture

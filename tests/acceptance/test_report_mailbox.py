@@ -1,4 +1,4 @@
-"""A report mailbox in Dovecot, polled over IMAP: reports become cases once, and an outage delays them."""
+"""A report mailbox in Dovecot, polled over IMAP: reports become cases, and an outage delays them."""
 
 import asyncio
 from collections.abc import Iterator
@@ -160,31 +160,12 @@ def test_a_report_of_the_mailbox_becomes_a_case(polled: PolledDeployment, write,
     assert polled.dovecot.mails("INBOX") == []
 
 
-def test_the_same_mail_again_adds_nothing(polled: PolledDeployment):
-    ggrid, raw = polled.received(uuid4().hex)
-    polled.deliver(mails.attached(raw, sender=ANN))
-    assert wait_until(lambda: any(str(each.ggrid) == ggrid for each in polled.reports()), PATIENCE)
-    assert wait_until(lambda: polled.dovecot.mails("INBOX") == [], PATIENCE)
-    before = polled.dovecot.mails("Processed")
-    polled.dovecot.append(before[-1])  # as if guard had died between the commit and the move
-    assert wait_until(lambda: len(polled.dovecot.mails("Processed")) == len(before) + 1, PATIENCE)
-    assert [str(each.ggrid) for each in polled.reports()].count(ggrid) == 1
-
-
 def test_a_forged_reporter_is_not_verified(polled: PolledDeployment):
     _, raw = polled.received(uuid4().hex)
     before = len(polled.reports())
     polled.deliver(mails.attached(raw, sender=ANN), signed=False)
     assert wait_until(lambda: len(polled.reports(unverified=True)) == 1, PATIENCE)
     assert len(polled.reports()) == before
-
-
-def test_a_mail_that_is_too_large_goes_to_failed(polled: PolledDeployment):
-    large = mails.head("large", sender=ANN) + b"x" * 120_000 + b"\r\n"
-    polled.dovecot.append(large)
-    assert wait_until(lambda: len(polled.dovecot.mails("Failed")) == 1, PATIENCE)
-    assert polled.metric("report_mailbox_messages", "too_large") == 1
-    assert len(polled.dovecot.mails("Failed")[0]) == len(large)
 
 
 def test_outages_of_the_mailbox_are_survived_and_shown(polled: PolledDeployment):

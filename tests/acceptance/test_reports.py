@@ -256,15 +256,6 @@ def test_a_tenant_reaches_nothing_that_another_reported(club, acme, scanned):
     assert uid not in {report["uid"] for report in acme.reports()}
 
 
-@pytest.mark.contract("5 tenant_not_found")
-@pytest.mark.contract("5 invalid_tenant_uid")
-def test_a_missing_tenant_is_reported_to_an_unrestricted_token(deployment):
-    nowhere = Reporter(deployment.client("everything"), NOBODY)
-
-    assert (nowhere.report(letter(20)).status, nowhere.reset().error) == (404, "tenant_not_found")
-    assert nowhere.call("GET", "/v1/learning", tenantUid="club").error == "invalid_tenant_uid"
-
-
 @pytest.mark.contract("4 audit")
 def test_reports_and_withdrawals_are_audited(deployment, engines, club):
     uid = club.report(letter(21)).json["uid"]

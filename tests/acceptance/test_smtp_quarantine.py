@@ -90,16 +90,6 @@ def test_a_release_without_next_hop_keeps_the_message_with_the_reason(mta: Postf
     assert mta.sink.take()[0].below(message)
 
 
-def test_held_messages_survive_kill_9_of_guard(mta: PostfixDeployment, engines):
-    mark, message = spam(engines)
-    assert send(mta.before.port, message).startswith("250")
-    guard = mta.deployment.product.guards[0]
-    guard.kill()
-    guard.start()
-    assert release(mta, held(mta, mark)["uid"]) == 202
-    assert mta.sink.take()[0].below(message)
-
-
 def test_malware_stays(mta: PostfixDeployment, engines):
     message = engines.dns.sign(malware_message(), "pass.example")
     assert send(mta.before.port, message).startswith("250")
