@@ -1,10 +1,8 @@
 """As much of an S3-compatible store as a vault needs, in this process; it keeps what it was told to keep in memory."""
 
-import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from uuid import uuid4
-from xml.sax.saxutils import escape
 
 from aiohttp import web
 
@@ -28,16 +26,6 @@ class ObjectStore:
         body = await request.read()
         if self.full and request.method in ("PUT", "POST"):
             return web.Response(status=507, text="<Error><Code>InsufficientStorage</Code></Error>")
-        if "delete" in query:
-            names = re.findall(r"<Key>([^<]*)</Key>", body.decode())
-            for name in names:
-                self.objects.pop(name, None)
-            gone = "".join(f"<Deleted><Key>{name}</Key></Deleted>" for name in names)
-            return web.Response(
-                text=f"<DeleteResult {_NAMESPACE}>{gone}</DeleteResult>", content_type="application/xml"
-            )
-        if not key:
-            return self._list(query.get("prefix", ""))
         if request.method == "POST":
             return self._upload(key, query)
         if request.method == "PUT":
@@ -67,23 +55,12 @@ class ObjectStore:
         text = f"<CompleteMultipartUploadResult {_NAMESPACE}><ETag>x</ETag></CompleteMultipartUploadResult>"
         return web.Response(text=text, content_type="application/xml")
 
-    def _list(self, prefix: str) -> web.Response:
-        rows = "".join(
-            f"<Contents><Key>{escape(key)}</Key><Size>{len(body)}</Size><ETag>x</ETag>"
-            "<LastModified>2026-11-15T09:00:00.000Z</LastModified></Contents>"
-            for key, body in sorted(self.objects.items())
-            if key.startswith(prefix)
-        )
-        text = f"<ListBucketResult {_NAMESPACE}><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>"
-        return web.Response(text=text, content_type="application/xml")
-
 
 @asynccontextmanager
 async def running_store() -> AsyncIterator[tuple[ObjectStore, str]]:
     """Serve a store on a free port; yield it and its address."""
     store = ObjectStore()
     app = web.Application(client_max_size=100_000_000)
-    app.router.add_route("*", f"/{BUCKET}", store.answer)
     app.router.add_route("*", f"/{BUCKET}/{{key:.*}}", store.answer)
     runner = web.AppRunner(app)
     await runner.setup()

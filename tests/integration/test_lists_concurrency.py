@@ -79,12 +79,3 @@ async def test_adds_and_deletes_of_the_same_entries_add_up_without_a_deadlock(li
     async with database.connection() as connection:
         added = await connection.fetchval("SELECT sum((details->>'added')::int) FROM audit WHERE action = 'lists.add'")
     assert added == rows + sum(deleted for _, deleted in done)  # type: ignore[operator]
-
-
-async def test_concurrent_additions_store_each_entry_once(lists: Lists, database: Database) -> None:
-    entries = [f"n{n:03}.example" for n in range(200)]
-
-    modified = await asyncio.gather(*(add(lists, "sender-block", entries[::-1]) for _ in range(CLIENTS)))
-
-    assert modified == [200] * CLIENTS
-    assert await counted(database) == (200, 200)

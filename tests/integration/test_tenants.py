@@ -2,7 +2,6 @@
 
 import asyncio
 from datetime import timedelta
-from typing import cast
 from uuid import uuid4
 
 import asyncpg
@@ -98,38 +97,12 @@ async def test_a_scope_lists_its_own_tenants_alone(store: TenantStore) -> None:
         await store.create(Scope.of(acme.uid), "mine")
 
 
-async def test_a_name_and_a_domain_belong_to_one_tenant(store: TenantStore) -> None:
-    await store.create(ALL, "acme", ["a.example"])
-    with pytest.raises(NameTaken, match="named `ACME` exists"):
-        await store.create(ALL, "ACME")
-    with pytest.raises(DomainTaken, match=r"`a\.example` belongs to the tenant `acme`"):
-        await store.create(ALL, "other", ["b.example", "A.example"])
-    assert [tenant.name for tenant in await store.list(ALL)] == ["acme", "default"]
-
-
 async def test_a_domain_wanted_by_many_at_once_goes_to_one(store: TenantStore) -> None:
     done = await asyncio.gather(
         *(store.create(ALL, f"t{n}", ["z.example", "a.example"]) for n in range(8)), return_exceptions=True
     )
     assert sum(not isinstance(result, BaseException) for result in done) == 1
     assert sum(isinstance(result, NameTaken | DomainTaken) for result in done) == 7
-
-
-async def test_a_tenant_is_changed_as_a_whole_and_the_audit_has_before_and_after(
-    store: TenantStore, database: Database
-) -> None:
-    acme = await store.create(ALL, "acme", ["a.example", "b.example"])
-    wishes = TenantSettings("Acme Ltd", ["B.example", "c.example"], Profile.STRICT, 30)
-    changed = await store.change(ALL, acme.uid, wishes, Actor("user:alice", "192.0.2.1", "r1"))
-    assert changed in await store.list(ALL)
-    assert (changed.name, changed.domains, changed.profile, changed.retention_days) == (
-        "Acme Ltd", ("b.example", "c.example"), Profile.STRICT, 30,
-    )  # fmt: skip
-    deed = (await AuditStore(database).find(Scope.of(acme.uid), AuditFilter(action="tenants.change")))[0]
-    assert (deed.actor.name, deed.actor.address) == ("user:alice", "192.0.2.1")
-    before, after = (cast("dict[str, object]", deed.details[name]) for name in ("before", "after"))
-    assert (before["name"], before["domains"]) == ("acme", ["a.example", "b.example"])
-    assert (after["name"], after["profile"], after["retention_days"]) == ("Acme Ltd", "strict", 30)
 
 
 async def test_a_change_that_takes_anothers_name_or_domain_changes_nothing(store: TenantStore) -> None:

@@ -49,19 +49,6 @@ async def test_a_large_message_goes_in_parts_and_comes_back(place: tuple[ObjectS
     found.close()
 
 
-async def test_a_vault_is_named_once_listed_and_emptied(place: tuple[ObjectStore, Vault]):
-    store, vault = place
-    address = await vault.put(TENANT, Spooled.of(b"hello"))
-    name = await vault.uid()
-    assert store.objects["mail/vault"].decode() == str(name)
-    vault._uid = None
-    assert await vault.uid() == name, "who comes later takes the name that is there"
-    assert [(body.tenant, body.address) async for body in vault.bodies()] == [(TENANT, address)]
-    assert await vault.has(TENANT, address)
-    await vault.remove(TENANT, address)
-    assert not await vault.has(TENANT, address)
-
-
 async def test_vaults_that_start_at_once_have_one_uid_where_create_overwrites(
     place: tuple[ObjectStore, Vault], tmp_path: Path
 ):

@@ -15,13 +15,11 @@ from mailwarden.abby.guard_http import HttpTransport, open_session
 from mailwarden.abby.guards import Guard, GuardWatch
 from mailwarden.abby.scanning import MAX_WATCHED, WatchedAnalyses
 from mailwarden.errors import (
-    AnalysisTimeout,
     CoreError,
     CoreUnreachable,
     EngineUnavailable,
     MailwardenError,
     Overloaded,
-    TenantForbidden,
 )
 from mailwarden.guard.sources.rest_api import answer_with_progress, read_abby_headers
 from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
@@ -113,11 +111,6 @@ async def answer_another(call, ggrid, observe):
     return finished_request()
 
 
-async def delay_result(call, ggrid, observe):
-    observe(FIRST)
-    await asyncio.sleep(5)
-
-
 @pytest.fixture
 async def watching(tmp_path):
     """Return a function that has a message analyzed by guards that work so, busier from left to right."""
@@ -150,38 +143,6 @@ async def watching(tmp_path):
         yield watch
 
 
-async def test_each_analyzer_is_reported_before_the_result(watching):
-    steps, error, guards = await watching(finish)
-    assert error is None
-    assert steps[0] == AnalyzerDone("structure", "finished", 0.5, 1, True)
-    assert steps[1] == AnalyzerDone("rspamd", "failed", 20.0, 0, True, "rspamd/3", "Too slow.")
-    assert isinstance(steps[2], FinishedRequest)
-    assert steps[2].judgement == finished_request().judgement
-    assert guards[0].received[0][0].recipients == ("b@acme.example",)
-    assert guards[0].received[0][1] == RAW
-    assert len(steps) == 3
-
-
-async def test_a_large_message_arrives_byte_for_byte(watching):
-    message = RAW + bytes(range(256)) * 10_000
-    _, error, guards = await watching(finish, message=message)
-    assert error is None
-    assert guards[0].received[0][1] == message
-
-
-async def test_store_false_is_passed_to_guard(watching):
-    _, _, (guard,) = await watching(finish, stored=False)
-    assert guard.abby_headers[0].stored is False
-    _, _, (guard,) = await watching(finish)
-    assert guard.abby_headers[0].stored is True
-
-
-async def test_a_line_is_there_before_the_analysis_is_done(watching):
-    steps, error, _ = await watching(delay_result, timeout_ms=700)
-    assert [step.analyzer for step in steps] == ["structure"]
-    assert isinstance(error, AnalysisTimeout)
-
-
 @pytest.mark.parametrize("first", [end_with(Overloaded("full")), end_with(RuntimeError("bug")), disconnect()])
 async def test_before_the_first_line_another_guard_is_asked(watching, first):
     steps, error, guards = await watching(first, finish)
@@ -204,12 +165,6 @@ async def test_after_the_first_line_trouble_is_an_error_and_never_a_result(watch
     assert type(error) is expected
     assert [step.analyzer for step in steps] == ["structure"]
     assert not guards[1].received
-
-
-async def test_another_tenant_is_not_analyzed_for(watching):
-    _, error, guards = await watching(finish, scope=Scope.of(finished_request().tenant))
-    assert isinstance(error, TenantForbidden)
-    assert not guards[0].received
 
 
 async def test_a_disconnected_caller_frees_its_slot():

@@ -75,14 +75,6 @@ def test_an_empty_file_holds_up_no_other(run, tmp_path):
     assert "1 are empty" in seen.err
 
 
-def test_messages_too_large_to_learn_from_are_reported(run, tmp_path):
-    (tmp_path / "large.eml").write_bytes(letter(1) + b"x" * 1_048_576)
-
-    seen = run("add", tmp_path / "large.eml", "--tenant", "default", "--kind", "spam")
-
-    assert "too large to be learned from" in seen.out
-
-
 def test_a_mistake_is_one_sentence(run, tmp_path, folder, monkeypatch):
     (tmp_path / "a.eml").write_bytes(letter(1))
     (tmp_path / "b.eml").write_bytes(letter(2))

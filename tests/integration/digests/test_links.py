@@ -1,52 +1,25 @@
 """A link of a digest releases one message to one recipient, once; every other link leads nowhere."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
-from uuid import uuid4
 
 import pytest
 
 from mailwarden.access.audit import AuditStore
 from mailwarden.access.rate_limits import RateLimiter
-from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import RateLimited
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.policy.rules import load_policy
-from mailwarden.quarantine.digest import DigestLink, DigestLinkService, DigestLinkSigner
+from mailwarden.quarantine.digest import DigestLinkService
 from mailwarden.quarantine.model import State
 from mailwarden.quarantine.store import NOT_WHOLE
 from tests.integration.digests.digest_setup import (
-    ALL,
     ANN,
-    BOB,
     SEAL,
     STRANGER,
     DigestSetup,
-    DigestSink,
     link_to,
-    tokens,
 )
-
-
-async def test_each_recipient_of_one_message_has_a_link_that_is_theirs_alone(
-    setup: DigestSetup, digest_sink: DigestSink
-):
-    uid = await setup.keep(ANN, BOB)
-    await setup.guard().look()
-    texts = digest_sink.take_texts()
-    (anns,), (bobs,) = tokens(texts[ANN]), tokens(texts[BOB])
-    assert anns != bobs
-    found = await setup.link_service.find(bobs, STRANGER)
-    assert found is not None
-    assert (found.recipient, found.state) == (BOB, State.HELD)
-    assert await setup.states(uid) == ["held", "held"], "looking changes nothing"
-    assert await setup.link_service.release(bobs, STRANGER) == found
-    assert await setup.states(uid) == ["held", "releasing"]
-    await setup.releasing.release_all()
-    assert await setup.states(uid) == ["held", "released"]
-    assert setup.listener.taken == [(BOB,)]
-    assert setup.listener.heard == [], "one click teaches nobody else"
 
 
 async def test_a_link_releases_once_under_concurrent_calls(setup: DigestSetup):
@@ -93,21 +66,6 @@ async def test_recipients_cannot_release_incompletely_analyzed_messages(setup: D
     assert await setup.link_service.find(link_to(uid), STRANGER) is None
     assert await setup.link_service.release(link_to(uid), STRANGER) is None
     assert await setup.states(uid) == ["held"]
-
-
-async def test_no_other_link_leads_anywhere(setup: DigestSetup):
-    limited, deleted, good = await setup.keep(tag="analysis.structure-limit"), await setup.keep(), await setup.keep()
-    await setup.store.delete(ALL, deleted, None, STRANGER)
-    expired = SEAL.token(DigestLink(good, 1, datetime.now(UTC) - timedelta(seconds=1)))
-    forged = DigestLinkSigner(KeyRing.of(b"l" * 64)).token(DigestLink(good, 1, datetime.now(UTC) + timedelta(days=1)))
-    for token in (link_to(limited), link_to(deleted), link_to(good, 2), link_to(uuid4()), expired, forged, "x"):
-        assert await setup.link_service.find(token, STRANGER) is None
-        assert await setup.link_service.release(token, STRANGER) is None
-    assert await setup.states(good) == await setup.states(limited) == ["held"]
-    assert await setup.link_service.find(link_to(good), STRANGER)
-    await setup.want(setup.north, wanted=False)
-    assert await setup.link_service.release(link_to(good), STRANGER) is None, "the tenant wants no links any more"
-    assert await setup.states(good) == ["held"]
 
 
 async def test_a_frequent_caller_must_wait_and_others_need_not(setup: DigestSetup):

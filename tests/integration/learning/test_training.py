@@ -8,7 +8,6 @@ from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import (
     EngineUnavailable,
-    ReportNotFound,
 )
 from mailwarden.guard.jobs.learning import TRUSTED, Learning
 from mailwarden.learning.reports import MIN_REPORTS, ContentsSeal, Kind, TrainingState, learner_of
@@ -108,21 +107,6 @@ async def test_a_message_that_rspamd_skips_is_rejected_and_blocks_no_other(setup
         reported = {report.size: report.state for report in await setup.report_service.reports(ALL, tenant)}
         assert reported == {len(spam_message()): TrainingState.REFUSED, len(message(BAD, 1)): TrainingState.LEARNED}
     assert await setup.report_store.pending(ALL, 10) == []
-
-
-async def test_a_second_report_of_a_message_replaces_the_first(setup: LearningSetup):
-    north, _ = setup.tenants
-    first = await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
-    await setup.learning.work()
-    second = await setup.report_service.report_contents(ALL, north, Kind.FINE, ANN, contents=message(BAD, 1))
-    await setup.learning.work()
-    assert [(each.uid, each.kind, each.state) for each in await setup.report_service.reports(ALL, north)] == [
-        (second.uid, Kind.FINE, TrainingState.LEARNED)
-    ]
-    standing = await setup.report_service.status(ALL, north)
-    assert (standing.threats, standing.fine) == (0, 1)
-    with pytest.raises(ReportNotFound):
-        await setup.report_service.withdraw(ALL, first.uid, ANN)
 
 
 async def test_training_waits_while_rspamd_is_down(setup: LearningSetup, engines: Engines):

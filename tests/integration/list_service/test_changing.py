@@ -6,8 +6,7 @@ import pytest
 
 from mailwarden.access.audit import AuditStore
 from mailwarden.database.pool import Database
-from mailwarden.errors import ListFull, NotFound, TooManyEntries
-from mailwarden.lists import service
+from mailwarden.errors import ListFull, NotFound
 from mailwarden.lists.change_log import State
 from mailwarden.lists.service import Expiry, Lists, ListService
 from mailwarden.lists.store import ListScope, ListStore
@@ -140,27 +139,6 @@ async def test_undoing_never_overfills_a_list(list_service: ListService, lists: 
     with pytest.raises(ListFull):
         await list_service.undo(GLOBAL, name, number, ADA)
     assert (await list_service.counts(GLOBAL))[name] == 1_000
-
-
-async def test_an_import_is_previewed_and_is_one_change(
-    list_service: ListService, lists: Lists, acme: ListScope, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await add(lists, acme, "same.example", comment="feed")
-    await add(lists, acme, "other.example", comment="by hand")
-    text = "entry,comment\nNEW.example,feed\nsame.example,feed\nother.example,feed\nno domain,feed\nnew.example,feed\n"
-    preview = await list_service.preview(acme, LIST, text, "csv")
-    assert (preview.plan.new, preview.plan.changed, preview.plan.unchanged) == (1, 1, 1)
-    assert (preview.seen.repeated, preview.seen.invalid) == (1, 1)
-    assert [(bad.line, bad.text) for bad in preview.seen.mistakes] == [(5, "no domain")]
-    assert preview.fits
-    assert await list_service.import_rows(acme, LIST, preview.rows, ADA) == 2
-    newest = (await list_service.changes(acme, LIST))[0]
-    assert (newest.action, newest.added, newest.updated) == ("import", 1, 1)
-    assert (await list_service.undo(acme, LIST, newest.number, ADA)).restored == 2
-    assert await state(list_service, acme) == {"same.example": ("feed", None), "other.example": ("by hand", None)}
-    monkeypatch.setattr(service, "MAX_IMPORT", 2)
-    with pytest.raises(TooManyEntries, match="mailwarden lists import"):
-        await list_service.preview(acme, LIST, "a.example\nb.example\nc.example\n", "txt")
 
 
 async def test_fifty_thousand_entries_are_one_change_that_can_be_undone(

@@ -8,14 +8,10 @@ import pytest
 from mailwarden.errors import SchemaViolation, TenantNotFound
 from mailwarden.model.scope import Scope
 from mailwarden.weekly_report.model import Week
-from mailwarden.weekly_report.store import ActionsStore, MailJob, Subscription
+from mailwarden.weekly_report.store import ActionsStore, MailJob
 from tests.integration.weekly_reports.report_setup import ALL, ROOT, WEEK, ReportSetup
 
 RECORD = "SELECT record_deed('user:x', $1, $2, 's', NULL, '', $3)"
-
-
-async def test_the_email_is_off_by_default(setup: ReportSetup) -> None:
-    assert await setup.subscriptions.find(ALL, setup.north) == Subscription(enabled=False, recipients=frozenset())
 
 
 async def test_another_tenant_is_neither_shown_nor_changed(setup: ReportSetup) -> None:
