@@ -11,6 +11,11 @@ ECS_SHA256 := 5e6d991fb79bc25ac8edb12fb19f0706a6ee22c0d8ced7f2c420950e44b88c65
 help: ## Show what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
+# Where only the asyncio client was edited since.
+CLIENT = src/mailwarden_client/synchronous.py
+$(CLIENT): src/mailwarden_client/asynchronous.py clients/python/generate_sync.py
+	@$(BIN)/python clients/python/generate_sync.py
+
 setup: packages ## Install the Debian packages, the virtual environment and the locked dependencies
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/develop.txt -r requirements/clickhouse.txt
@@ -46,7 +51,7 @@ client-wheel: ## Build the wheel of mailwarden-client into dist, without a netwo
 client-size: client-wheel ## Print the installed size of mailwarden-client, alone and with its dependencies
 	@$(BIN)/python packaging/client_size.py dist/mailwarden_client-*.whl
 
-run: ## Start the rig's engines, abby and guard, and print a command to try
+run: $(CLIENT) ## Start the rig's engines, abby and guard, and print a command to try
 	@$(BIN)/python -m rig run
 
 # Few examples of each property. AREA=x: what mirrors the package x, nothing that starts a server.
@@ -55,14 +60,14 @@ ifdef AREA
 FAST = $(wildcard tests/unit/$(AREA) tests/unit/test_$(AREA).py tests/conventions/test_$(AREA).py) \
 	$(if $(filter analysis policy,$(AREA)),tests/analyzers) $(if $(filter settings,$(AREA)),tests/configuration)
 endif
-test: ## The fast tests: no servers, about a minute (AREA=lists: what mirrors this package, seconds)
+test: $(CLIENT) ## The fast tests: no servers, about a minute (AREA=lists: what mirrors this package, seconds)
 	@test -n "$(strip $(FAST))" || { echo "No tests of $(AREA). There are: $(notdir $(wildcard tests/unit/[a-z]*[a-z]))"; exit 2; }
 	@MAILWARDEN_EXAMPLES=few PYTHONDONTWRITEBYTECODE= $(if $(AREA),,$(BIN)/python -m measure.ceilings) $(BIN)/pytest -q -n 2 --dist loadgroup $(FAST) -m "not slow and not long"
 
 test-workshop: ## The workshop's own tests: benchmarks, evaluation
 	@$(BIN)/pytest -q $(wildcard */tests)
 
-check: format lint contracts ## The gate: format, lint, import contracts, types, and every test without the mark `long`
+check: $(CLIENT) format lint contracts ## The gate: format, lint, import contracts, types, and every test without the mark `long`
 	@rm -rf run/check
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --keep-going $(BESIDE); beside=$$?; \
 	$(MAKE) --no-print-directory check-alone; alone=$$?; $(BIN)/python -m rig.group && exit $$((beside + alone))

@@ -27,7 +27,7 @@ done
 packaging/clean-root.sh "$suite" "$work" build-essential debhelper libarchive13 libmagic1 libseccomp2 python3-venv
 source=$work/build/mailwarden
 mkdir -p "$source"
-git ls-files -z src deploy docs requirements packaging/debian README.md LICENSE CHANGELOG.md pyproject.toml |
+git ls-files -z src clients/python deploy docs requirements packaging/debian README.md LICENSE CHANGELOG.md pyproject.toml |
     tar --create --null --files-from=- | tar --extract --directory="$source"
 mv "$source/packaging/debian" "$source/debian"
 rmdir "$source/packaging"

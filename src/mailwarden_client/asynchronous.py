@@ -1,4 +1,4 @@
-"""The asyncio client: one method for each call of the APIs."""
+"""The asyncio client: one method for each call of the APIs. `synchronous.py` is made from this file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mailwarden_client.records import (
 )
 from mailwarden_client.requests import Id, NewEntry, Request, Search, Tenant
 from mailwarden_client.retries import Retries
-from mailwarden_client.transport import CALL_SECONDS, MAX_DOWNLOAD, Transport, authorization, read_lines, stream_cut
+from mailwarden_client.transport import CALL_SECONDS, MAX_DOWNLOAD, Transport, authorization, stream_cut
 
 _T = TypeVar("_T")
 FOLLOW_SECONDS = 25  # one call waits so long for an event
@@ -40,7 +40,8 @@ FOLLOW_SECONDS = 25  # one call waits so long for an event
 class AsyncEntryStream:
     """The entries of one list in one snapshot, in order; `count` is known before the first."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, transport: Transport, response: aiohttp.ClientResponse) -> None:
+        self._transport = transport
         self._response = response
         self.request_id = response.headers.get("X-Request-Id", "")
         self.count = _entry_count(response.headers.get("X-Entry-Count", ""))
@@ -48,7 +49,7 @@ class AsyncEntryStream:
     async def blocks(self) -> AsyncIterator[bytes]:
         """Yield blocks of whole lines (NDJSON) as they arrive; raise StreamCut unless all `count` of them arrived."""
         came = 0
-        async for block in read_lines(self._response):
+        async for block in self._transport.lines(self._response):
             came += block.count(b"\n")
             yield block
         if came != self.count:
@@ -72,14 +73,15 @@ class AsyncEntryStream:
 class AsyncMessageStream:
     """The messages of a search; `end` says where it ended, and is None before the last message."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, transport: Transport, response: aiohttp.ClientResponse) -> None:
+        self._transport = transport
         self._response = response
         self.request_id = response.headers.get("X-Request-Id", "")
         self.end: StreamEnd | None = None
 
     async def batches(self) -> AsyncIterator[list[FoundMessage]]:
         """Yield the messages in batches as they arrive; raise StreamCut if the last line is missing."""
-        async for block in read_lines(self._response):
+        async for block in self._transport.lines(self._response):
             try:
                 lines = [json.loads(line) for line in block.splitlines()]
                 ends = bool(lines) and "end" in lines[-1]
@@ -164,7 +166,7 @@ class AsyncClient:
     async def stream_entries(self, list_name: str, tenant: Tenant = None) -> AsyncIterator[AsyncEntryStream]:
         """Open the stream of a list's entries; leaving the context closes it at any point."""
         async with self._transport.stream(requests.entries(list_name, tenant)) as response:
-            yield AsyncEntryStream(response)
+            yield AsyncEntryStream(self._transport, response)
 
     async def entries(self, list_name: str, tenant: Tenant = None) -> AsyncIterator[Entry]:
         """Yield every entry of a list; an incomplete stream raises StreamCut."""
@@ -220,7 +222,7 @@ class AsyncClient:
         """Open a stream of up to 100,000 matches in one call; its `end` says where it ended."""
         request = requests.message_stream(Search(q, tenant, since, until), order, after)
         async with self._transport.stream(request) as response:
-            yield AsyncMessageStream(response)
+            yield AsyncMessageStream(self._transport, response)
 
     async def count(
         self,
@@ -353,15 +355,11 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def change(self, request: Request) -> int:
-        """Send one call of addEntries or deleteEntries, for callers that split the entries themselves."""
-        return await self._member(request, "modifiedEntries", int)
-
     async def _change(self, calls: Iterable[Request]) -> int:
         modified = acknowledged = 0
         for request in calls:
             try:
-                modified += await self.change(request)
+                modified += await self._member(request, "modifiedEntries", int)
             except ApiError as error:
                 error.acknowledged = acknowledged
                 raise

@@ -88,6 +88,21 @@ class Transport:
         finally:
             response.close()
 
+    async def lines(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        """Yield blocks of whole lines as they arrive, each with its last newline; raise StreamCut without it."""
+        rest = b""
+        try:
+            async for piece in response.content.iter_any():
+                lines, newline, rest = (rest + piece).rpartition(b"\n")
+                if len(rest) > MAX_LINE:
+                    raise stream_cut(response, "a line has no end")
+                if newline:
+                    yield lines + newline
+        except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+            raise stream_cut(response, f"the connection failed ({type(error).__name__})") from error
+        if rest:
+            raise stream_cut(response, "the last line is incomplete")
+
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
@@ -143,22 +158,6 @@ class Transport:
     def _unreachable(self, error: Exception) -> Unreachable:
         reason = str(error) or type(error).__name__
         return Unreachable(f"No answer from {self._base_url}: {reason}", code="unreachable")
-
-
-async def read_lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield blocks of whole lines as they arrive, each with its last newline; raise StreamCut if the last has none."""
-    rest = b""
-    try:
-        async for piece in response.content.iter_any():
-            lines, newline, rest = (rest + piece).rpartition(b"\n")
-            if len(rest) > MAX_LINE:
-                raise stream_cut(response, "a line has no end")
-            if newline:
-                yield lines + newline
-    except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
-        raise stream_cut(response, f"the connection failed ({type(error).__name__})") from error
-    if rest:
-        raise stream_cut(response, "the last line is incomplete")
 
 
 def stream_cut(response: aiohttp.ClientResponse, reason: str) -> StreamCut:
