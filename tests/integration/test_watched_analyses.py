@@ -14,6 +14,7 @@ from mailwarden.abby.guard_client import GuardClient
 from mailwarden.abby.guard_http import HttpTransport, open_session
 from mailwarden.abby.guards import Guard, GuardWatch
 from mailwarden.abby.scanning import MAX_WATCHED, WatchedAnalyses
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.errors import (
     CoreError,
     CoreUnreachable,
@@ -126,7 +127,7 @@ async def watching(tmp_path):
             watch = GuardWatch([Guard(address, HttpTransport(session, address)) for address in addresses])
             await watch.look()
             client = GuardClient(watch, Metrics(), chooser=LeastLoadedOfTwo(choices=len(addresses)))
-            analyses = WatchedAnalyses(client, OneTenant(), long_request_timeout_ms=timeout_ms)
+            analyses = WatchedAnalyses(client, cast("TenantDirectory", OneTenant()), long_request_timeout_ms=timeout_ms)
             steps = []
             error = None
             try:
@@ -176,7 +177,9 @@ async def test_a_disconnected_caller_frees_its_slot():
             while True:
                 yield AnalyzerDone("structure", "finished", 1.0, 0, True)
 
-    analyses = WatchedAnalyses(cast("GuardClient", Endless()), OneTenant(), long_request_timeout_ms=1_000)
+    analyses = WatchedAnalyses(
+        cast("GuardClient", Endless()), cast("TenantDirectory", OneTenant()), long_request_timeout_ms=1_000
+    )
     for _ in range(MAX_WATCHED + 1):
         going = analyses.watch(Scope.deployment(), Spooled.of(RAW), REQUEST, stored=True, request_id="id")
         async with aclosing(going):

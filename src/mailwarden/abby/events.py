@@ -12,8 +12,9 @@ from msgspec import UNSET
 
 from mailwarden.abby.access import EVENTS, Access, Caller
 from mailwarden.abby.ndjson import NDJSON, accepts_ndjson
-from mailwarden.abby.tenant_scope import Tenants, call_scope
+from mailwarden.abby.tenant_scope import call_scope
 from mailwarden.abby.turns import Turns
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.events.catalogue import CATALOGUE, schemas
 from mailwarden.events.reader import EventReader, Filter, Page
 from mailwarden.events.waiting import MAX_WAITING, EventWatch
@@ -31,7 +32,7 @@ _encoder = msgspec.json.Encoder()
 class EventsApi:
     """Answers from the outbox, with connections of its own."""
 
-    def __init__(self, reader: EventReader, watch: EventWatch, tenants: Tenants, access: Access) -> None:
+    def __init__(self, reader: EventReader, watch: EventWatch, tenants: TenantDirectory, access: Access) -> None:
         self._reader = reader
         self._watch = watch
         self._tenants = tenants

@@ -7,7 +7,7 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -15,10 +15,10 @@ from aiohttp import web
 
 from mailwarden.abby.access import KeyCaller
 from mailwarden.abby.ndjson import NDJSON
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.errors import GlobalScopeForbidden, Overloaded, TenantForbidden, TenantNotFound
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, Reading
-from mailwarden.model.tenant import Tenant
 from mailwarden.serving.http_app import Call, finish_headers
 from mailwarden.serving.uploads import receive_json
 from mailwarden.telemetry.logs import get_logger
@@ -44,16 +44,10 @@ log = get_logger("lists")
 R = TypeVar("R", AddEntries, DeleteEntries, GetLists, ListEntries)
 
 
-class Tenants(Protocol):
-    """Knows which tenants exist."""
-
-    async def find(self, tenant_uid: UUID) -> Tenant | None: ...
-
-
 class ListApi:
     """Handles calls, at most MAX_CALLS at once."""
 
-    def __init__(self, lists: Lists, tenants: Tenants, *, body_timeout_ms: int, max_streams: int) -> None:
+    def __init__(self, lists: Lists, tenants: TenantDirectory, *, body_timeout_ms: int, max_streams: int) -> None:
         self._lists = lists
         self._tenants = tenants
         self._body_timeout_ms = body_timeout_ms

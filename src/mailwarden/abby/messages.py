@@ -15,9 +15,10 @@ from msgspec import UNSET, Struct, UnsetType
 
 from mailwarden.abby.access import READ, Access, Caller
 from mailwarden.abby.ndjson import NDJSON, accepts_ndjson
-from mailwarden.abby.tenant_scope import Tenants, call_scope
+from mailwarden.abby.tenant_scope import call_scope
 from mailwarden.abby.turns import Turns
 from mailwarden.access.audit import AuditStore
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.history.paging import read_pages
 from mailwarden.history.query import Query, parse_query
 from mailwarden.history.store import MAX_ROWS, Cursor, DayFigures, HistoryStore, Order, Page, Row, find_message
@@ -75,7 +76,7 @@ class MessagesApi:
     """Answers from history; `searches` has connections of its own, so that searches never delay a scan."""
 
     def __init__(
-        self, history: HistoryStore, searches: HistoryStore, tenants: Tenants, audit: AuditStore, access: Access
+        self, history: HistoryStore, searches: HistoryStore, tenants: TenantDirectory, audit: AuditStore, access: Access
     ) -> None:
         self._history = history
         self._searches = searches

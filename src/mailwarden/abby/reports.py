@@ -7,13 +7,13 @@ a token learns nothing about another tenant's reports.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Protocol
 from uuid import UUID
 
 import msgspec
 from aiohttp import web
 
 from mailwarden.abby.access import Caller
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.errors import (
     EmptyEmail,
     Overloaded,
@@ -24,7 +24,6 @@ from mailwarden.errors import (
 )
 from mailwarden.learning.reports import MIN_REPORTS, Kind, MessageCollector, ReportedMessage, TrainingStatus, UserReport
 from mailwarden.learning.service import ReportService
-from mailwarden.model.tenant import Tenant
 from mailwarden.serving.form_data import parse_options
 from mailwarden.serving.http_app import Call
 from mailwarden.serving.uploads import MAX_BODY, BodyClock, send_continue, too_large
@@ -45,16 +44,10 @@ MAX_CALLS = 64  # concurrent calls: each may hold a message of 1 MiB
 _encoder = msgspec.json.Encoder()
 
 
-class Tenants(Protocol):
-    """Knows which tenants exist."""
-
-    async def find(self, tenant_uid: UUID) -> Tenant | None: ...
-
-
 class ReportApi:
     """Handles reports, at most MAX_CALLS at once."""
 
-    def __init__(self, reports: ReportService, tenants: Tenants, *, body_timeout_ms: int) -> None:
+    def __init__(self, reports: ReportService, tenants: TenantDirectory, *, body_timeout_ms: int) -> None:
         self._reports = reports
         self._tenants = tenants
         self._body_timeout_ms = body_timeout_ms

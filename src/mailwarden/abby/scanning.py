@@ -2,11 +2,9 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Protocol
-from uuid import UUID
 
 import msgspec
 import structlog
@@ -16,6 +14,8 @@ from msgspec import Struct
 from mailwarden.abby.access import Caller
 from mailwarden.abby.guard_client import GuardClient, form_of
 from mailwarden.abby.guard_transport import ScanRequest
+from mailwarden.access.idempotency import IdempotencyStore
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.console.services import Step
 from mailwarden.errors import Overloaded, TenantForbidden, TenantNotFound
 from mailwarden.model.ggrid import new_ggrid
@@ -33,28 +33,14 @@ _encoder = msgspec.json.Encoder()
 _canonical = msgspec.json.Encoder(order="deterministic", decimal_format="string")
 
 
-class Tenants(Protocol):
-    """Assigns recipients to tenants."""
-
-    def group(self, tenant_uid: UUID | None, recipients: Sequence[str]) -> tuple[RecipientGroup, ...]: ...
-
-
-class FirstAnswers(Protocol):
-    """Stores the first result of each Idempotency-Key."""
-
-    async def find(self, token_name: str, key: str, digest: bytes) -> bytes | None: ...
-
-    async def remember(self, token_name: str, key: str, digest: bytes, answer: bytes) -> bytes: ...
-
-
 class Scanning:
     """Handles uploads, at most `maxUploads` at once."""
 
     def __init__(
         self,
         guards: GuardClient,
-        tenants: Tenants,
-        first_answers: FirstAnswers,
+        tenants: TenantDirectory,
+        first_answers: IdempotencyStore,
         spool: Path,
         metrics: Metrics,
         *,
@@ -152,7 +138,7 @@ MAX_WATCHED = 8  # watched at once; the other places are for mail
 class WatchedAnalyses:
     """Implements the console's `Analyses`."""
 
-    def __init__(self, guards: GuardClient, tenants: Tenants, *, long_request_timeout_ms: int) -> None:
+    def __init__(self, guards: GuardClient, tenants: TenantDirectory, *, long_request_timeout_ms: int) -> None:
         self._guards = guards
         self._tenants = tenants
         self._patience = long_request_timeout_ms / 1000

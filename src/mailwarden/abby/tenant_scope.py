@@ -3,27 +3,17 @@
 Security: tenants are separated here. Only a caller with all tenants learns whether a tenant exists.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
 from uuid import UUID
 
 from msgspec import UNSET, UnsetType
 
 from mailwarden.abby.access import Caller
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.errors import TenantForbidden, TenantNotFound
 from mailwarden.model.scope import Scope
-from mailwarden.model.tenant import Tenant
 
 
-class Tenants(Protocol):
-    """Knows which tenants exist."""
-
-    def known(self, scope: Scope) -> Sequence[Tenant]: ...
-
-    async def find(self, tenant_uid: UUID) -> Tenant | None: ...
-
-
-async def call_scope(tenants: Tenants, tenant: UUID | UnsetType, caller: Caller) -> Scope:
+async def call_scope(tenants: TenantDirectory, tenant: UUID | UnsetType, caller: Caller) -> Scope:
     """Return the scope of the named tenant, or that of the caller; raise if the caller may not see the tenant."""
     if tenant is UNSET:
         return caller.scope

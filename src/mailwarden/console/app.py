@@ -13,10 +13,11 @@ from mailwarden.access.accounts import UserAdministration
 from mailwarden.access.audit import AuditStore
 from mailwarden.access.keys import ApiKeys
 from mailwarden.access.saved_searches import SavedSearches
+from mailwarden.access.sessions import Sessions
 from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.analysis.previews import Previews
 from mailwarden.cases.service import CaseService
-from mailwarden.console.auth import PREFIX, ConsoleAuth, Page, PublicPage, SessionFinder, VisitorSessions
+from mailwarden.console.auth import PREFIX, ConsoleAuth, Page, PublicPage, VisitorSessions
 from mailwarden.console.first_steps import FirstSteps
 from mailwarden.console.held_actions import HeldActions
 from mailwarden.console.language import Languages
@@ -67,7 +68,7 @@ from mailwarden.weekly_report.store import SubscriptionStore
 class Services:
     """The services that abby passes to the console."""
 
-    sessions: SessionFinder
+    sessions: Sessions
     visitors: VisitorSessions
     directory: TenantDirectory
     keys: ApiKeys

@@ -13,18 +13,27 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from http import HTTPStatus
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import urlencode, urlsplit
 
 from aiohttp import web
 
 from mailwarden.access.login import Logins, Registry, Setups
 from mailwarden.access.openid import OpenId, OpenIdSettings, Provider
-from mailwarden.access.sessions import COOKIE, MAX_GOAL, ClientOrigin, Notes, Session, cookie_header, end_cookie_header
+from mailwarden.access.sessions import (
+    COOKIE,
+    MAX_GOAL,
+    ClientOrigin,
+    Notes,
+    Session,
+    Sessions,
+    cookie_header,
+    end_cookie_header,
+)
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.users import User
 from mailwarden.console.forms import CSRF_FIELD, CSRF_HEADER, EMPTY, Form, forged_form, read_form, read_upload
 from mailwarden.console.permissions import Permission
-from mailwarden.console.request import Tenants, UserRequest, VisitorRequest
+from mailwarden.console.request import UserRequest, VisitorRequest
 from mailwarden.console.templating import HEADERS, Templates
 from mailwarden.console.texts import ADVICE, DONE
 from mailwarden.crypto.mac import equal
@@ -78,16 +87,10 @@ _SAME_SITE = ("same-origin", "none")
 log = get_logger("console")
 
 
-class SessionFinder(Protocol):
-    """Finds the session of a cookie: `access.Sessions`, or a test double."""
-
-    async def find(self, value: str) -> Session | None: ...
-
-
 class ConsoleAuth:
     """Turns pages into routes that authorize each request."""
 
-    def __init__(self, sessions: SessionFinder, templates: Templates, directory: Tenants, spool: Path) -> None:
+    def __init__(self, sessions: Sessions, templates: Templates, directory: TenantDirectory, spool: Path) -> None:
         self._sessions = sessions
         self._templates = templates
         self._directory = directory

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Protocol
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -11,6 +10,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from mailwarden.access.sessions import Session
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.users import User
 from mailwarden.console.forms import Form
 from mailwarden.console.language import N_, sentence_text
@@ -70,12 +70,6 @@ def _is_at(path: str, entry: str) -> bool:
     return path == entry or (not entry.endswith("/") and path.startswith(entry + "/"))
 
 
-class Tenants(Protocol):
-    """The tenants, kept in memory."""
-
-    def known(self, scope: Scope) -> Sequence[Tenant]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class VisitorRequest:
     """A request without a login."""
@@ -109,7 +103,7 @@ class UserRequest:
     session: Session
     form: Form
     templates: Templates
-    directory: Tenants
+    directory: TenantDirectory
 
     @property
     def scope(self) -> Scope:

@@ -9,9 +9,9 @@ Security: entries come from third parties. A lookup answers "known or not" for o
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from ipaddress import ip_network
-from typing import Protocol
 from uuid import UUID
 
+from mailwarden.access.tenants import TenantStore
 from mailwarden.analysis.links.hosts import HostKind, is_known_name, kind_of
 from mailwarden.analysis.links.popular import Band, DomainKind, band_of, domain_kind
 from mailwarden.event_delivery.addresses import overlaps_reserved
@@ -24,7 +24,6 @@ from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.lists.store import ListScope
 from mailwarden.message.urls import host_of, registrable_domain
 from mailwarden.model.scope import Scope
-from mailwarden.model.tenant import Tenant
 
 MAX_LOOKUPS = 2_000  # contacts of one statement
 _SHARED = frozenset(
@@ -32,14 +31,8 @@ _SHARED = frozenset(
 )
 
 
-class Tenants(Protocol):
-    """The tenants of the deployment."""
-
-    async def list(self, scope: Scope) -> Sequence[Tenant]: ...
-
-
 class WarningLists:
-    def __init__(self, senders: SenderStore, tenants: Tenants) -> None:
+    def __init__(self, senders: SenderStore, tenants: TenantStore) -> None:
         self._senders = senders
         self._tenants = tenants
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from html import unescape
 from pathlib import Path
+from typing import cast
 from uuid import uuid4
 
 import pytest
@@ -78,7 +79,7 @@ async def invite(outbox: Outbox, tmp_path: Path) -> AsyncIterator[Invite]:
     assets, visitors = Assets(), VisitorSessions(registry)
     templates = Templates(assets, lambda: StatusView("GREEN"), Languages())
     pages = EventReceiversScreen(outbox.service, outbox.channels, visitors).pages()
-    auth = ConsoleAuth(registry.sessions, templates, Directory(made), tmp_path)
+    auth = ConsoleAuth(registry.sessions, templates, cast("TenantDirectory", Directory(made)), tmp_path)
     app = HttpApp([*auth.routes(pages), assets.route()], Metrics())
     client: TestClient[web.BaseRequest, None] = TestClient(RawTestServer(app.answer))
 

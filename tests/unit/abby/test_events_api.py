@@ -12,7 +12,8 @@ from msgspec import UNSET
 
 from mailwarden.abby.access import Access, Caller
 from mailwarden.abby.events import MAX_CALLS_EACH, MAX_EMPTY_PAGES, EventsApi
-from mailwarden.abby.tenant_scope import Tenants, call_scope
+from mailwarden.abby.tenant_scope import call_scope
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.errors import InvalidCredentials, RateLimited, TenantForbidden, TenantNotFound
 from mailwarden.events.reader import EventReader, Filter, Page
 from mailwarden.events.waiting import EventWatch
@@ -61,7 +62,7 @@ class FakeTenants:
 
 def api(reader: FakeReader, access: FakeAccess) -> EventsApi:
     return EventsApi(
-        cast("EventReader", reader), cast("EventWatch", FakeWatch()), cast("Tenants", FakeTenants()),
+        cast("EventReader", reader), cast("EventWatch", FakeWatch()), cast("TenantDirectory", FakeTenants()),
         cast("Access", access),
     )  # fmt: skip
 
@@ -104,7 +105,7 @@ async def test_a_key_that_was_revoked_while_the_call_waits_gets_nothing():
 
 async def test_only_a_caller_of_all_tenants_learns_whether_a_tenant_exists():
     own, other = uuid4(), uuid4()
-    tenants = cast("Tenants", FakeTenants((own, other)))
+    tenants = cast("TenantDirectory", FakeTenants((own, other)))
     of_tenant = Caller("key:3", frozenset(), Scope.of(own), "key:own")
     assert await call_scope(tenants, UNSET, of_tenant) == Scope.of(own)
     assert await call_scope(tenants, own, of_tenant) == Scope.of(own)
