@@ -30,7 +30,7 @@ def deployment(
 def fresh(
     engines: Engines, deployment_template: DeploymentTemplate, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
-    """Return a deployment that has no messages and list entries at first; the rotation of secrets restarts it."""
+    """Return a deployment that has no messages and list entries at first; tests may stop it."""
     with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("fresh")) as opened:
         yield opened
 
