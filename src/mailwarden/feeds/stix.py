@@ -62,11 +62,6 @@ class _Version(Struct, frozen=True, gc=False):
     confidence: int
 
 
-def read_stix(data: bytes, now: datetime, limits: FeedLimits, skipped: Skipped) -> Iterator[Indicator]:
-    """Yield the indicators of one bundle or envelope."""
-    yield from read_objects(objects_of(data), now, limits, skipped)
-
-
 def objects_of(data: bytes) -> Iterator[Object]:
     """Yield the objects of a bundle or of an envelope of TAXII, which may be empty."""
     reader = JsonReader(data)

@@ -4,15 +4,14 @@ A text that a language lacks is shown in English.
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.model.record import FinishedRequest
-from mailwarden.policy.explain import Wording, fact_names, template_problems
+from mailwarden.policy.explain import Wording, template_problems
 from mailwarden.policy.judge import in_other_words
 from mailwarden.policy.rules import Policy, Rule, Text
 from mailwarden.settings.compiled import CompiledFile
@@ -98,28 +97,6 @@ def compiled(language: str) -> CompiledFile[Translation]:
     """Return the file that `mailwarden compile` writes for a language."""
     place = FOLDER.parent / "__pycache__" / f"translation-{language}.msgpack"
     return CompiledFile(place, Translation, lambda: (*_files(language), Path(__file__)))
-
-
-def differences(policy: Policy, translation: Translation) -> Iterator[str]:
-    """Yield what a translation lacks or has too much, compared with the policy."""
-    rules = {rule.id: rule for rule in policy.rules}
-    yield from (f"{name}: no translation" for name in rules if name not in translation.rules)
-    yield from (f"{name}: no such rule" for name in translation.rules if name not in rules)
-    yield from (f"{tag}: no translation" for tag in policy.tags if tag not in translation.tags)
-    yield from (f"{tag}: no such tag" for tag in translation.tags if tag not in policy.tags)
-    for name in rules.keys() & translation.rules.keys():
-        english, other = fact_names(rules[name].summary), fact_names(translation.rules[name].summary)
-        if english != other:
-            yield f"{name}: the summary has the facts {sorted(other)}, the English one has {sorted(english)}"
-    yield from _wording_differences(msgspec.to_builtins(Wording()), msgspec.to_builtins(translation.words), "wording")
-
-
-def _wording_differences(english: object, other: object, place: str) -> Iterator[str]:
-    if isinstance(english, Mapping) and isinstance(other, Mapping):
-        for key, text in english.items():
-            yield from _wording_differences(text, other.get(key), f"{place}.{key}")
-    elif not isinstance(english, str) or not isinstance(other, str) or fact_names(english) != fact_names(other):
-        yield f"{place}: has other facts than the English text"
 
 
 def _files(language: str) -> list[Path]:

@@ -1,5 +1,8 @@
 """The texts of the policy in other languages."""
 
+from collections.abc import Iterator, Mapping
+
+import msgspec
 import pytest
 
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
@@ -7,8 +10,8 @@ from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import Place, PlaceKind, place_text
 from mailwarden.policy.explain import Wording, fact_names
 from mailwarden.policy.judge import in_other_words, judge
-from mailwarden.policy.languages import differences, languages, load_translation, read_translation
-from mailwarden.policy.rules import load_policy
+from mailwarden.policy.languages import Translation, languages, load_translation, read_translation
+from mailwarden.policy.rules import Policy, load_policy
 
 POLICY = load_policy()
 RULES = {rule.id: rule for rule in POLICY.rules}
@@ -18,6 +21,28 @@ def test_german_is_shipped_and_english_needs_no_translation():
     assert "de" in languages()
     assert load_translation("en") is None
     assert load_translation("xx") is None
+
+
+def differences(policy: Policy, translation: Translation) -> Iterator[str]:
+    """Yield what a translation lacks or has too much, compared with the policy."""
+    rules = {rule.id: rule for rule in policy.rules}
+    yield from (f"{name}: no translation" for name in rules if name not in translation.rules)
+    yield from (f"{name}: no such rule" for name in translation.rules if name not in rules)
+    yield from (f"{tag}: no translation" for tag in policy.tags if tag not in translation.tags)
+    yield from (f"{tag}: no such tag" for tag in translation.tags if tag not in policy.tags)
+    for name in rules.keys() & translation.rules.keys():
+        english, other = fact_names(rules[name].summary), fact_names(translation.rules[name].summary)
+        if english != other:
+            yield f"{name}: the summary has the facts {sorted(other)}, the English one has {sorted(english)}"
+    yield from _wording_differences(msgspec.to_builtins(Wording()), msgspec.to_builtins(translation.words), "wording")
+
+
+def _wording_differences(english: object, other: object, place: str) -> Iterator[str]:
+    if isinstance(english, Mapping) and isinstance(other, Mapping):
+        for key, text in english.items():
+            yield from _wording_differences(text, other.get(key), f"{place}.{key}")
+    elif not isinstance(english, str) or not isinstance(other, str) or fact_names(english) != fact_names(other):
+        yield f"{place}: has other facts than the English text"
 
 
 @pytest.mark.slow
