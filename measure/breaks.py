@@ -44,7 +44,7 @@ class Breaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What the tests of one break did; `caught` only if they passed without it and failed with it."""
+    """The result of the tests of one break; `caught` only if they passed without it and failed with it."""
 
     caught: bool
     text: str

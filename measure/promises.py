@@ -27,7 +27,7 @@ breaks the product on purpose and looks whether the tests notice.
 TITLES = {
     "product": "README and SECURITY",
     "spec": "Specification",
-    "contract": "What the specification leaves open",
+    "contract": "Contract",
 }
 
 

@@ -267,7 +267,7 @@ def _run_here(words: list[str]) -> tuple[int, str]:
     """Run the command in this process, which spares the second that another takes to start."""
     printed = io.StringIO()
     with ThreadPoolExecutor(1) as thread, redirect_stdout(printed), redirect_stderr(printed):
-        # A thread of its own has no event loop yet, whoever asks.
+        # A thread of its own has no event loop yet.
         code = thread.submit(main, words).result()
     return code, printed.getvalue()
 
