@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -49,8 +50,21 @@ def count(root: Path) -> Counts:
 
 
 def read_python(folder: Path) -> dict[str, str]:
-    """Return the text of the Python files below a folder, by their path in it."""
-    return {str(file.relative_to(folder)): file.read_text("utf-8") for file in sorted(folder.rglob("*.py"))}
+    """Return the text of the Python files below a folder, by their path in it; files that git ignores do not count."""
+    ignored = _ignored(folder)
+    files = (file for file in sorted(folder.rglob("*.py")) if file not in ignored)
+    return {str(file.relative_to(folder)): file.read_text("utf-8") for file in files}
+
+
+def _ignored(folder: Path) -> set[Path]:
+    """Return the files that git ignores; none outside a checkout."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--others", "--ignored", "--exclude-standard", "-z", "--", "."],
+        cwd=folder if folder.is_dir() else ".",
+        check=False,
+        capture_output=True,
+    )
+    return {folder / name.decode() for name in listed.stdout.split(b"\0") if name}
 
 
 def is_test(path: Path) -> bool:

@@ -18,7 +18,9 @@ PAGE = Path("docs/promises.md")
 RULES = Path("tests/acceptance/rules.yml")
 SHOWN = 3  # tests of one promise in the table
 GATE, LONG = "`make check`", "`make check-long`"
-HEAD = """# Promises and their tests
+HEAD = """<!-- Made from the code by `make docs`; change the code, not this page. -->
+
+# Promises and their tests
 
 Every promise that Mailwarden makes, the tests that show it, and where they run. `make docs` writes this page from
 `tests/acceptance/rules.yml` and the markers of the tests. A promise without a test has its reason. `make check-breaks`
