@@ -81,7 +81,7 @@ else
 	for each in $(LONGER); do $(BIN)/python -m rig.group $$each $(MAKE) --no-print-directory $$each; done; \
 	$(BIN)/python -m rig.group
 endif
-LONGER = test-workshop test-chart test-ecs test-client test-upgrade test-fleet test-packages test-images test-release compatibility
+LONGER = check-breaks test-workshop test-chart test-ecs test-client test-upgrade test-fleet test-packages test-images test-release compatibility
 
 # Three groups beside each other, the longest first: a test mostly waits for a server. What measures runs alone at the
 # end. A test that fails beside other rigs runs once more and is named either way; a test that counts lost mail never

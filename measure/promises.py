@@ -24,7 +24,8 @@ HEAD = """<!-- Made from the code by `make docs`; change the code, not this page
 
 Every promise that Mailwarden makes, the tests that show it, and where they run. `make docs` writes this page from
 `tests/acceptance/rules.yml` and the markers of the tests. A promise without a test has its reason. `make check-breaks`
-breaks the product on purpose and looks whether the tests notice.
+breaks the product on purpose and looks whether the tests notice. The numbers are those of the specification's sections,
+and of the questions that it leaves open.
 """
 TITLES = {
     "product": "README and SECURITY",
@@ -75,7 +76,7 @@ def page() -> str:
 
 
 def _row(promise: Promise) -> str:
-    shown = sorted(promise.cases, key=lambda case: (case.long, case.path, case.name))
+    shown = sorted(set(promise.cases), key=lambda case: (case.long, case.path, case.name))
     tests = ", ".join(case.text for case in shown[:SHOWN]) or promise.reason
     more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
     where = "" if not shown else GATE if promise.in_gate else LONG

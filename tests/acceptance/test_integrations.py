@@ -1,6 +1,6 @@
 """The shipped integrations with a real abby: the requests of n8n always, the others with their own runtime.
 
-`make test-integrations` installs the runtimes from requirements/integrations.txt.
+`make check-long` installs the runtimes from requirements/integrations.txt.
 """
 
 import json

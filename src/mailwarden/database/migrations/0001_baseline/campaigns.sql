@@ -8,9 +8,9 @@ CREATE TABLE campaign_references (
     reference bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant uuid NOT NULL,
     own uuid NOT NULL, -- the campaign within the tenant
-    shared uuid NOT NULL, -- the campaign over all tenants
-    sketch bytea NOT NULL,
-    keys bigint[] NOT NULL,
+    shared uuid NOT NULL, -- the campaign over all tenants, for users who see all tenants
+    sketch bytea NOT NULL, -- of the text: two sketches show how much two texts share
+    keys bigint[] NOT NULL, -- those of campaign_keys, so that the reference can be deleted with them
     last_seen date NOT NULL
 );
 CREATE INDEX campaign_references_last_seen ON campaign_references (last_seen);

@@ -31,15 +31,16 @@ CREATE TABLE case_reports (
     number integer NOT NULL, -- of the message in the report
     reporter text NOT NULL, -- the address in lower case
     kind text NOT NULL CHECK (kind IN ('phishing', 'spam', 'fine')),
-    format text NOT NULL,
+    format text NOT NULL, -- of the report: forwarded as attachment, ARF, of a mail program, inline
     message_id text NOT NULL,
-    subject text NOT NULL,
+    subject text NOT NULL, -- this and the next two are of the reported message
     sender text NOT NULL,
-    ggrid uuid, -- of the message in history
+    ggrid uuid, -- its row in history
     digest bytea, -- SHA-256 of the attached message
     contents bytea, -- compressed and sealed; NULL if it was not attached, is too large, or the case is closed
     reported_at timestamptz NOT NULL DEFAULT now(),
     lesson text NOT NULL DEFAULT '', -- the kind that was learned from it
+    -- To the reporter: none; wanted, once the case closes; then due, sending, and sent or failed.
     answer text NOT NULL DEFAULT 'none' CHECK (answer IN ('none', 'wanted', 'due', 'sending', 'sent', 'failed')),
     attempts integer NOT NULL DEFAULT 0,
     next_attempt timestamptz NOT NULL DEFAULT now(),

@@ -11,7 +11,7 @@ CREATE TABLE event_endpoints (
     url text NOT NULL, -- of a webhook the scheme and host only
     types text[], -- NULL: every type
     tenants uuid[] CHECK (cardinality(tenants) > 0), -- NULL: the deployment, with the events of all tenants
-    batch_size integer NOT NULL DEFAULT 1,
+    batch_size integer NOT NULL DEFAULT 1, -- events in one call, sent after batch_seconds at the latest
     batch_seconds integer NOT NULL DEFAULT 0,
     created timestamptz NOT NULL DEFAULT now(),
     created_by text NOT NULL,
@@ -26,8 +26,8 @@ CREATE TABLE event_endpoints (
     last_error text NOT NULL DEFAULT '',
     last_delivery timestamptz,
     delivered bigint NOT NULL DEFAULT 0,
-    failed bigint NOT NULL DEFAULT 0,
-    lost bigint NOT NULL DEFAULT 0,
+    failed bigint NOT NULL DEFAULT 0, -- attempts
+    lost bigint NOT NULL DEFAULT 0, -- events that retention removed before they were delivered
     lease uuid, -- the abby process that delivers
     lease_until timestamptz,
     sealed_url bytea, -- of a webhook: its URL can be a secret, and is sealed with the pepper

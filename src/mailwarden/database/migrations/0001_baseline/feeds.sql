@@ -7,7 +7,7 @@ CREATE TABLE feeds (
     uid uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     tenant uuid REFERENCES tenants (uid) ON DELETE CASCADE, -- NULL: the global lists
     name text NOT NULL,
-    settings jsonb NOT NULL,
+    settings jsonb NOT NULL, -- URL, format, list, interval, bounds (feeds/model.py)
     secret bytea, -- a request header, sealed with the contents key
     created timestamptz NOT NULL DEFAULT now(),
     created_by text NOT NULL,
@@ -57,7 +57,7 @@ CREATE TABLE feed_updates (
     fetched timestamptz NOT NULL,
     digest bytea NOT NULL, -- of the content
     state text NOT NULL, -- reading, waiting, applying, applied, rejected, superseded
-    preview jsonb NOT NULL DEFAULT '{}',
+    preview jsonb NOT NULL DEFAULT '{}', -- what it would add and delete, shown before a user decides
     decided timestamptz,
     decided_by text NOT NULL DEFAULT ''
 );

@@ -14,14 +14,14 @@ CREATE TABLE history (
     tenant uuid NOT NULL,
     created timestamptz NOT NULL,
     completed timestamptz NOT NULL,
-    source text NOT NULL,
-    guard text NOT NULL,
+    source text NOT NULL, -- the scan source
+    guard text NOT NULL, -- the name of the guard
     envelope_from text NOT NULL,
     recipients text[] NOT NULL,
     from_address text NOT NULL,
     subject text NOT NULL,
     message_id text NOT NULL,
-    sha256 text NOT NULL,
+    sha256 text NOT NULL, -- of the raw message
     verdict text NOT NULL,
     decision text NOT NULL,
     tags text[] NOT NULL,

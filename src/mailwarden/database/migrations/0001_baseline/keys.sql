@@ -16,7 +16,8 @@ CREATE TABLE api_keys (
     expires timestamptz,
     revoked timestamptz,
     last_used timestamptz,
-    replaces text COLLATE "C", -- the key whose place it took
+    -- Rotation writes both: the new key names the old one, and the old one, which still works for a while, the new one.
+    replaces text COLLATE "C",
     replaced_by text COLLATE "C",
     first_used timestamptz,
     first_address inet,

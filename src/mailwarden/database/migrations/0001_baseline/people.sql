@@ -62,9 +62,9 @@ CREATE TABLE sessions (
     digest bytea PRIMARY KEY, -- id of the pepper key and SHA-256 of the cookie's value, which is not stored
     session_id uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE, -- how pages name it
     person uuid REFERENCES people (uid) ON DELETE CASCADE,
-    method text NOT NULL DEFAULT '',
+    method text NOT NULL DEFAULT '', -- of the login: password, passkey, OpenID Connect
     csrf text NOT NULL,
-    notes bytea NOT NULL DEFAULT '', -- sealed
+    notes bytea NOT NULL DEFAULT '', -- the state of a login or setup in progress, sealed
     address inet,
     agent text NOT NULL DEFAULT '',
     created timestamptz NOT NULL DEFAULT now(),

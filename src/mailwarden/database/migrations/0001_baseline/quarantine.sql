@@ -44,7 +44,7 @@ CREATE INDEX quarantine_bodies ON quarantine (vault, address) WHERE address IS N
 -- Deleted by: guard, with the message.
 CREATE TABLE quarantine_recipients (
     message uuid NOT NULL REFERENCES quarantine (uid) ON DELETE CASCADE,
-    number integer NOT NULL,
+    number integer NOT NULL, -- the place in the envelope
     recipient text NOT NULL,
     folded text NOT NULL, -- in lower case, for whoever looks for it
     state text NOT NULL DEFAULT 'held' CHECK (state IN ('held', 'releasing', 'released', 'deleted')),

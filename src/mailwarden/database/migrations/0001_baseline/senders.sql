@@ -16,7 +16,7 @@ VALUES (decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', 
 -- Deleted by: guard, 400 days after `last_seen`, and abby, for a report of phishing (kept in lessons.remembered).
 CREATE TABLE relationships (
     tenant uuid NOT NULL,
-    pair bytea NOT NULL CHECK (octet_length(pair) = 16),
+    pair bytea NOT NULL CHECK (octet_length(pair) = 16), -- a keyed digest of both: the table names nobody
     messages integer NOT NULL,
     days integer NOT NULL,
     first_seen date NOT NULL,

@@ -2,7 +2,7 @@
 
 -- Row: a tenant, with the settings that it has for itself. One of them is the default tenant, for all other domains.
 -- Written by: administrators, with the command, the API and the console.
--- Deleted by: nothing.
+-- Deleted by: no command yet; the rows of a deleted tenant would go with it (ON DELETE CASCADE).
 CREATE TABLE tenants (
     uid uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     name text NOT NULL,
