@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import socket
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from mailwarden.serving import systemd
 
+FREE = 700  # descriptors from this number on are in use by nothing else
 
 @pytest.fixture
 def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
@@ -76,9 +78,10 @@ def inherited(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]]:
     with socket.socket() as first, socket.socket() as second:
         for each in (first, second):
             each.bind(("127.0.0.1", 0))
-        numbers = [os.dup(first.fileno()), os.dup(second.fileno())]
-        if numbers[1] != numbers[0] + 1:
-            pytest.skip("the descriptors are not adjacent")
+        # Both above the descriptors of other tests, so that the second follows the first.
+        numbers = [fcntl.fcntl(first, fcntl.F_DUPFD, FREE)]
+        numbers.append(fcntl.fcntl(second, fcntl.F_DUPFD, numbers[0] + 1))
+        assert numbers[1] == numbers[0] + 1
         monkeypatch.setattr(systemd, "_FIRST_INHERITED_SOCKET", numbers[0])
         monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
         yield [first, second]
