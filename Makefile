@@ -20,15 +20,15 @@ setup: packages ## Install the Debian packages, the virtual environment and the 
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/develop.txt -r requirements/clickhouse.txt
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m compileall -q src rig
+	@$(BIN)/python -m compileall -q src workshop
 	@$(BIN)/mailwarden compile
 	@echo "Ready: make run"
 
 packages:
-	@sh rig/packages.sh $(PACKAGES)
+	@sh workshop/rig/packages.sh $(PACKAGES)
 
 setup-long: setup ## Install also what `make check-long` needs
-	@sh rig/packages.sh $(PACKAGES_LONG)
+	@sh workshop/rig/packages.sh $(PACKAGES_LONG)
 
 lock: ## Write requirements/*.txt again from pyproject.toml
 	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/run.txt
@@ -42,7 +42,7 @@ lock: ## Write requirements/*.txt again from pyproject.toml
 	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 --group develop --extra tracing pyproject.toml -o requirements/develop.txt
 
 translations: ## Update the languages of the console, print texts without a translation (ADD=code adds a language)
-	@$(BIN)/python -m rig.translations $(ADD)
+	@$(BIN)/python -m workshop.rig.translations $(ADD)
 
 client-wheel: ## Build the wheel of mailwarden-client into dist, without a network
 	@$(BIN)/pip wheel -q --no-deps --no-build-isolation --no-index -w dist ./clients/python && ls dist/mailwarden_client-*.whl
@@ -52,7 +52,7 @@ client-size: client-wheel ## Print the installed size of mailwarden-client, alon
 	@$(BIN)/python packaging/client_size.py dist/mailwarden_client-*.whl
 
 run: $(CLIENT) ## Start the rig's engines, abby and guard, and print a command to try
-	@$(BIN)/python -m rig run
+	@$(BIN)/python -m workshop.rig run
 
 # Few examples of each property. AREA=x: what mirrors the package x, nothing that starts a server.
 FAST = tests/unit tests/analyzers tests/configuration tests/conventions
@@ -62,15 +62,15 @@ FAST = $(wildcard tests/unit/$(AREA) tests/unit/test_$(AREA).py tests/convention
 endif
 test: $(CLIENT) ## The fast tests: no servers, about a minute (AREA=lists: what mirrors this package, seconds)
 	@test -n "$(strip $(FAST))" || { echo "No tests of $(AREA). There are: $(notdir $(wildcard tests/unit/[a-z]*[a-z]))"; exit 2; }
-	@MAILWARDEN_EXAMPLES=few PYTHONDONTWRITEBYTECODE= $(if $(AREA),,$(BIN)/python -m measure.ceilings) $(BIN)/pytest -q -n 2 --dist loadgroup $(FAST) -m "not slow and not long"
+	@MAILWARDEN_EXAMPLES=few PYTHONDONTWRITEBYTECODE= $(if $(AREA),,$(BIN)/python -m workshop.measure.ceilings) $(BIN)/pytest -q -n 2 --dist loadgroup $(FAST) -m "not slow and not long"
 
 test-workshop: ## The workshop's own tests: benchmarks, evaluation
-	@$(BIN)/pytest -q $(wildcard */tests)
+	@$(BIN)/pytest -q workshop
 
 check: $(CLIENT) format lint contracts ## The gate: format, lint, import contracts, types, and every test without the mark `long`
 	@rm -rf run/check
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --keep-going $(BESIDE); beside=$$?; \
-	$(MAKE) --no-print-directory check-alone; alone=$$?; $(BIN)/python -m rig.group && exit $$((beside + alone))
+	$(MAKE) --no-print-directory check-alone; alone=$$?; $(BIN)/python -m workshop.rig.group && exit $$((beside + alone))
 
 check-long: setup-long ## Every test at full length, and the longer checks: hours (TESTS="paths" runs these tests alone)
 ifdef TESTS
@@ -78,8 +78,8 @@ ifdef TESTS
 else
 	@rm -rf run/check
 	@MAILWARDEN_FULL=1 $(MAKE) --no-print-directory --keep-going MARKS= HANG=3600 $(BESIDE) check-alone; \
-	for each in $(LONGER); do $(BIN)/python -m rig.group $$each $(MAKE) --no-print-directory $$each; done; \
-	$(BIN)/python -m rig.group
+	for each in $(LONGER); do $(BIN)/python -m workshop.rig.group $$each $(MAKE) --no-print-directory $$each; done; \
+	$(BIN)/python -m workshop.rig.group
 endif
 LONGER = check-breaks test-workshop test-chart test-ecs test-client test-upgrade test-fleet test-packages test-images test-release compatibility
 
@@ -89,7 +89,7 @@ LONGER = check-breaks test-workshop test-chart test-ecs test-client test-upgrade
 BESIDE = check-acceptance check-integration check-browser check-faults check-units check-evasion check-types
 MARKS = -m "not long"
 HANG = 600
-GROUP = @$(BIN)/python -m rig.group
+GROUP = @$(BIN)/python -m workshop.rig.group
 PYTEST = $(BIN)/pytest $(MARKS) --timeout $(HANG) --durations=15 -rfERs
 ONCE_MORE = $(PYTEST) --reruns 1
 WITH_SERVERS = tests/acceptance tests/integration tests/contracts tests/evasion tests/browser tests/faults
@@ -128,52 +128,52 @@ contracts:
 	@$(BIN)/lint-imports --no-cache
 
 compare: ## Answers and CPU of this checkout and of a commit over HTTPS and SMTP (BASE=commit, MESSAGES="folder corpus ...", MORE="--sample 1000 --seed 1")
-	@$(BIN)/python -m bench.compare --base $(BASE) $(foreach folder,$(MESSAGES),--messages $(folder)) $(MORE)
+	@$(BIN)/python -m workshop.bench.compare --base $(BASE) $(foreach folder,$(MESSAGES),--messages $(folder)) $(MORE)
 
 bench-scan: ## Measure scanning against the bare engines (MESSAGES=folder of .eml files)
-	@$(BIN)/python -m bench.scan $(if $(MESSAGES),--messages $(MESSAGES))
+	@$(BIN)/python -m workshop.bench.scan $(if $(MESSAGES),--messages $(MESSAGES))
 
 bench-peers: ## Measure scanning against plain Rspamd and SpamAssassin's spamd (MESSAGES=folder, MORE="--without-spamd")
-	@$(BIN)/python -m bench.peers $(if $(MESSAGES),--messages $(MESSAGES)) $(MORE)
+	@$(BIN)/python -m workshop.bench.peers $(if $(MESSAGES),--messages $(MESSAGES)) $(MORE)
 
 bench-growth: ## Measure CPU and memory from 5 KB to 50 MB against Rspamd and clamd (MORE="--largest 1000000")
-	@$(BIN)/python -m bench.growth $(MORE)
+	@$(BIN)/python -m workshop.bench.growth $(MORE)
 
 bench-budget: ## Measure the CPU of each step of a worker against its budget
-	@$(BIN)/python -m bench.budget
+	@$(BIN)/python -m workshop.bench.budget
 
 bench-profile: ## Print where a worker spends its CPU, function by function (MORE="--messages folder --size 50k")
-	@$(BIN)/python -m bench.worker_profile $(MORE)
+	@$(BIN)/python -m workshop.bench.worker_profile $(MORE)
 
 bench-smtp: ## Measure Postfix with guard against Postfix with Rspamd's own milter (MESSAGES=folder of .eml files)
-	@$(BIN)/python -m bench.smtp $(if $(MESSAGES),--messages $(MESSAGES))
+	@$(BIN)/python -m workshop.bench.smtp $(if $(MESSAGES),--messages $(MESSAGES))
 
 bench-lists: ## Measure the List API on 1 and 10 million entries against PostgreSQL asked bare
-	@$(BIN)/python -m bench.lists
+	@$(BIN)/python -m workshop.bench.lists
 
 bench-search: ## Measure searches of five million messages, operator by operator (ROWS=number)
-	@$(BIN)/python -m bench.search $(if $(ROWS),--rows $(ROWS))
+	@$(BIN)/python -m workshop.bench.search $(if $(ROWS),--rows $(ROWS))
 
 bench-history-stores: ## Measure bytes per message and search p95 of PostgreSQL and ClickHouse (ROWS=number)
-	@$(BIN)/python -m bench.history_stores $(if $(ROWS),--rows $(ROWS))
+	@$(BIN)/python -m workshop.bench.history_stores $(if $(ROWS),--rows $(ROWS))
 
 bench-journal: ## Measure how long a scan waits for its row in the journal, rows per second and CPU of a row (MORE="--folder /disk")
-	@$(BIN)/python -m bench.journal $(MORE)
+	@$(BIN)/python -m workshop.bench.journal $(MORE)
 
 bench-events: ## Measure scans with and without events, and 1,000 events per second beside scans (MORE="--only-beside --pairs 12")
-	@$(BIN)/python -m bench.events $(MORE)
+	@$(BIN)/python -m workshop.bench.events $(MORE)
 
 bench-sandbox: ## Measure what the worker sandbox costs at start and a message
-	@$(BIN)/python -m bench.sandbox
+	@$(BIN)/python -m workshop.bench.sandbox
 
 bench-fairness: ## Measure the p99 of a harmless message alone and beside attacks (PHASES=number)
-	@$(BIN)/python -m torture --only harm $(if $(PHASES),--phases $(PHASES))
+	@$(BIN)/python -m workshop.torture --only harm $(if $(PHASES),--phases $(PHASES))
 
 evaluate: ## Measure detection on labelled corpora (CORPUS="folder ...", SPLIT=dev|test, MORE="--blind" or "--rejudge" and the like)
-	@$(BIN)/python -m evaluate $(foreach folder,$(CORPUS),--corpus $(folder)) $(if $(SPLIT),--split $(SPLIT)) $(MORE)
+	@$(BIN)/python -m workshop.evaluate $(foreach folder,$(CORPUS),--corpus $(folder)) $(if $(SPLIT),--split $(SPLIT)) $(MORE)
 
 parity: ## The same messages by SMTP, the scanning API and /checkv2 (CORPUS=folder): judged the same?
-	@$(BIN)/python -m evaluate.parity $(if $(CORPUS),--corpus $(CORPUS)) $(MORE)
+	@$(BIN)/python -m workshop.evaluate.parity $(if $(CORPUS),--corpus $(CORPUS)) $(MORE)
 
 pictures: ## Take the pictures of the docs again
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/browser
@@ -185,22 +185,22 @@ test-ecs: ## Events in ECS against the field definitions that Elastic publishes 
 	@MAILWARDEN_ECS=run/ecs $(BIN)/pytest -q -p no:schemathesis tests/unit/event_delivery/test_ecs_package.py
 
 torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSON
-	@$(BIN)/python -m torture
+	@$(BIN)/python -m workshop.torture
 
 evasion: ## Payloads in every wrapper and encoding through the real product: none may be clean (ONLY=pattern)
-	@$(BIN)/python -m evasion $(if $(ONLY),--only "$(ONLY)")
+	@$(BIN)/python -m workshop.evasion $(if $(ONLY),--only "$(ONLY)")
 
 evaluate-ham: ## Good mail that is held (CORPUS="folder ...", MORE="--before FILE" compares with an earlier run)
-	@$(BIN)/python -m evaluate.ham $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
+	@$(BIN)/python -m workshop.evaluate.ham $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
 
 evaluate-campaigns: ## Similar messages grouped into campaigns: near duplicates and unrelated messages joined (CORPUS="folder ...", MORE="--sample 2000 --show" or "--flood 100000")
-	@$(BIN)/python -m evaluate.campaigns $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
+	@$(BIN)/python -m workshop.evaluate.campaigns $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
 
 evaluate-reports: ## Near duplicates in the reports of users that join the case of their campaign (CORPUS="folder ...", MORE="--sample 2000")
-	@$(BIN)/python -m evaluate.campaigns --reported $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
+	@$(BIN)/python -m workshop.evaluate.campaigns --reported $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
 
 evaluate-languages: ## Lures and honest messages in ten languages: noticed, held, passed (MORE="--missed --honest")
-	@$(BIN)/python -m evaluate.languages $(MORE)
+	@$(BIN)/python -m workshop.evaluate.languages $(MORE)
 
 fuzz: ## Properties of everything that reads hostile bytes, and the API by its description, with more examples
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/fuzz $$(grep -rl "@given" tests/unit) tests/acceptance/test_openapi.py
@@ -239,23 +239,23 @@ test-fleet: ## 2 abbys, 4 guards, their databases and a ClickHouse pair in netwo
 	@$(BIN)/python -m tests.fleet --seeds $(or $(SEEDS),1-30) $(MORE)
 
 popular-domains: ## Make the shipped tables of domains from the warning lists of MISP in LISTS
-	@$(BIN)/python -m measure.domain_tables $(LISTS)
+	@$(BIN)/python -m workshop.measure.domain_tables $(LISTS)
 
 docs: ## Write the pages that are made from the code
 	@$(BIN)/python -m mailwarden.cli.reference
-	@$(BIN)/python -m measure.promises
+	@$(BIN)/python -m workshop.measure.promises
 
 site: ## Build the documentation site with search into run/site; dead links fail
 	@$(BIN)/zensical build --strict --clean
 
 check-breaks: ## Break the product on purpose, one break at a time: does the named test notice? (ONLY=text)
-	@$(BIN)/python -m measure.breaks $(if $(ONLY),--only "$(ONLY)")
+	@$(BIN)/python -m workshop.measure.breaks $(if $(ONLY),--only "$(ONLY)")
 
 structure: ## Figures of the checkout: files, imports, cycles, duplicates, tests, docs (BASE=commit prints before and after)
-	@$(BIN)/python -m measure.structure $(if $(BASE),--base $(BASE))
+	@$(BIN)/python -m workshop.measure.structure $(if $(BASE),--base $(BASE))
 
 style: ## Wording that readers cannot search for, with better words (MORE="--count", MORE="--path docs/*")
-	@$(BIN)/python -m measure.style $(MORE)
+	@$(BIN)/python -m workshop.measure.style $(MORE)
 
 clean: ## Remove what running left behind
 	@rm -rf run dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from mailwarden.history.clickhouse.client import Clickhouse, Target
 from mailwarden.history.clickhouse.schema import prepare
-from rig.clickhouse import EmbeddedClickhouse
+from workshop.rig.clickhouse import EmbeddedClickhouse
 
 
 @asynccontextmanager

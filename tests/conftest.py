@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rig.engines import Engines, start_engines
-from rig.folders import remove_folder, temporary_folder
 from tests.properties import load_profile
+from workshop.rig.engines import Engines, start_engines
+from workshop.rig.folders import remove_folder, temporary_folder
 
 if TYPE_CHECKING:
     from mailwarden.database.pool import Database
-    from rig.clickhouse import EmbeddedClickhouse
     from tests.acceptance.deployment import DeploymentTemplate
     from tests.databases import ReusedDatabases
+    from workshop.rig.clickhouse import EmbeddedClickhouse
 
 TEMPLATE = "mailwarden_template"
 FIGURES = pytest.StashKey[list[str]]()
@@ -66,7 +66,7 @@ def reused_databases(engines: Engines, database_template: str) -> "Iterator[Reus
 
 @pytest.fixture(scope="session")
 def clickhouse_server() -> "Iterator[EmbeddedClickhouse]":
-    from rig.clickhouse import EmbeddedClickhouse
+    from workshop.rig.clickhouse import EmbeddedClickhouse
 
     folder = temporary_folder()
     server = EmbeddedClickhouse(folder / "clickhouse")

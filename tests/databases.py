@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import asyncpg
 
-from rig.postgresql import HOST, SUPERUSER, Postgresql
+from workshop.rig.postgresql import HOST, SUPERUSER, Postgresql
 
 DEADLINE_SECONDS = 60.0
 FEW = 1_000

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from mailwarden.history.journal.journal import Journal
-from mailwarden.history.journal.segments import Limits
 from mailwarden.history.store import CampaignStore
 from mailwarden.history.writer import HistoryWriter, SenderCounter, Target
+from mailwarden.journal.journal import Journal
+from mailwarden.journal.segments import Limits
 from mailwarden.model.record import FinishedRequest
 from mailwarden.telemetry.metrics import Metrics
 

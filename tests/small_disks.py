@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rig.disk import SmallDisk
-from rig.process import RigError
+from workshop.rig.disk import SmallDisk
+from workshop.rig.process import RigError
 
 
 @contextmanager

@@ -40,8 +40,8 @@ print(json.dumps({
 """
 SELF_TESTS = """
 import asyncio
-from mailwarden.analysis.pipeline.self_tests import READERS, YARA_ENGINE
-from mailwarden.analysis.pipeline.worker_pool import Timeouts, Worker, WorkerSettings
+from mailwarden.pipeline.self_tests import READERS, YARA_ENGINE
+from mailwarden.pipeline.worker_pool import Timeouts, Worker, WorkerSettings
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.telemetry.self_tests import BASIC, require_known_answers
 async def start():

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from rig.engines import Engines
-from rig.ports import free_port
-from rig.samples import plain_message
 from tests.acceptance.client import Client
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 from tests.acceptance.pausable_clamd import PausableClamd
 from tests.acceptance.postfix_deployment import PostfixDeployment, run_postfix_deployment
 from tests.acceptance.trace_collector import Collector
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines
+from workshop.rig.ports import free_port
+from workshop.rig.samples import plain_message
 
 PLACES = {"mainWorkerCount": 5, "maxGuardRequestsInProcessing": 5, "guardRequestThrottleThreshold": 5}
 

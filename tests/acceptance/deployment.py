@@ -16,12 +16,12 @@ from typing import Any
 import requests
 
 from mailwarden.cli.main import main
-from rig.engines import Engines
-from rig.product import Overrides, Product, install_product
 from tests.acceptance.client import PATIENCE, Answer, Client
 from tests.acceptance.list_client import ListClient
 from tests.acceptance.pausable_clamd import PausableClamd
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines
+from workshop.rig.product import Overrides, Product, install_product
 
 # Name, profile and recipient domain of each tenant; the deployment's default tenant is there from the start.
 TENANTS = (

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
-from mailwarden.history import open_history
+from mailwarden.history.opening import open_history
 from mailwarden.message.urls import host_of
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Ruling, Verdict

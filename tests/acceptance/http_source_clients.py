@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rig.programs import find_program
 from tests.acceptance.deployment import Deployment
+from workshop.rig.programs import find_program
 
 HOST = "127.0.0.1"
 PASSWORD = "a-password-of-the-source"

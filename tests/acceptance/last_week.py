@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from mailwarden.database.pool import Database
-from mailwarden.history import open_history
+from mailwarden.history.opening import open_history
 from mailwarden.model.ggrid import first_ggrid, new_ggrid
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import CampaignIds

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from mailwarden.crypto.keyring import read_ring
-from mailwarden.guard.result_headers import ResultSeal
-from rig.engines import Engines
-from rig.folders import remove_folder, temporary_folder
-from rig.postfix import Postfix
-from rig.product import Overrides
+from mailwarden.quarantine.result_headers import ResultSeal
 from tests.acceptance.deployment import TENANTS, Deployment, DeploymentTemplate, run_deployment
 from tests.acceptance.pausable_clamd import PausableClamd
 from tests.acceptance.smtp import Sink, ggrid_in
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines
+from workshop.rig.folders import remove_folder, temporary_folder
+from workshop.rig.postfix import Postfix
+from workshop.rig.product import Overrides
 
 DOMAINS = tuple(domain for _, _, domain in TENANTS)
 REPORT_ADDRESS = "phishing@company.example"

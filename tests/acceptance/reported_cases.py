@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
-from mailwarden.cases.model import NewCaseReport
-from mailwarden.cases.report_mail import ReportFormat
-from mailwarden.cases.store import CaseStore
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
-from mailwarden.learning.reports import ContentsSeal, Kind
 from mailwarden.model.scope import Scope
+from mailwarden.user_reports.cases.model import NewCaseReport
+from mailwarden.user_reports.cases.store import CaseStore
+from mailwarden.user_reports.mailbox.report_mail import ReportFormat
+from mailwarden.user_reports.reports import ContentsSeal, Kind
 from tests.acceptance.deployment import Deployment
 from tests.acceptance.held import _run
 

@@ -3,10 +3,10 @@
 import socket
 from pathlib import Path
 
-from rig.folders import make_folder, service_user
-from rig.ports import free_port
-from rig.process import ServerProcess
-from rig.programs import find_program
+from workshop.rig.folders import make_folder, service_user
+from workshop.rig.ports import free_port
+from workshop.rig.process import ServerProcess
+from workshop.rig.programs import find_program
 
 HOST = "127.0.0.1"
 

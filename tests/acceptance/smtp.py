@@ -10,9 +10,9 @@ from typing import Any, Self
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP
 
-from rig.ports import free_port
 from tests.acceptance.client import ENVELOPE, PATIENCE
 from tests.waiting import wait_until
+from workshop.rig.ports import free_port
 
 HOST = "127.0.0.1"
 SENDER, RECIPIENT = "alice@pass.example", "bob@company.example"

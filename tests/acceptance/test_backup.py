@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from rig.engines import Engines
-from rig.ports import free_port
-from rig.product import GuardInAbby, Product, Service
-from rig.samples import plain_message, spam_message
 from tests.acceptance.client import Client, envelope
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_command, run_deployment, wait_for_lists
 from tests.acceptance.list_client import modified
 from tests.acceptance.smtp import Sink, send
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines
+from workshop.rig.ports import free_port
+from workshop.rig.product import GuardInAbby, Product, Service
+from workshop.rig.samples import plain_message, spam_message
 
 pytestmark = pytest.mark.slow
 RESTORED = "acceptance_restored"

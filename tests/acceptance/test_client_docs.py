@@ -13,10 +13,10 @@ import pytest
 
 from mailwarden.access.keys import KeyScope
 from mailwarden_client import AsyncClient
-from rig.samples import spam_message
 from tests.acceptance.deployment import Deployment, run_command
 from tests.acceptance.held import finish_releases, keep, state_of
 from tests.conventions.project_files import ROOT
+from workshop.rig.samples import spam_message
 
 README = ROOT / "clients" / "python" / "README.md"
 INTERPRETER = "MAILWARDEN_CLIENT_PYTHON"  # the words that start another Python, see `make test-client`

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from mailwarden.cli.main import main
-from rig.product import CONFIGURATION_FILES, Overrides, Service
 from tests.acceptance.deployment import Deployment
+from workshop.rig.product import CONFIGURATION_FILES, Overrides, Service
 
 pytestmark = pytest.mark.slow
 

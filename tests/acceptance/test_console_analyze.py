@@ -9,9 +9,9 @@ import pytest
 import requests
 
 from mailwarden.access.sessions import COOKIE
-from rig.samples import malware_message, plain_message
 from tests.acceptance.console_session import sign_in, text_of
 from tests.waiting import wait_until
+from workshop.rig.samples import malware_message, plain_message
 
 ADDRESS = {"address": "192.0.2.10", "helo": "mail.pass.example"}
 

@@ -6,13 +6,13 @@ from uuid import uuid4
 
 import pytest
 
-from mailwarden.learning.reports import Kind
-from rig.samples import plain_message
+from mailwarden.user_reports.reports import Kind
 from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
 from tests.acceptance.deployment import Deployment, run_command
 from tests.acceptance.held import keep
 from tests.acceptance.reported_cases import ANN, report_case
 from tests.browser.hostile import hostile_strings
+from workshop.rig.samples import plain_message
 
 CASES = "/console/cases"
 BOB = "bob@company.example"

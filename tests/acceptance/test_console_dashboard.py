@@ -4,12 +4,12 @@ import re
 from html import unescape
 from uuid import uuid4
 
-from rig.engines import Engines
-from rig.samples import malware_message, plain_message
 from tests.acceptance.client import ENVELOPE
 from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
 from tests.acceptance.deployment import Deployment
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines
+from workshop.rig.samples import malware_message, plain_message
 
 
 def counted(user: ConsoleSession, range_: str = "1h") -> int:

@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 import requests
 
-from mailwarden.learning.reports import MAX_CONTENTS
 from mailwarden.model.ggrid import new_ggrid
+from mailwarden.user_reports.reports import MAX_CONTENTS
 from tests.acceptance.client import envelope
 from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
 from tests.acceptance.deployment import Deployment

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from rig.engines import Engines
 from tests.acceptance.console_client import COOKIE, Person, invite, make_link, text_of
 from tests.acceptance.deployment import Deployment
+from workshop.rig.engines import Engines
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from uuid import uuid4
 import pytest
 
 from mailwarden.model.ggrid import new_ggrid
-from rig.samples import malware_message, plain_message
 from tests.acceptance.client import envelope
 from tests.acceptance.console_session import sign_in, text_of
 from tests.acceptance.deployment import wait_for_lists
+from workshop.rig.samples import malware_message, plain_message
 
 
 def phishing():

@@ -10,12 +10,12 @@ from uuid import uuid4
 import pytest
 
 from mailwarden.access.saved_searches import MAX_SAVED
-from rig.engines import Engines
-from rig.samples import malware_message, plain_message
 from tests.acceptance.client import ENVELOPE
 from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
 from tests.acceptance.deployment import Deployment
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines
+from workshop.rig.samples import malware_message, plain_message
 
 DOMAINS = {"acme": "company.example", "bank": "bank.example"}
 ROW = re.compile(r'href="/console/messages/([0-9a-f-]{36})\?tenant=[0-9a-f-]{36}"')

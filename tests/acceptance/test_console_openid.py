@@ -8,10 +8,10 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from rig.engines import Engines
 from tests.acceptance.console_client import Person, text_of
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 from tests.samples.openid import CLIENT, SECRET, SmallProvider
+from workshop.rig.engines import Engines
 
 CALLBACK = "/console/login/openid/callback?"
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from rig.engines import Engines
 from tests.acceptance.client import Answer
 from tests.acceptance.console_client import Person, invite, make_link, text_of
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
+from workshop.rig.engines import Engines
 
 LINK = re.compile(r'id="setup-link"[^>]*>https://[^/]+(/console/setup/[A-Za-z0-9_-]{88})<')
 

@@ -12,12 +12,12 @@ from mailwarden.access.users import NewUser, Position, Role, User, UserStore
 from mailwarden.database.pool import Database
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.weekly_report.model import Week
-from rig.engines import Engines
 from tests.acceptance.console_session import sign_in, text_of
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_command, run_deployment
 from tests.acceptance.held import _run
 from tests.acceptance.last_week import WEEK, attack_last_week, count_last_weeks
 from tests.acceptance.smtp import Sink
+from workshop.rig.engines import Engines
 
 ALL = Scope.deployment()
 

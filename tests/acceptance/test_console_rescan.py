@@ -3,10 +3,10 @@
 import re
 
 from mailwarden.model.outcome import Verdict
-from rig.samples import spam_message
 from tests.acceptance.console_session import sign_in, text_of
 from tests.acceptance.deployment import Deployment
 from tests.acceptance.held import keep
+from workshop.rig.samples import spam_message
 
 
 def test_a_held_message_is_scanned_again(deployment: Deployment) -> None:

@@ -9,12 +9,12 @@ import requests
 
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import CampaignIds
-from rig.samples import plain_message
 from tests.acceptance.client import ENVELOPE
 from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
 from tests.acceptance.deployment import Deployment
 from tests.acceptance.held import finish_releases, keep, state_of
 from tests.waiting import wait_until
+from workshop.rig.samples import plain_message
 
 CHOSEN = "/console/messages/chosen"
 

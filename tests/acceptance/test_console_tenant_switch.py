@@ -6,12 +6,12 @@ import pytest
 import requests
 
 from mailwarden.console.request import TENANT_COOKIE
-from rig.samples import plain_message
 from tests.acceptance.client import ENVELOPE
 from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
 from tests.acceptance.deployment import Deployment
 from tests.acceptance.held import keep
 from tests.waiting import wait_until
+from workshop.rig.samples import plain_message
 
 ONLY = "Lists and figures show the tenant"
 

@@ -9,11 +9,11 @@ import requests
 
 from mailwarden.access.tenants import MAX_WEIGHTS
 from mailwarden.policy.rules import bounds_of, defines_verdict, load_policy
-from rig.samples import malware_message
 from tests.acceptance.client import envelope
 from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
 from tests.acceptance.deployment import Deployment, run_command
 from tests.waiting import wait_until
+from workshop.rig.samples import malware_message
 
 RULE = "html.link-mismatch"
 MESSAGE = Path("tests/analyzers/html/misleading-link.eml").read_bytes()

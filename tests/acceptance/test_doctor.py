@@ -6,8 +6,8 @@ import asyncpg
 import pytest
 
 from mailwarden.cli.doctor import examine
-from rig.engines import Engines
 from tests.acceptance.deployment import Deployment
+from workshop.rig.engines import Engines
 
 
 async def _rows(engines: Engines, deployment: Deployment) -> int:

@@ -5,10 +5,10 @@ import signal
 
 import pytest
 
-from rig.ports import free_port
-from rig.samples import malware_message, plain_message, spam_message
 from tests.acceptance.deployment import run_deployment
 from tests.waiting import wait_until
+from workshop.rig.ports import free_port
+from workshop.rig.samples import malware_message, plain_message, spam_message
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from rig.samples import plain_message
 from tests.acceptance.client import (
     BOUNDARY,
     ENVELOPE,
@@ -21,6 +20,7 @@ from tests.acceptance.client import (
     parameters,
 )
 from tests.acceptance.deployment import Deployment
+from workshop.rig.samples import plain_message
 
 MESSAGE = plain_message()
 WHOLE = form(parameters(), email(MESSAGE))

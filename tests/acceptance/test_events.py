@@ -8,11 +8,11 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from rig.samples import plain_message
 from tests.acceptance.client import Answer
 from tests.acceptance.deployment import Deployment
 from tests.acceptance.test_keys_on_scanning import key_of
 from tests.waiting import wait_until
+from workshop.rig.samples import plain_message
 
 PATH = "/v1/events"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rig.samples import malware_message
+from workshop.rig.samples import malware_message
 
 pytestmark = [pytest.mark.contract("3 explanation")]
 

@@ -5,10 +5,10 @@ import http.client
 import requests
 from ruamel.yaml import YAML
 
-from rig.engines import Engines
-from rig.product import CONFIGURATION_FILES
 from tests.acceptance.deployment import Deployment
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines
+from workshop.rig.product import CONFIGURATION_FILES
 
 
 def ask(deployment: Deployment, path: str) -> requests.Response:

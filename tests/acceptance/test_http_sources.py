@@ -8,9 +8,7 @@ import pytest
 from backports import zstd
 
 from mailwarden.crypto.keyring import read_ring
-from mailwarden.guard.result_headers import ResultSeal
-from rig.ports import free_port
-from rig.samples import malware_message, plain_message, spam_message
+from mailwarden.quarantine.result_headers import ResultSeal
 from tests.acceptance.client import envelope
 from tests.acceptance.deployment import in_processing, run_deployment, submitting
 from tests.acceptance.http_source_clients import (
@@ -22,6 +20,8 @@ from tests.acceptance.http_source_clients import (
 )
 from tests.acceptance.pausable_clamd import PausableClamd
 from tests.waiting import wait_until
+from workshop.rig.ports import free_port
+from workshop.rig.samples import malware_message, plain_message, spam_message
 
 pytestmark = pytest.mark.slow
 

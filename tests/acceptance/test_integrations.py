@@ -16,11 +16,11 @@ import pytest
 
 from mailwarden.access.keys import KeyScope
 from mailwarden.model.outcome import Verdict
-from rig.samples import spam_message
 from tests.acceptance.client import Answer
 from tests.acceptance.deployment import Deployment, run_command
 from tests.acceptance.held import keep
 from tests.conventions.project_files import ROOT
+from workshop.rig.samples import spam_message
 
 CLIENTS = ROOT / "clients"
 TOOLS = ROOT / "run" / "integrations"

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from rig.samples import plain_message
 from tests.acceptance.client import STATUS, Answer, Client
 from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment, run_command
+from workshop.rig.samples import plain_message
 
 MESSAGE = plain_message()
 NOBODY = "00000000-0000-4000-8000-000000000000"

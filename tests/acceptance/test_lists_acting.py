@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from rig.engines import Engines
-from rig.samples import EICAR, malware_message, plain_message, spam_message
 from tests.acceptance.client import Client, envelope
 from tests.acceptance.deployment import Deployment, wait_for_lists
 from tests.acceptance.list_client import modified
 from tests.acceptance.test_verdicts import FORM_PAGE, message, with_program
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines
+from workshop.rig.samples import EICAR, malware_message, plain_message, spam_message
 
 # What an acting change may take, over all guards.
 PROMISED = 2.0

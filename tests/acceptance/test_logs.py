@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from rig.samples import plain_message
 from tests.acceptance.client import STATUS, email, parameters
 from tests.waiting import wait_until
+from workshop.rig.samples import plain_message
 
 SUBJECT = "Quarterly figures of the violet project"
 

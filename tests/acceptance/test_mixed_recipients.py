@@ -14,16 +14,16 @@ import asyncpg
 import pytest
 
 from mailwarden.database.pool import Database
-from mailwarden.history import open_history
-from mailwarden.history.query import parse_query
+from mailwarden.history.opening import open_history
 from mailwarden.history.store import HistoryStore, Row
 from mailwarden.model.scope import Scope
-from rig.engines import Engines
+from mailwarden.search.query import parse_query
 from tests.acceptance.client import Answer, Client, envelope
 from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment, wait_for_lists
 from tests.acceptance.mixed_calls import TENANTS, MixedCall, TenantLists, draw_call, leading, people_of
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines
 
 FULL = os.environ.get("MAILWARDEN_FULL") == "1"
 ROUNDS, CALLS = (40, 50) if FULL else (2, 15)

@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from rig.engines import Engines
-from rig.ports import free_port
-from rig.product import CONFIGURATION_FILES
 from tests.acceptance.client import STATUS
 from tests.acceptance.deployment import (
     Deployment,
@@ -23,6 +20,9 @@ from tests.acceptance.deployment import (
 from tests.acceptance.pausable_clamd import PausableClamd
 from tests.acceptance.test_metrics import scrape_abby, scrape_guard, value
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines
+from workshop.rig.ports import free_port
+from workshop.rig.product import CONFIGURATION_FILES
 
 pytestmark = pytest.mark.slow
 PLACES = {"mainWorkerCount": 3, "maxGuardRequestsInProcessing": 3, "guardRequestThrottleThreshold": 3}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rig.samples import plain_message
 from tests.acceptance.client import FORM, SUBMIT, envelope
+from workshop.rig.samples import plain_message
 
 pytestmark = [pytest.mark.contract("5 order")]
 

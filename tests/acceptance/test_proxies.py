@@ -9,12 +9,12 @@ from urllib.parse import urlencode
 
 import pytest
 
-from rig.engines import Engines
 from tests.acceptance.client import Answer, Client
 from tests.acceptance.console_client import COOKIE, FORM, Person, invite, token_in
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_command, run_deployment
 from tests.acceptance.list_client import JSON, PREFIX, ListClient, modified
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines
 
 FIELD = "X-Forwarded-For"
 OFFICE, ATTACKER = "192.0.2.7", "198.51.100.66"

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from rig.engines import Engines
-from rig.product import Service
-from rig.samples import plain_message
 from tests.acceptance.client import Client
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines
+from workshop.rig.product import Service
+from workshop.rig.samples import plain_message
 
 pytestmark = pytest.mark.slow
 MARK = "reload marker 5d1c77"

@@ -9,24 +9,24 @@ from uuid import UUID, uuid4
 import pytest
 import requests
 
-from mailwarden.cases.model import CaseReport
-from mailwarden.cases.report_mail import ReportFormat
-from mailwarden.cases.store import CaseStore
 from mailwarden.cli.doctor.report import Host
 from mailwarden.cli.doctor.report_mailboxes import check_report_mailboxes
 from mailwarden.database.pool import Database
 from mailwarden.guard.config import PATH, GuardConfig
 from mailwarden.model.scope import Scope
 from mailwarden.settings.reader import read
-from rig.certificates import sign
-from rig.dovecot import Dovecot
-from rig.engines import Engines
-from rig.folders import remove_folder, temporary_folder
-from rig.ports import free_port
+from mailwarden.user_reports.cases.model import CaseReport
+from mailwarden.user_reports.cases.store import CaseStore
+from mailwarden.user_reports.mailbox.report_mail import ReportFormat
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 from tests.acceptance.smtp import Sink
 from tests.samples import report_mails as mails
 from tests.waiting import wait_until
+from workshop.rig.certificates import sign
+from workshop.rig.dovecot import Dovecot
+from workshop.rig.engines import Engines
+from workshop.rig.folders import remove_folder, temporary_folder
+from workshop.rig.ports import free_port
 
 pytestmark = pytest.mark.slow
 ANN, MAILBOX = "ann@company.example", "phishing@company.example"

@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from rig.samples import plain_message
 from tests.acceptance.client import Answer, Client
 from tests.waiting import wait_until
+from workshop.rig.samples import plain_message
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 RFC822 = {"Content-Type": "message/rfc822"}

@@ -7,13 +7,13 @@ from uuid import uuid4
 
 import pytest
 
-from rig.engines import Engines
-from rig.ports import free_port
-from rig.samples import malware_message, plain_message, spam_message
 from tests.acceptance.client import Client
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 from tests.acceptance.smtp import Sink, send
 from tests.samples import report_mails as mails
+from workshop.rig.engines import Engines
+from workshop.rig.ports import free_port
+from workshop.rig.samples import malware_message, plain_message, spam_message
 
 pytestmark = pytest.mark.slow
 REPORTS = 1_000 if os.environ.get("MAILWARDEN_FULL") == "1" else 60

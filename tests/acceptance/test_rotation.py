@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from mailwarden.crypto.keyring import read_ring
-from rig.engines import Engines
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_command, run_deployment
 from tests.acceptance.held import keep
 from tests.integration.held_messages import RAW
+from workshop.rig.engines import Engines
 
 pytestmark = pytest.mark.slow
 

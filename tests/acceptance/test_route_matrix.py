@@ -19,10 +19,10 @@ from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, NewKey
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.model.scope import Actor, Scope
-from rig.samples import plain_message
 from tests.acceptance.client import ENVELOPE, FORM, Answer, email, form, parameters
 from tests.acceptance.deployment import Deployment
 from tests.acceptance.held import keep
+from workshop.rig.samples import plain_message
 
 OWN, OTHER, DEPLOYMENT = "acme", "club", "deployment"
 NOBODY = "00000000-0000-4000-8000-000000000000"

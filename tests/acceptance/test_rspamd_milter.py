@@ -6,17 +6,17 @@ from dataclasses import dataclass
 import pytest
 
 from mailwarden.crypto.keyring import read_ring
-from mailwarden.guard.result_headers import ResultSeal
-from rig.folders import remove_folder, temporary_folder
-from rig.ports import free_port
-from rig.postfix import Postfix
-from rig.samples import malware_message, spam_message
+from mailwarden.quarantine.result_headers import ResultSeal
 from tests.acceptance.client import envelope
 from tests.acceptance.deployment import TENANTS, Deployment, in_processing, run_deployment, submitting
 from tests.acceptance.pausable_clamd import PausableClamd
 from tests.acceptance.rspamd_proxy import RspamdProxy, ask_as_exim, own_address
 from tests.acceptance.smtp import Sink, send
 from tests.waiting import wait_until
+from workshop.rig.folders import remove_folder, temporary_folder
+from workshop.rig.ports import free_port
+from workshop.rig.postfix import Postfix
+from workshop.rig.samples import malware_message, spam_message
 
 pytestmark = pytest.mark.slow
 

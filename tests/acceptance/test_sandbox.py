@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rig.product import Service
 from tests.acceptance.deployment import guard_status
+from workshop.rig.product import Service
 
 pytestmark = pytest.mark.slow
 

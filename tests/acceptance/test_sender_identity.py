@@ -2,11 +2,11 @@
 
 import pytest
 
-from rig.samples import plain_message
 from tests.acceptance.client import envelope
 from tests.acceptance.deployment import wait_for_lists
 from tests.acceptance.list_client import modified
 from tests.acceptance.test_verdicts import FORM_PAGE, message
+from workshop.rig.samples import plain_message
 
 PHISHING = message(FORM_PAGE, "text/html")
 RELAY, SIMULATOR, STRANGER = "192.0.2.11", "203.0.113.25", "198.51.100.66"

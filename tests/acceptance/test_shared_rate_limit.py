@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rig.ports import free_port
-from rig.product import Service
 from tests.acceptance.client import Client
 from tests.acceptance.deployment import run_deployment
 from tests.acceptance.list_client import ListClient
+from workshop.rig.ports import free_port
+from workshop.rig.product import Service
 
 LIMIT = 160
 

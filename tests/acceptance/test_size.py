@@ -9,9 +9,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from rig.samples import plain_message
 from tests.acceptance.client import FORM, SUBMIT, email, form, parameters
 from tests.waiting import wait_until
+from workshop.rig.samples import plain_message
 
 pytestmark = pytest.mark.slow
 

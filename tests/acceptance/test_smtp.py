@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from rig.samples import malware_message, plain_message, spam_message
 from tests.acceptance.client import envelope
 from tests.acceptance.deployment import in_processing, submitting
 from tests.acceptance.pausable_clamd import PausableClamd
 from tests.acceptance.postfix_deployment import PostfixDeployment
 from tests.acceptance.smtp import ggrid_in, send
 from tests.waiting import wait_until
+from workshop.rig.samples import malware_message, plain_message, spam_message
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,12 @@ from uuid import uuid4
 
 import pytest
 
-from rig.samples import malware_message, spam_message
 from tests.acceptance.deployment import run_command
 from tests.acceptance.held import age
 from tests.acceptance.postfix_deployment import PostfixDeployment
 from tests.acceptance.smtp import send
 from tests.waiting import wait_until
+from workshop.rig.samples import malware_message, spam_message
 
 pytestmark = pytest.mark.slow
 TWO = ("ann@company.example", "bob@company.example")

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 import requests
 
-from rig.samples import malware_message, plain_message, spam_message
 from tests.acceptance.client import ENVELOPE, SUBMIT, Part, email, envelope, parameters
+from workshop.rig.samples import malware_message, plain_message, spam_message
 
 DECISIONS = {"undecided", "deliver", "quarantine", "bounce", "drop"}
 VERDICTS = {"malware", "phishing", "fraud", "spoof", "blocked", "spam", "suspicious", "bulk", "clean", "unknown"}

@@ -4,8 +4,8 @@ import json
 import tarfile
 from pathlib import Path
 
-from rig.engines import Engines
 from tests.acceptance.deployment import Deployment, run_command
+from workshop.rig.engines import Engines
 
 SUBJECT = "Kassensturz"
 

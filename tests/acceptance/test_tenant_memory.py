@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mailwarden.history.senders import SLOW_PAUSE
-from rig.engines import Engines
+from mailwarden.senders.lookup import SLOW_PAUSE
 from tests.acceptance.client import envelope
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines
 
 PARTNER, STRANGER = "kim@pass.example", "eve@stranger.example"
 TRUE, FALSE = "DE44 5001 0517 5407 3249 31", "NL91 ABNA 0417 1643 00"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rig.samples import plain_message
 from tests.acceptance.client import envelope
+from workshop.rig.samples import plain_message
 
 MESSAGE = plain_message()
 NOBODY = "00000000-0000-4000-8000-000000000000"

@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from rig.samples import plain_message
 from tests.acceptance.client import STATUS, SUBMIT, Client
+from workshop.rig.samples import plain_message
 
 MESSAGE = plain_message()
 

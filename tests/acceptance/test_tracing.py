@@ -1,7 +1,7 @@
 """A submission is one trace over abby, guard and worker, received by a collector, without private data."""
 
-from rig.samples import plain_message
 from tests.waiting import wait_until
+from workshop.rig.samples import plain_message
 
 SUBJECT = "Figures of the violet project"
 

@@ -16,10 +16,10 @@ from mailwarden.cli.doctor import examine
 from mailwarden.cli.doctor.host import check_certificates, check_trust
 from mailwarden.cli.doctor.servers import check_processes
 from mailwarden.serving.tls import ABBY_NAME
-from rig.certificates import sign
-from rig.engines import Engines
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 from tests.waiting import wait_until
+from workshop.rig.certificates import sign
+from workshop.rig.engines import Engines
 
 pytestmark = pytest.mark.slow
 

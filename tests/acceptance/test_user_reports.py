@@ -6,10 +6,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from mailwarden.cases.model import Case, CaseReport
-from mailwarden.cases.store import CaseStore
 from mailwarden.database.pool import Database
 from mailwarden.model.scope import Scope
+from mailwarden.user_reports.cases.model import Case, CaseReport
+from mailwarden.user_reports.cases.store import CaseStore
 from tests.acceptance.deployment import run_command
 from tests.acceptance.postfix_deployment import REPORT_ADDRESS, PostfixDeployment
 from tests.acceptance.smtp import ggrid_in, send

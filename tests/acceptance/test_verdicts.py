@@ -4,8 +4,8 @@ import base64
 
 import pytest
 
-from rig.samples import EICAR, malware_message, plain_message, spam_message
 from tests.acceptance.client import envelope
+from workshop.rig.samples import EICAR, malware_message, plain_message, spam_message
 
 # The address of the first payment that was ever made public; its checksum is right, and nobody will pay to it.
 WALLET = "1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from mailwarden.analysis.analyzer import EngineAnswer, Known
-from mailwarden.analysis.engines import clamav, rspamd
-from mailwarden.analysis.engines.engine import ScanEngine
-from mailwarden.analysis.engines.table import ENGINES
-from mailwarden.analysis.observables import summarize
-from mailwarden.analysis.pipeline.registry import CONCLUDING, LOCAL
+from mailwarden.analysis.find_observables import summarize
+from mailwarden.engines import clamav, rspamd
+from mailwarden.engines.engine import ScanEngine
+from mailwarden.engines.table import ENGINES
 from mailwarden.message.parser import parse_message
 from mailwarden.model.evidence import Finding
+from mailwarden.pipeline.registry import CONCLUDING, LOCAL
 from mailwarden.policy.rules import load_policy
 from tests.samples.examined import Sample, examined, read_sample
 from tests.tables import every, named

@@ -10,10 +10,8 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from mailwarden.learning.reports import Kind
 from mailwarden.model.outcome import Verdict
-from rig.engines import Engines
-from rig.samples import malware_message, plain_message, spam_message
+from mailwarden.user_reports.reports import Kind
 from tests.acceptance.client import ENVELOPE
 from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_command, run_deployment
@@ -22,6 +20,8 @@ from tests.acceptance.last_week import attack_last_week, count_last_weeks
 from tests.acceptance.reported_cases import report_case
 from tests.browser.window import PATIENCE, Window
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines
+from workshop.rig.samples import malware_message, plain_message, spam_message
 
 CHROMIUM = "/usr/bin/chromium"
 expect.set_options(timeout=PATIENCE)

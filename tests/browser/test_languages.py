@@ -8,11 +8,11 @@ import pytest
 
 from mailwarden.access.sessions import COOKIE
 from mailwarden.console.language import FOLDER
-from rig.translations import read_catalogue
 from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment
 from tests.browser.screens import OPEN_SCREENS, SCREENS
 from tests.browser.window import Window
+from workshop.rig.translations import read_catalogue
 
 MAIN = (
     "dashboard",

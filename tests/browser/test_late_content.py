@@ -9,12 +9,12 @@ from playwright.sync_api import expect
 
 from mailwarden.access.sessions import COOKIE
 from mailwarden.console.templating import TEMPLATE_FOLDER
-from rig.samples import plain_message
 from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment, run_command
 from tests.acceptance.held import finish_releases, keep
 from tests.browser.late import LateAnswers, change_answers, moved_controls, remember_controls, wait_in
 from tests.browser.window import Window
+from workshop.rig.samples import plain_message
 
 LONG = pytest.mark.long
 WIDTHS = [1280, pytest.param(390, marks=LONG)]

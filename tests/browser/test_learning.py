@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from mailwarden.access.sessions import COOKIE
-from rig.samples import plain_message
 from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment
 from tests.browser.window import Window
+from workshop.rig.samples import plain_message
 
 
 @pytest.mark.slow

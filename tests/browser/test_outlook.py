@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 from playwright.sync_api import Browser, Page, Route
 
-from mailwarden.abby.config import OutlookConfig
-from mailwarden.abby.outlook import OFFICE, OutlookAddIn
+from mailwarden.user_reports.outlook import OFFICE, OutlookAddIn
+from mailwarden.user_reports.settings import OutlookConfig
 
 SITE = "https://mail.company.example"
 ADDRESS = "phishing@company.example"

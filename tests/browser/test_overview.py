@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from mailwarden.access.sessions import COOKIE
-from rig.samples import plain_message
 from tests.acceptance.client import ENVELOPE
 from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment
 from tests.browser.window import Window
+from workshop.rig.samples import plain_message
 
 # Tells how many points of the chart have the colour of what was delivered.
 GREEN = """() => {

@@ -7,13 +7,13 @@ from playwright.sync_api import expect
 
 from mailwarden.access.sessions import COOKIE
 from mailwarden.model.outcome import Verdict
-from rig.samples import plain_message
 from tests.acceptance.console_session import sign_in
 from tests.acceptance.deployment import Deployment
 from tests.acceptance.held import finish_releases, keep, state_of
 from tests.browser.screens import LOOKS
 from tests.browser.test_screens import kept
 from tests.browser.window import Window
+from workshop.rig.samples import plain_message
 
 
 @pytest.mark.slow

@@ -10,9 +10,6 @@ import pyotp
 import pytest
 from playwright.sync_api import Browser, Page
 
-from rig.engines import Engines
-from rig.product import Product, install_product
-from rig.samples import plain_message
 from tests.acceptance.client import ENVELOPE, Client
 from tests.acceptance.deployment import FEW_WORKERS
 from tests.acceptance.list_client import ListClient
@@ -20,6 +17,9 @@ from tests.browser.conftest import SCREENSHOTS
 from tests.browser.page_input import Keyboard, Mouse, PageInput
 from tests.browser.window import Window
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines
+from workshop.rig.product import Product, install_product
+from workshop.rig.samples import plain_message
 
 SECONDS = 120.0
 PASSWORD = "four unrelated words here"

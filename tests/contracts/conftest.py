@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from mailwarden.database.pool import Database
-from mailwarden.history import open_history, pages
+from mailwarden.history import pages
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.store import ClickhouseHistoryStore
-from mailwarden.history.store import HistoryStore, SenderStore
-from rig.clickhouse import EmbeddedClickhouse
+from mailwarden.history.opening import open_history
+from mailwarden.history.store import HistoryStore
+from mailwarden.senders.model import SenderStore
 from tests.clickhouse_databases import opened_history
+from workshop.rig.clickhouse import EmbeddedClickhouse
 
 OpenStore = Callable[[], HistoryStore]
 STORES = ("postgresql", "clickhouse")

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, ConfigurationError, SearchTooBroad, StorageUnavailable
 from mailwarden.events.judged import JudgedEvents
-from mailwarden.history import open_history, pages
+from mailwarden.history import pages
 from mailwarden.history.clickhouse import ledger as ledger_module
 from mailwarden.history.clickhouse import schema, search
 from mailwarden.history.clickhouse.binary import (
@@ -27,16 +27,18 @@ from mailwarden.history.clickhouse.ledger import Ledger
 from mailwarden.history.clickhouse.rows import encode_row
 from mailwarden.history.clickhouse.schema import NAMES, engine_mistake, prepare, table_statement
 from mailwarden.history.clickhouse.store import ClickhouseHistoryStore
+from mailwarden.history.opening import open_history
 from mailwarden.history.postgresql import states
-from mailwarden.history.query import parse_query
-from mailwarden.history.store import Order, Range, SenderCounts
+from mailwarden.history.store import Order, Range
 from mailwarden.model.ggrid import first_ggrid
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
-from rig.clickhouse import EmbeddedClickhouse
-from rig.ports import free_port
+from mailwarden.search.query import parse_query
+from mailwarden.senders.model import SenderCounts
 from tests.samples.finished import finished_request
+from workshop.rig.clickhouse import EmbeddedClickhouse
+from workshop.rig.ports import free_port
 
 ALL = Scope.deployment()
 TODAY = datetime.now(UTC).date()

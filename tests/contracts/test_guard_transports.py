@@ -8,11 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.abby import guard_http
-from mailwarden.abby.guard_client import submission_of
-from mailwarden.abby.guard_http import HttpTransport, open_session, open_socket
-from mailwarden.abby.guard_in_process import InProcessTransport, early_error
-from mailwarden.abby.guard_transport import Died, Refused, ScanRequest
 from mailwarden.errors import (
     AnalysisTimeout,
     CoreError,
@@ -22,6 +17,12 @@ from mailwarden.errors import (
     Overloaded,
     ShuttingDown,
 )
+from mailwarden.hop import https
+from mailwarden.hop.client import submission_of
+from mailwarden.hop.https import HttpTransport, open_session, open_socket
+from mailwarden.hop.in_process import InProcessTransport, early_error
+from mailwarden.hop.records import AnalyzerDone
+from mailwarden.hop.transport import Died, Refused, ScanRequest
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.record import FinishedRequest
@@ -29,11 +30,10 @@ from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGr
 from mailwarden.serving.errors import STATUS_OF
 from mailwarden.serving.tls import ClientNames
 from mailwarden.serving.uploads import Keep, UploadReceiver
-from mailwarden.wire.guard import AnalyzerDone
-from rig.stand_in_guard import abby_context, make_stand_in_certificates, stand_in_guard
 from tests.samples.finished import finished_request
 from tests.samples.guard_behaviour import FIRST, fail, finish
 from tests.waiting import eventually
+from workshop.rig.stand_in_guard import abby_context, make_stand_in_certificates, stand_in_guard
 
 RAW = b"Subject: x\r\n\r\nhello\r\n"
 ENVELOPE = Envelope("a@sender.example", ("b@acme.example", "c@club.example"), "192.0.2.7", "mx.example")
@@ -319,7 +319,7 @@ async def test_messages_share_connections_that_notice_a_lost_host(open_case, mon
         opened.append(open_socket(address))
         return opened[-1]
 
-    monkeypatch.setattr(guard_http, "open_socket", remembered)
+    monkeypatch.setattr(https, "open_socket", remembered)
     case = await open_case("https")
     for _ in range(3):
         await case.submit()

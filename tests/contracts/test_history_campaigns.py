@@ -12,11 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from mailwarden.history.maintenance import Retention
-from mailwarden.history.query import parse_query
 from mailwarden.history.store import CampaignStore, HistoryStore
 from mailwarden.model.record import CampaignIds, FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.model.similarity import BINS, Key, KeyKind, Similarity
+from mailwarden.search.query import parse_query
 from tests.contracts.conftest import OpenStore
 from tests.journals import write_all
 from tests.samples.finished import finished_request

@@ -10,14 +10,14 @@ import pytest
 from mailwarden.database.pool import Database
 from mailwarden.errors import InvalidQuery
 from mailwarden.history import pages
-from mailwarden.history.query import parse_query
 from mailwarden.history.store import Cursor, HistoryStore, Order, Row
-from mailwarden.history.terms import domain_term, hash_term, network_term
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import first_ggrid, new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest, LinkSummary, MessageSummary, PartSummary
 from mailwarden.model.scope import Scope
+from mailwarden.search.query import parse_query
+from mailwarden.search.terms import domain_term, hash_term, network_term
 from tests.samples.finished import finished_request
 
 ALL = Scope.deployment()

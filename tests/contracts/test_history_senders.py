@@ -3,8 +3,8 @@
 from datetime import UTC, date, datetime, timedelta
 from uuid import uuid4
 
-from mailwarden.history.store import ContactCount, ContactRecord, ContactStats, SenderStore
 from mailwarden.model.scope import Scope
+from mailwarden.senders.model import ContactCount, ContactRecord, ContactStats, SenderStore
 
 ALL = Scope.deployment()
 TENANT = uuid4()

@@ -12,16 +12,17 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.database.migrations import known_migrations, migrate, pending
 from mailwarden.database.pool import Database, scoped
 from mailwarden.events.reader import EventReader, Filter
-from mailwarden.history import open_history, pages
+from mailwarden.history import pages
+from mailwarden.history.opening import open_history
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.kinds import Entry
 from mailwarden.lists.service import stamp_of
 from mailwarden.lists.store import Changes, ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
-from rig.engines import Engines
-from rig.folders import remove_folder, temporary_folder
-from rig.pgbouncer import SERVER_CONNECTIONS, Pgbouncer
 from tests.samples.finished import finished_request
+from workshop.rig.engines import Engines
+from workshop.rig.folders import remove_folder, temporary_folder
+from workshop.rig.pgbouncer import SERVER_CONNECTIONS, Pgbouncer
 
 ALL = Scope.deployment()
 GLOBAL = ListScope()

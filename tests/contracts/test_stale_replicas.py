@@ -17,14 +17,15 @@ from mailwarden.history.clickhouse.binary import encode_uint64, uuid_literal
 from mailwarden.history.clickhouse.client import Clickhouse, Target
 from mailwarden.history.clickhouse.schema import prepare, replica_state
 from mailwarden.history.clickhouse.store import ClickhouseHistoryStore
-from mailwarden.history.query import parse_query
-from mailwarden.history.store import Count, Order
+from mailwarden.history.store import Order
 from mailwarden.model.ggrid import first_ggrid
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
-from rig.clickhouse import EmbeddedClickhouse
+from mailwarden.search.count import Count
+from mailwarden.search.query import parse_query
 from tests.contracts.test_clickhouse import insert
 from tests.samples.finished import finished_request
+from workshop.rig.clickhouse import EmbeddedClickhouse
 
 ALL = Scope.deployment()
 

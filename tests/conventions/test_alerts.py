@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from rig.programs import find_program
 from tests.conventions.project_files import ROOT
 from tests.conventions.test_metrics import made
 from tests.tables import every
+from workshop.rig.programs import find_program
 
 FOLDER = ROOT / "deploy" / "monitoring"
 RULES = FOLDER / "alerts.yml"

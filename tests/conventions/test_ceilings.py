@@ -2,13 +2,13 @@
 
 from msgspec.structs import asdict
 
-from measure.ceilings import LOOP, read_ceilings
-from measure.counts import count
 from tests.conventions.project_files import ROOT
+from workshop.measure.ceilings import LOOP, read_ceilings
+from workshop.measure.counts import count
 
 
 def test_no_count_is_above_its_ceiling() -> None:
     counts = asdict(count(ROOT))
     ceilings = {name: value for name, value in read_ceilings().items() if name != LOOP}
     above = [f"{name} {counts[name]}, ceiling {value}" for name, value in ceilings.items() if counts[name] > value]
-    assert not above, "delete something, or raise measure/ceilings.toml with a reason"
+    assert not above, "delete something, or raise workshop/measure/ceilings.toml with a reason"

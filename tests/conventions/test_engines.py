@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.analysis.engines.engine import ConfirmingEngine, ScanEngine
-from mailwarden.analysis.engines.table import ENGINES
+from mailwarden.engines.engine import ConfirmingEngine, ScanEngine
+from mailwarden.engines.table import ENGINES
 from tests.conventions.project_files import SOURCE, name_of, parsed, python_files
 
-HOME = SOURCE / "analysis" / "engines"
+HOME = SOURCE / "engines"
 # The patterns of each scanning engine's names, by its type.
 ENGINE_NAMES = {"rspamd": "rspamd", "clamav": "clamav|clamd"}
 NAMES = re.compile("|".join(ENGINE_NAMES.values()), re.IGNORECASE)
@@ -73,7 +73,7 @@ def test_an_engine_has_one_name_its_rules_and_its_samples(engine) -> None:
     assert engine.settings_type.__struct_config__.tag == engine.type_name
     if issubclass(engine, ScanEngine):
         assert engine.type_name in ENGINE_NAMES, "add the engine to ENGINE_NAMES in this file"
-    assert engine.__module__ == f"mailwarden.analysis.engines.{engine.type_name}"
+    assert engine.__module__ == f"mailwarden.engines.{engine.type_name}"
     assert (SOURCE / "policy" / "rules" / f"{engine.type_name}.yml").is_file(), "add rules for its findings"
 
 

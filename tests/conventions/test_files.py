@@ -5,7 +5,7 @@ import re
 
 from tests.conventions.project_files import ROOT, name_of, parsed, python_files, tracked_files
 
-CODE = python_files("src", "rig", "bench", "evaluate", "torture", "evasion", "measure")
+CODE = python_files("src", "workshop")
 MAX_LINES = 600
 # Put together here, so that this file does not hold what it looks for.
 FOREIGN = re.compile(

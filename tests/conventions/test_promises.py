@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from measure.breaks import LIST, read
-from measure.promises import PAGE, TITLES, page, promises
+from workshop.measure.breaks import LIST, read
+from workshop.measure.promises import PAGE, TITLES, page, promises
 
 MIN_BREAKS = 30
 # Shown by longer runs alone; each costs minutes or needs a machine of its own.

@@ -52,7 +52,7 @@ def _in_code() -> Iterator[str]:
 
 def _in_data() -> Iterator[str]:
     """Yield the families of phrases, and the names in other data files of the analyzers."""
-    for file in sorted((SOURCE / "analysis").rglob("*.yml")):
+    for file in sorted((*(SOURCE / "analysis").rglob("*.yml"), *(SOURCE / "engines").rglob("*.yml"))):
         data = YAML(typ="safe").load(file.read_text("utf-8"))
         yield from filter(NAME.match, _texts(data))
         if file.stem.endswith("_phrases") and isinstance(data, dict):

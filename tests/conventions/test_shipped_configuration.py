@@ -6,8 +6,8 @@ import pytest
 
 from mailwarden.abby import config as abby
 from mailwarden.guard import config as guard
-from mailwarden.guard.config import Smtp
 from mailwarden.settings.reader import read
+from mailwarden.smtp.settings import Smtp
 from tests.conventions.project_files import ROOT
 
 SHIPPED = ROOT / "deploy" / "config"

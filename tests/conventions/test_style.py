@@ -1,12 +1,12 @@
-"""Wording: enforced scopes hold no word of the table in `measure/style.toml`, and every row of the table works."""
+"""Wording: enforced scopes hold no word of the table `workshop/measure/style.toml`, and every row of it works."""
 
 from functools import cache
 
 import pytest
 
-from measure.style import Text, Word, findings_in, is_in, load_table, texts
 from tests.conventions.project_files import ROOT
 from tests.tables import every
+from workshop.measure.style import Text, Word, findings_in, is_in, load_table, texts
 
 TABLE = load_table()
 

@@ -4,12 +4,12 @@ import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from evasion.archives import ARCHIVES, encrypted_zip, nested
-from evasion.documents import Pdf, docx, object_stream, office_documents, pdf, uri
-from evasion.mail import file_part, head, message, mixed, text_part, with_file, with_page
-from evasion.payloads import zip_of
-from evasion.pictures import blank, code, frames, lines_of_text, on_canvas, saved
-from evasion.wrappers import compound
+from workshop.evasion.archives import ARCHIVES, encrypted_zip, nested
+from workshop.evasion.documents import Pdf, docx, object_stream, office_documents, pdf, uri
+from workshop.evasion.mail import file_part, head, message, mixed, text_part, with_file, with_page
+from workshop.evasion.payloads import zip_of
+from workshop.evasion.pictures import blank, code, frames, lines_of_text, on_canvas, saved
+from workshop.evasion.wrappers import compound
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,16 @@
 
 import pytest
 
-from evasion.archives import ARCHIVES
-from evasion.mail import with_file
-from evasion.pictures import lines_of_text, saved
-from evasion.wrappers import WRAPPERS
-from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Verdict
+from mailwarden.pipeline.worker_steps import Job, examine
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
+from workshop.evasion.archives import ARCHIVES
+from workshop.evasion.mail import with_file
+from workshop.evasion.pictures import lines_of_text, saved
+from workshop.evasion.wrappers import WRAPPERS
 
 EVERY = ARCHIVES | WRAPPERS
 ENVELOPE = Envelope("ada@north.example", ("bob@south.example",))

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from evasion.cases import attacks, harmless
-from evasion.product import GUARD, block, scan_all
-from rig.engines import Engines
-from rig.product import start_product
+from workshop.evasion.cases import attacks, harmless
+from workshop.evasion.product import GUARD, block, scan_all
+from workshop.rig.engines import Engines
+from workshop.rig.product import start_product
 
 pytestmark = pytest.mark.slow
 

@@ -1,19 +1,19 @@
-"""The cases of `evasion.headers` and the wrappers beside them, without servers: lists see the payload in each."""
+"""The cases of `workshop.evasion.headers` and its wrappers, without servers: lists see the payload in each."""
 
 import pytest
 
-from evasion.headers import header_cases
-from evasion.mail import with_file
-from evasion.pages import LINKS
-from evasion.payloads import BLOCKED_ENDING, LISTED_FILE, LISTED_HOST
-from evasion.wrappers import WRAPPERS
-from mailwarden.analysis.observables import find_observables
+from mailwarden.analysis.find_observables import find_observables
 from mailwarden.analysis.view import View
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.html import read_html
 from mailwarden.message.parser import parse_message
 from mailwarden.message.structure import check_structure
 from mailwarden.model.observables import Observable
+from workshop.evasion.headers import header_cases
+from workshop.evasion.mail import with_file
+from workshop.evasion.pages import LINKS
+from workshop.evasion.payloads import BLOCKED_ENDING, LISTED_FILE, LISTED_HOST
+from workshop.evasion.wrappers import WRAPPERS
 
 HEADERS = dict(header_cases())
 ODD_WRAPPERS = [name for name in WRAPPERS if name.startswith(("calendar", "signed"))]

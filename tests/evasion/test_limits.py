@@ -6,12 +6,12 @@ The limits are found in the table itself: a field that is added without a case h
 import pytest
 from msgspec.structs import fields, replace
 
-from mailwarden.analysis.pipeline.registry import YARA
-from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.observables import Observable
 from mailwarden.model.outcome import Verdict
+from mailwarden.pipeline.registry import YARA
+from mailwarden.pipeline.worker_steps import Job, examine
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
 from tests.evasion.beyond import BEYOND

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rig.engines import Engines, start_engines
-from rig.product import Overrides, Product, install_product
+from workshop.rig.engines import Engines, start_engines
+from workshop.rig.product import Overrides, Product, install_product
 
 # Short enough to distinguish a paused engine from a slow one within a test, long enough for two busy cores.
 ENGINE_MILLISECONDS = 2_000

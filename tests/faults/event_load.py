@@ -10,14 +10,15 @@ from uuid import UUID
 import msgspec
 
 from mailwarden.errors import MailwardenError
+from mailwarden.event_delivery.requests import EventPage
+from mailwarden.events.record import EventRecord
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.store import BodyGone
 from mailwarden.serving.spool import Spooled
-from mailwarden.wire.events import EventPage, EventRecord
-from rig.caller import Caller, NoAnswerError
 from tests.faults.list_calls import ListCaller
 from tests.integration.held_messages import RAW, finished
 from tests.integration.quarantine.quarantine_setup import QuarantineSetup
+from workshop.rig.caller import Caller, NoAnswerError
 
 LIST = "sender-block"
 NAMES = [f"n{number:02}@mirror.example" for number in range(24)]

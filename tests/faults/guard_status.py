@@ -4,9 +4,9 @@ import asyncio
 import re
 import time
 
-from rig.caller import Answer, Caller, caller_context
-from rig.engines import Engines
-from rig.product import Service
+from workshop.rig.caller import Answer, Caller, caller_context
+from workshop.rig.engines import Engines
+from workshop.rig.product import Service
 
 
 async def ask_guard(guard: Service, path: str) -> Answer:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rig.caller import Answer, Caller, NoAnswerError, caller_context
-from rig.product import Service
 from tests.faults.load import MALWARE, MESSAGES, PLAIN, SPAM
+from workshop.rig.caller import Answer, Caller, NoAnswerError, caller_context
+from workshop.rig.product import Service
 
 KINDS = (PLAIN, MALWARE, PLAIN, SPAM)
 RETRY_SECONDS = 0.05

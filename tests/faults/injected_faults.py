@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from rig.disk import SmallDisk
-from rig.process import RigError, ServerProcess
+from workshop.rig.disk import SmallDisk
+from workshop.rig.process import RigError, ServerProcess
 
 STARTS = 20  # attempts to start a killed server, as a service manager does
 

@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rig.product import Product
-from rig.watcher import tree
 from tests.faults.load import LARGE, MALWARE, PLAIN, SPAM, Load, Outcome, explain, summary
+from workshop.rig.product import Product
+from workshop.rig.watcher import tree
 
 # What each kind may be answered with 200, verdict and decision; `clean` and `deliver` are checked further.
 ALLOWED = {

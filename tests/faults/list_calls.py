@@ -17,9 +17,9 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.model.scope import Actor, Scope
-from rig.caller import NoAnswerError, caller_context
-from rig.engines import Engines
-from rig.product import Overrides, Product
+from workshop.rig.caller import NoAnswerError, caller_context
+from workshop.rig.engines import Engines
+from workshop.rig.product import Overrides, Product
 
 # `make check-long` runs these tests at full length; everywhere else they take seconds.
 FULL = os.environ.get("MAILWARDEN_FULL") == "1"

@@ -5,8 +5,8 @@ import time
 from collections.abc import Awaitable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from rig.caller import NoAnswerError
 from tests.faults.list_calls import ListAnswer, ListCaller
+from workshop.rig.caller import NoAnswerError
 
 LIST = "url-block"
 RETRY_SECONDS = 0.2

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from rig.caller import STATUS, Answer, Caller, NoAnswerError, caller_context
-from rig.process import ServerProcess
-from rig.product import Product
-from rig.samples import malware_message, plain_message, spam_message
+from workshop.rig.caller import STATUS, Answer, Caller, NoAnswerError, caller_context
+from workshop.rig.process import ServerProcess
+from workshop.rig.product import Product
+from workshop.rig.samples import malware_message, plain_message, spam_message
 
 PLAIN, MALWARE, SPAM = "plain", "malware", "spam"
 LARGE = "large"  # above 1 MiB: abby and guard keep it in a file

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
-from evaluate.corpus import Corpus
-from rig.dns import Dns
-from rig.samples import malware_message, plain_message, spam_message
 from tests.acceptance.client import ENVELOPE
+from workshop.evaluate.corpus import Corpus
+from workshop.rig.dns import Dns
+from workshop.rig.samples import malware_message, plain_message, spam_message
 
 UNPACKED = Path("run/corpus")
 DOMAIN = "pass.example"

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from rig import versions
+from workshop.rig import versions
 
 ROOT = versions.ROOT
 # The first file of the schema. Earlier commits have another schema, which nothing upgrades.

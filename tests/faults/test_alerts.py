@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from rig.certificates import sign
-from rig.product import install_product
-from rig.prometheus import monitoring
 from tests.faults.conftest import STEADY, Note
 from tests.waiting import wait_until
+from workshop.rig.certificates import sign
+from workshop.rig.product import install_product
+from workshop.rig.prometheus import monitoring
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 SECONDS = 60.0

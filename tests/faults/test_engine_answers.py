@@ -10,9 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from rig.engines import Engines
-from rig.product import Overrides, Product, start_product
-from rig.samples import malware_message, plain_message, spam_message
 from tests.faults.conftest import GUARD
 from tests.faults.engine_proxy import (
     EngineProxy,
@@ -26,6 +23,9 @@ from tests.faults.engine_proxy import (
 )
 from tests.faults.invariants import check_nothing_spooled
 from tests.faults.load import caller_of, explain
+from workshop.rig.engines import Engines
+from workshop.rig.product import Overrides, Product, start_product
+from workshop.rig.samples import malware_message, plain_message, spam_message
 
 pytestmark = pytest.mark.slow
 

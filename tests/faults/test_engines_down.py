@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from rig.engines import Engines
-from rig.process import ServerProcess
 from tests.faults.conftest import ENGINE_MILLISECONDS, GUARD, Note, Start
 from tests.faults.invariants import RECOVERY_SECONDS, check_answers, check_deliveries, check_nothing_spooled
 from tests.faults.load import MALWARE, PATIENCE, PLAIN, SPAM, Load, kill, start, submitting, summary, wait_for_colour
+from workshop.rig.engines import Engines
+from workshop.rig.process import ServerProcess
 
 pytestmark = pytest.mark.slow
 

@@ -15,13 +15,13 @@ import pytest
 
 from mailwarden.database.pool import Database
 from mailwarden.events.catalogue import ListChanged
-from rig.engines import Engines
-from rig.product import Product
 from tests.faults.conftest import STEADY, Note, Start
 from tests.faults.event_load import LIST, EventClient, change_list, doubled, hold_messages
 from tests.faults.list_calls import NO_RATE_LIMIT, ListCaller, make_key, make_tenants, open_session, rows_of
 from tests.faults.load import PATIENCE, Load, caller_of, kill, start, submitting
 from tests.integration.quarantine.quarantine_setup import QuarantineSetup
+from workshop.rig.engines import Engines
+from workshop.rig.product import Product
 
 pytestmark = pytest.mark.slow
 

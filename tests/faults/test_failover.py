@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from rig.engines import Engines
-from rig.patroni import Cluster, start_cluster
-from rig.product import Product, install_product
 from tests.faults.conftest import STEADY, Note
 from tests.faults.list_calls import NO_RATE_LIMIT, ListCaller, make_key, open_session
 from tests.faults.list_ledger import CHANGES, ENTRIES, Ledger, counts
 from tests.faults.load import Load, submitting
+from workshop.rig.engines import Engines
+from workshop.rig.patroni import Cluster, start_cluster
+from workshop.rig.product import Product, install_product
 
 KILLS = int(os.environ.get("KILLS", "5"))
 WRITERS = 8

@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults.conftest import Note, Start
 from tests.faults.invariants import check_nothing_spooled
-from torture.harm import measure_harm, p99
+from workshop.torture.harm import measure_harm, p99
 
 pytestmark = pytest.mark.slow
 

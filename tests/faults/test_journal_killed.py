@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from rig.disk import SmallDisk
-from rig.engines import Engines
-from rig.product import Product
 from tests.faults.conftest import STEADY, Note, Start
 from tests.faults.guard_status import figure, rows
 from tests.faults.invariants import check_answers
 from tests.faults.list_calls import rows_of
 from tests.faults.load import PATIENCE, Load, kill, start, submitting
 from tests.small_disks import mounted
+from workshop.rig.disk import SmallDisk
+from workshop.rig.engines import Engines
+from workshop.rig.product import Product
 
 pytestmark = pytest.mark.slow
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rig.caller import NoAnswerError
-from rig.engines import Engines
-from rig.product import Product
 from tests.faults.conftest import STEADY, Note, Start
 from tests.faults.guard_status import figure
 from tests.faults.list_calls import FULL, NO_RATE_LIMIT, ListCaller, make_key, open_session, rows_of
 from tests.faults.load import kill, start
+from workshop.rig.caller import NoAnswerError
+from workshop.rig.engines import Engines
+from workshop.rig.product import Product
 
 pytestmark = pytest.mark.slow
 

@@ -6,18 +6,18 @@ import time
 import pytest
 
 from mailwarden.database.pool import Database
+from mailwarden.lists.requests import ListEntryInput
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor
-from mailwarden.wire.lists import ListEntryInput
-from rig.caller import Caller
-from rig.engines import Engines
-from rig.product import Product
-from rig.samples import plain_message
 from tests.faults.conftest import STEADY, Note, Start
 from tests.faults.guard_status import ask_guard, figure
 from tests.faults.invariants import RECOVERY_SECONDS
 from tests.faults.load import caller_of, kill, start, wait_for_colour
+from workshop.rig.caller import Caller
+from workshop.rig.engines import Engines
+from workshop.rig.product import Product
+from workshop.rig.samples import plain_message
 
 pytestmark = pytest.mark.slow
 

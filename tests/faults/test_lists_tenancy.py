@@ -16,15 +16,15 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from mailwarden.database.pool import Database, scoped
 from mailwarden.lists.catalogue import find_list
+from mailwarden.lists.requests import ListEntryInput
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore, Reading
 from mailwarden.model.scope import Actor
-from mailwarden.wire.lists import ListEntryInput
-from rig.engines import Engines
-from rig.product import install_product
 from tests.faults.conftest import STEADY, Note
 from tests.faults.list_calls import FULL, NO_RATE_LIMIT, make_tenants
 from tests.faults.two_tenants import LISTS, NOBODY, Side, TenantPair
+from workshop.rig.engines import Engines
+from workshop.rig.product import install_product
 
 pytestmark = pytest.mark.slow
 

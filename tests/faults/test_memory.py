@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from rig.samples import plain_message
-from rig.watcher import tree
 from tests.faults.conftest import Note, Start
 from tests.faults.invariants import check_nothing_spooled, peak_memory
 from tests.faults.load import caller_of
+from workshop.rig.samples import plain_message
+from workshop.rig.watcher import tree
 
 pytestmark = pytest.mark.slow
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from bench.messages import make_message
-from rig.caller import Answer, Caller
-from rig.product import Product
 from tests.faults.conftest import Note, Start
 from tests.faults.invariants import check_nothing_spooled
 from tests.faults.load import caller_of
+from workshop.bench.messages import make_message
+from workshop.rig.caller import Answer, Caller
+from workshop.rig.product import Product
 
 pytestmark = pytest.mark.slow
 

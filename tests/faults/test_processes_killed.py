@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from rig.engines import Engines
-from rig.watcher import tree
 from tests.faults.conftest import STEADY, Note, Start
 from tests.faults.guard_status import rows, wait_until_empty, wait_until_filled
 from tests.faults.invariants import RECOVERY_SECONDS, check_answers, check_deliveries, check_nothing_spooled
 from tests.faults.load import PATIENCE, explain, kill, start, submitting, summary
+from workshop.rig.engines import Engines
+from workshop.rig.watcher import tree
 
 pytestmark = pytest.mark.slow
 

@@ -7,13 +7,13 @@ from typing import Literal
 
 import pytest
 
-from rig.engines import Engines
-from rig.failing_resolver import FailingResolver, ResolverState
-from rig.rspamd import Rspamd
-from rig.samples import plain_message
 from tests.faults.conftest import Note, Start
 from tests.faults.invariants import RECOVERY_SECONDS, check_deliveries
 from tests.faults.load import FORGED, PATIENCE, PLAIN, Load, kill, start, submitting, summary, wait_for_colour
+from workshop.rig.engines import Engines
+from workshop.rig.failing_resolver import FailingResolver, ResolverState
+from workshop.rig.rspamd import Rspamd
+from workshop.rig.samples import plain_message
 
 pytestmark = pytest.mark.slow
 

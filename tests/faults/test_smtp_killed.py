@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from rig.disk import SmallDisk
-from rig.engines import Engines
-from rig.folders import remove_folder, temporary_folder
-from rig.postfix import Postfix, Way
-from rig.process import RigError
-from rig.product import install_product
 from tests.faults.conftest import GUARD, Note
 from tests.faults.delivery_check import CopySink, DeliveryCheck, DeliveryTotals, read_deferrals, read_quarantine
 from tests.faults.injected_faults import Fault, FaultSchedule, FullDisk, Kill
 from tests.faults.mail_load import MailLoad, plainly
 from tests.faults.numbered_messages import DOMAIN, MessageSource, corpus_messages, own_messages
 from tests.waiting import wait_until
+from workshop.rig.disk import SmallDisk
+from workshop.rig.engines import Engines
+from workshop.rig.folders import remove_folder, temporary_folder
+from workshop.rig.postfix import Postfix, Way
+from workshop.rig.process import RigError
+from workshop.rig.product import install_product
 
 pytestmark = pytest.mark.slow
 

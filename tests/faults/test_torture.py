@@ -7,9 +7,9 @@ import pytest
 
 from tests.faults.conftest import Note, Start
 from tests.faults.invariants import check_nothing_spooled
-from torture.bombs import Bomb, bombs
-from torture.results import Results
-from torture.runs import ABBY, GUARD, RUNS, run_bombs
+from workshop.torture.bombs import Bomb, bombs
+from workshop.torture.results import Results
+from workshop.torture.runs import ABBY, GUARD, RUNS, run_bombs
 
 pytestmark = pytest.mark.slow
 

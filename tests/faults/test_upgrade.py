@@ -18,12 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from rig.engines import Engines, start_together
-from rig.folders import remove_folder, temporary_folder
-from rig.ports import free_port
-from rig.postfix import Postfix
-from rig.product import Overrides, Product, Service, install_product
-from rig.samples import plain_message
 from tests.acceptance.client import Client, envelope
 from tests.acceptance.list_client import ListClient, modified
 from tests.acceptance.smtp import send
@@ -35,6 +29,12 @@ from tests.faults.invariants import ALLOWED
 from tests.faults.mail_load import MailLoad
 from tests.faults.numbered_messages import DOMAIN, MessageSource, NumberedMessage, own_messages
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines, start_together
+from workshop.rig.folders import remove_folder, temporary_folder
+from workshop.rig.ports import free_port
+from workshop.rig.postfix import Postfix
+from workshop.rig.product import Overrides, Product, Service, install_product
+from workshop.rig.samples import plain_message
 
 pytestmark = [
     pytest.mark.slow,

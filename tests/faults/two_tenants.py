@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import requests
 
 from mailwarden.access.keys import KeyScope
-from rig.product import Product
 from tests.acceptance.client import FORM, SUBMIT, email, form, parameters
 from tests.faults.list_calls import PREFIX, make_key, make_tenants
+from workshop.rig.product import Product
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 SENDER = "mate@pass.example"  # writes to both

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from rig.process import RigError
 from tests.faults.delivery_check import CopySink
 from tests.fleet.checks import Result, check, check_again, drain, figures
 from tests.fleet.faults import Injected, inject
@@ -20,6 +19,7 @@ from tests.fleet.schedule import Planned, plan, short_plan
 from tests.fleet.start import running_fleet, say
 from tests.fleet.topology import Fleet, Size
 from tests.fleet.totals import Totals, describe
+from workshop.rig.process import RigError
 
 INSIDE = "MAILWARDEN_FLEET_INSIDE"
 DELAY = 20.0  # milliseconds of every frame between two hosts

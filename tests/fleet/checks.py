@@ -9,8 +9,6 @@ from datetime import datetime
 from mailwarden.model.evidence import Status
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
-from rig.postfix import Postfix
-from rig.process import RigError
 from tests.faults.delivery_check import Copy, read_quarantine
 from tests.faults.guard_status import figure
 from tests.faults.invariants import ALLOWED
@@ -22,6 +20,8 @@ from tests.fleet.loads import FleetLoad
 from tests.fleet.namespaces import run
 from tests.fleet.topology import Fleet
 from tests.waiting import wait_until
+from workshop.rig.postfix import Postfix
+from workshop.rig.process import RigError
 
 DRAIN_SECONDS = 120.0
 FLUSH_SECONDS = 2.0

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rig.disk import SmallDisk
-from rig.engines import start_together
-from rig.folders import make_folder
-from rig.process import RigError, ServerProcess
 from tests.fleet.namespaces import Host
 from tests.waiting import wait_until
+from workshop.rig.disk import SmallDisk
+from workshop.rig.engines import start_together
+from workshop.rig.folders import make_folder
+from workshop.rig.process import RigError, ServerProcess
 
 STARTS = 8  # attempts to start a killed server, as a service manager does
 RETRY_SECONDS = 1.0

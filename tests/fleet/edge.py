@@ -4,10 +4,10 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from rig.folders import make_folder
-from rig.postfix import Postfix
-from rig.process import ServerProcess
-from rig.programs import find_program
+from workshop.rig.folders import make_folder
+from workshop.rig.postfix import Postfix
+from workshop.rig.process import ServerProcess
+from workshop.rig.programs import find_program
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "ha"
 HTTPS, SMTP, ABBY = 443, 10025, 9081

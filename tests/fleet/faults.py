@@ -5,15 +5,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from rig.caller import NoAnswerError
-from rig.patroni import primary_of
-from rig.process import RigError, ServerProcess
 from tests.fleet.checks import oldest_waiting
 from tests.fleet.component import Component, wait_until_well
 from tests.fleet.loads import FleetLoad, longest_gap
 from tests.fleet.schedule import Planned
 from tests.fleet.topology import Fleet
 from tests.waiting import wait_until
+from workshop.rig.caller import NoAnswerError
+from workshop.rig.patroni import primary_of
+from workshop.rig.process import RigError, ServerProcess
 
 SERVE_SECONDS = 60.0  # until scans and list changes succeed again while the fault lasts
 WELL_SECONDS = 120.0  # until every component is well again after the repair

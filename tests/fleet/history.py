@@ -10,20 +10,20 @@ from uuid import UUID
 
 from mailwarden.database.pool import Database
 from mailwarden.errors import SearchTooBroad, StorageUnavailable
-from mailwarden.history import open_history
 from mailwarden.history.clickhouse.client import Clickhouse as Client
 from mailwarden.history.clickhouse.client import Target
-from mailwarden.history.query import Query
+from mailwarden.history.opening import open_history
 from mailwarden.history.store import Cursor, HistoryStore, Page
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
-from rig.clickhouse import Clickhouse, Ports, merge
-from rig.process import RigError
-from rig.product import Service
+from mailwarden.search.query import Query
 from tests.fleet.edge import ABBY
 from tests.fleet.topology import DATABASE, GUARD, ZOOKEEPER, Fleet, run_mailwarden
 from tests.waiting import wait_until
+from workshop.rig.clickhouse import Clickhouse, Ports, merge
+from workshop.rig.process import RigError
+from workshop.rig.product import Service
 
 PORTS = Ports(http=8123, native=9000, interserver=9009)
 USER = "default"

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rig.caller import Caller, caller_context
-from rig.product import Product
 from tests.faults.delivery_check import CopySink
 from tests.faults.list_calls import ListCaller, make_key, open_session
 from tests.faults.list_ledger import Ledger
@@ -18,6 +16,8 @@ from tests.faults.mail_load import MailLoad
 from tests.faults.numbered_messages import own_messages
 from tests.fleet.edge import HTTPS
 from tests.fleet.topology import SHARED, Fleet
+from workshop.rig.caller import Caller, caller_context
+from workshop.rig.product import Product
 
 MESSAGES_A_SEED = 10_000  # numbers of messages that belong to one seed
 BATCH = 5

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from rig.process import RigError
-from rig.programs import find_program
+from workshop.rig.process import RigError
+from workshop.rig.programs import find_program
 
 NAMES = Path("/run/netns")
 HERE = "-"  # the namespace of the test itself

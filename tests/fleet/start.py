@@ -7,9 +7,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rig.disk import SmallDisk
-from rig.folders import make_folder
-from rig.patroni import wait_until_protected
 from tests.fleet.component import Component, wait_until_well
 from tests.fleet.history import add_clickhouse, prepare_history
 from tests.fleet.namespaces import run
@@ -27,6 +24,9 @@ from tests.fleet.topology import (
     create_hosts,
     initialise,
 )
+from workshop.rig.disk import SmallDisk
+from workshop.rig.folders import make_folder
+from workshop.rig.patroni import wait_until_protected
 
 ROOT = Path("/mnt/fleet")  # on a file system of the container alone
 START_SECONDS = 180.0

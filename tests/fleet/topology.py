@@ -13,23 +13,23 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rig.clamd import Clamd
-from rig.clickhouse import Clickhouse, Zookeeper
-from rig.dns import DkimKey, Dns
-from rig.folders import make_folder
-from rig.patroni import DatabaseHost, Etcd, Haproxy, is_protected, primary_of
-from rig.pgbouncer import Pgbouncer
-from rig.postgresql import OWNER, psql
-from rig.process import RigError, ServerProcess
-from rig.product import Service
-from rig.programs import find_postgresql
-from rig.rspamd import PASSWORD, Rspamd
-from rig.sentinel import SERVICE, SHIPPED, RedisNode, SentinelTrio, redis_text, sentinel_text
-from rig.zones import ZONES
 from tests.fleet.component import Component
 from tests.fleet.edge import ABBY, HTTPS, SMTP, EdgeProxy, FleetPostfix, Keepalived
 from tests.fleet.namespaces import HERE, Host, run
 from tests.fleet.schedule import kind_of
+from workshop.rig.clamd import Clamd
+from workshop.rig.clickhouse import Clickhouse, Zookeeper
+from workshop.rig.dns import DkimKey, Dns
+from workshop.rig.folders import make_folder
+from workshop.rig.patroni import DatabaseHost, Etcd, Haproxy, is_protected, primary_of
+from workshop.rig.pgbouncer import Pgbouncer
+from workshop.rig.postgresql import OWNER, psql
+from workshop.rig.process import RigError, ServerProcess
+from workshop.rig.product import Service
+from workshop.rig.programs import find_postgresql
+from workshop.rig.rspamd import PASSWORD, Rspamd
+from workshop.rig.sentinel import SERVICE, SHIPPED, RedisNode, SentinelTrio, redis_text, sentinel_text
+from workshop.rig.zones import ZONES
 
 NETWORK, BITS, MTU = "198.18.0.0/24", 24, 9_000
 CLIENT, SHARED = "198.18.0.1", "198.18.0.10"

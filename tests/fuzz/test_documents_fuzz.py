@@ -11,12 +11,12 @@ import pytest
 import segno
 from PIL import Image
 
-from mailwarden.analysis.files.file_types import kind_by_content
-from mailwarden.analysis.files.images import PictureClock, picture_kind, read_metafile
-from mailwarden.analysis.files.office.documents import read_document
-from mailwarden.analysis.files.office.onenote import ONENOTE, onenote_files, onenote_names
-from mailwarden.analysis.files.pdf.scan import scan_pdf
-from mailwarden.analysis.files.qr_codes import (
+from mailwarden.files.file_types import kind_by_content
+from mailwarden.files.images import PictureClock, picture_kind, read_metafile
+from mailwarden.files.office.documents import read_document
+from mailwarden.files.office.onenote import ONENOTE, onenote_files, onenote_names
+from mailwarden.files.pdf.scan import scan_pdf
+from mailwarden.files.qr_codes import (
     find_page_drawings,
     find_text_drawings,
     read_pdf,
@@ -26,8 +26,8 @@ from mailwarden.analysis.files.qr_codes import (
 from mailwarden.message.coverage import Coverage
 from mailwarden.model.place import WHOLE_MESSAGE
 from tests.fuzz.mutations import mutate
-from tests.unit.analysis.files.compound_maker import compound, macro_file
-from tests.unit.analysis.files.pdf_maker import encrypted, link, pdf, stream, with_object_stream
+from tests.unit.files.compound_maker import compound, macro_file
+from tests.unit.files.pdf_maker import encrypted, link, pdf, stream, with_object_stream
 
 ROUNDS = 20_000 if os.environ.get("MAILWARDEN_FULL") else 400
 SECONDS = 10  # for one input, on a busy machine

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mailwarden.analysis.observables import summarize
+from mailwarden.analysis.find_observables import summarize
 from mailwarden.message.addresses import read_addresses
 from mailwarden.message.headers import decode_value
 from mailwarden.message.html import read_html
@@ -15,8 +15,8 @@ from mailwarden.message.parser import parse_message
 from mailwarden.message.structure import check_structure
 from mailwarden.message.urls import find_urls, host_of
 from tests.fuzz.mutations import mutate
-from tests.unit.analysis.files.compound_maker import compound
-from tests.unit.analysis.files.makers import (
+from tests.unit.files.compound_maker import compound
+from tests.unit.files.makers import (
     cab,
     field,
     opened,
@@ -29,8 +29,8 @@ from tests.unit.analysis.files.makers import (
     xxencoded,
     yencoded,
 )
-from torture.ambiguous import ambiguous
-from torture.bombs import nested_zip, packed
+from workshop.torture.ambiguous import ambiguous
+from workshop.torture.bombs import nested_zip, packed
 
 SPLINTERS = (
     b"\r\n", b"\n", b"\r", b"\0", b"--b", b"--", b"=?utf-8?b?", b"?=", b'"', b"(", b")", b"<", b">", b";", b"=", b":",

@@ -12,11 +12,11 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Fact, Finding, Report, Status
 from mailwarden.model.outcome import Decision, Judgement, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
+from mailwarden.pipeline.worker_steps import Job, examine
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID
 
-from mailwarden.guard.config import Smtp, SmtpListen
-from mailwarden.guard.smtp.commands import Rejection
-from mailwarden.guard.smtp.session import Transaction
-from mailwarden.guard.smtp.source import SmtpListener
 from mailwarden.model.tenant import AssignedBy, Assignment
 from mailwarden.serving.spool import Spooled, SpoolWriter
+from mailwarden.smtp.commands import Rejection
+from mailwarden.smtp.listener import SmtpListener
+from mailwarden.smtp.session import Transaction
+from mailwarden.smtp.settings import Smtp, SmtpListen
 from mailwarden.telemetry.metrics import Metrics
 from tests.integration.smtp_client import SmtpClient
 

@@ -1,7 +1,7 @@
 """A worker whose only analyzer does what an exploited parser would do: it runs the probe that the message names.
 
 A probe that is stopped raises OSError; a probe that returns was not stopped. Started as a program: first argument the
-number of the user to run as (0: do not change), then the arguments of `mailwarden.analysis.pipeline.worker`.
+number of the user to run as (0: do not change), then the arguments of `mailwarden.pipeline.worker`.
 """
 
 import ctypes
@@ -18,9 +18,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from mailwarden.analysis.pipeline import worker, worker_steps
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
+from mailwarden.pipeline import worker, worker_steps
 
 Targets = dict[str, str]
 PROBES: dict[str, Callable[[Targets], object]] = {}
@@ -378,7 +378,7 @@ def needed_threads_and_imports(_):
 def needed_text_recognition(_):
     from PIL import Image
 
-    from mailwarden.analysis.files.text_recognition import languages, recognize
+    from mailwarden.files.text_recognition import languages, recognize
 
     if languages():  # an optional package
         recognize(Image.new("L", (300, 100), 255), languages()[0], 1_000)

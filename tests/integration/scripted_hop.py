@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from mailwarden.guard.smtp.next_hop import NextHop
+from mailwarden.smtp.client import NextHop
 
 OFFERS = "\r\n250-".join(("250-next.example", "PIPELINING", "SIZE 1000", "8BITMIME", "SMTPUTF8", "DSN"))
 OFFERS += "\r\n250 XFORWARD NAME ADDR HELO"

@@ -27,6 +27,7 @@ from mailwarden.database.dump import without_password
 from mailwarden.database.migrations import FOLDER, known_migrations, migrate, pending
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
+from mailwarden.lists.requests import AddEntries
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
@@ -39,10 +40,9 @@ from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.serving.spool import Spooled
 from mailwarden.settings.shared import Quarantine
-from mailwarden.wire.lists import AddEntries
 from mailwarden.wire.strict_json import convert
-from rig.engines import Engines
 from tests.integration.held_messages import RAW, finished
+from workshop.rig.engines import Engines
 
 ROOT = os.geteuid() == 0
 _numbers = itertools.count(1)

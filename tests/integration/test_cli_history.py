@@ -8,11 +8,11 @@ import pytest
 
 from mailwarden.cli.main import main
 from mailwarden.database.pool import Database
-from mailwarden.history.journal.format import Record
-from mailwarden.history.journal.losses import Losses
-from mailwarden.history.journal.put_aside import REJECTED
-from mailwarden.history.journal.rejected import CLAIMED, claimed_rows
-from mailwarden.history.records import encode
+from mailwarden.journal.format import Record
+from mailwarden.journal.losses import Losses
+from mailwarden.journal.put_aside import REJECTED
+from mailwarden.journal.records import encode
+from mailwarden.journal.rejected import CLAIMED, claimed_rows
 from mailwarden.model.record import FinishedRequest
 from mailwarden.telemetry.metrics import Metrics
 from tests.samples.finished import finished_request

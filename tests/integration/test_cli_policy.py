@@ -10,7 +10,7 @@ import pytest
 
 from mailwarden.cli.main import main
 from mailwarden.database.pool import Database
-from mailwarden.history import open_history
+from mailwarden.history.opening import open_history
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.place import Place
 from mailwarden.model.scope import Scope

@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
-from rig.caller import Caller, caller_context
-from rig.clickhouse import EmbeddedClickhouse
-from rig.engines import Engines
-from rig.product import Overrides, Product, install_product
+from workshop.rig.caller import Caller, caller_context
+from workshop.rig.clickhouse import EmbeddedClickhouse
+from workshop.rig.engines import Engines
+from workshop.rig.product import Overrides, Product, install_product
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 

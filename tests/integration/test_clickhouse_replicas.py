@@ -17,13 +17,13 @@ from mailwarden.history.clickhouse import schema
 from mailwarden.history.clickhouse.client import Clickhouse, Target
 from mailwarden.history.clickhouse.replicas import ReplicaWatch
 from mailwarden.history.clickhouse.store import ClickhouseHistoryStore
-from mailwarden.history.query import parse_query
 from mailwarden.history.store import Range
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
-from rig.clickhouse import ClickhousePair, start_pair
-from rig.process import RigError
+from mailwarden.search.query import parse_query
 from tests.samples.finished import finished_request
+from workshop.rig.clickhouse import ClickhousePair, start_pair
+from workshop.rig.process import RigError
 
 pytestmark = [
     pytest.mark.slow,

@@ -24,8 +24,8 @@ from mailwarden_client import (
     Unreachable,
     requests,
 )
-from rig.engines import Engines
-from rig.product import Product, install_product
+from workshop.rig.engines import Engines
+from workshop.rig.product import Product, install_product
 
 pytestmark = pytest.mark.slow
 

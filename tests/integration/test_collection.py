@@ -2,16 +2,16 @@
 
 import pytest
 
-from mailwarden.analysis.engines.clamav import ClamavEngine, ClamavSettings
-from mailwarden.analysis.pipeline.collector import Collector
-from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
+from mailwarden.engines.clamav import ClamavEngine, ClamavSettings
 from mailwarden.message.parser import parse_message
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Status
+from mailwarden.pipeline.collector import Collector
+from mailwarden.pipeline.worker_pool import Timeouts, WorkerPool
 from mailwarden.serving.spool import Spooled
 from tests.samples.judged import missing_required
-from torture.ambiguous import ambiguous
-from torture.eicar import EICAR
+from workshop.torture.ambiguous import ambiguous
+from workshop.torture.eicar import EICAR
 
 ENVELOPE = Envelope("ann@sender.example", ("bob@corp.example",))
 
@@ -53,6 +53,6 @@ async def test_a_concluding_analyzer_that_breaks_is_a_failure_of_its_own(collect
         def conclude(self, known):
             raise ZeroDivisionError
 
-    monkeypatch.setattr("mailwarden.analysis.pipeline.collector.Collector.concluding", (Broken(),))
+    monkeypatch.setattr("mailwarden.pipeline.collector.Collector.concluding", (Broken(),))
     collected = await collector.collect(Spooled.of(b"From: a@b.example\r\n\r\nhi"), ENVELOPE, 60.0)
     assert [failure.analyzer for failure in missing_required(collected.evidence)] == ["broken"]

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from mailwarden.database.pool import Database
 from mailwarden.events.judged import JudgedEvents
-from mailwarden.history import open_history
-from mailwarden.history.journal.put_aside import REJECTED
-from mailwarden.history.senders import SenderHistory
+from mailwarden.history.opening import open_history
+from mailwarden.journal.put_aside import REJECTED
 from mailwarden.model.outcome import Judgement, Verdict
 from mailwarden.model.scope import Scope
+from mailwarden.senders.lookup import SenderHistory
 from mailwarden.telemetry.metrics import Metrics
-from rig.engines import Engines
 from tests.journals import writing
 from tests.samples.finished import finished_request
+from workshop.rig.engines import Engines
 
 ALL = Scope.deployment()
 TENANT = uuid4()

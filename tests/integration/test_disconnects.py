@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from mailwarden.analysis.engines.engine import EngineConnection, Exchange
-from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
-from mailwarden.guard.smtp.next_hop import DeliveryFailed, NextHop
+from mailwarden.engines.engine import EngineConnection, Exchange
+from mailwarden.smtp.client import DeliveryFailed, NextHop
+from mailwarden.smtp.commands import Forwarded, Recipient, Sender
 
 MOMENT = 0.1
 

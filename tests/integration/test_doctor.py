@@ -29,8 +29,8 @@ from mailwarden.database.migrations import migrate
 from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
-from rig.engines import Engines
-from rig.rspamd import PASSWORD
+from workshop.rig.engines import Engines
+from workshop.rig.rspamd import PASSWORD
 
 TENANT = UUID(int=7)
 

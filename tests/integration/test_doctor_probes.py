@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.analysis.engines.clamav import ClamavEngine, ClamavSettings, age_of_signatures
-from mailwarden.analysis.engines.engine import AnyEngine, Diagnosis
-from mailwarden.analysis.engines.rspamd import RspamdEngine, RspamdSettings
 from mailwarden.cli.doctor.report import Host, Line
 from mailwarden.cli.doctor.servers import check_database, check_postfix
-from mailwarden.guard.config import GuardConfig, ScanSources, Smtp
+from mailwarden.engines.clamav import ClamavEngine, ClamavSettings, age_of_signatures
+from mailwarden.engines.engine import AnyEngine, Diagnosis
+from mailwarden.engines.rspamd import RspamdEngine, RspamdSettings
+from mailwarden.guard.config import GuardConfig, ScanSources
 from mailwarden.settings.shared import Database
-from rig.clamd import SETTINGS, Clamd
-from rig.engines import Engines
-from rig.folders import temporary_folder
-from rig.rspamd import Rspamd as RigRspamd
+from mailwarden.smtp.settings import Smtp
+from workshop.rig.clamd import SETTINGS, Clamd
+from workshop.rig.engines import Engines
+from workshop.rig.folders import temporary_folder
+from workshop.rig.rspamd import Rspamd as RigRspamd
 
 
 def clamav_at(address: str) -> ClamavEngine:
@@ -119,7 +120,7 @@ async def test_each_wrong_setting_of_rspamd_is_named(named: str, engines: Engine
 
 
 async def test_a_socket_without_permission_is_named(engines: Engines, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("mailwarden.analysis.engines.engine.os.access", lambda *_: False)  # root may open every socket
+    monkeypatch.setattr("mailwarden.engines.engine.os.access", lambda *_: False)  # root may open every socket
     (clamav,) = await diagnoses(clamav_at(engines.clamd.address))
     (rspamd,) = await diagnoses(rspamd_at(engines.rspamd.address))
     assert "LocalSocketMode" in clamav.remedy

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from mailwarden.analysis.links.popular import encode_table
-from mailwarden.analysis.pipeline.collector import Collector
-from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
 from mailwarden.errors import ConfigurationError
 from mailwarden.model.envelope import Envelope
+from mailwarden.pipeline.collector import Collector
+from mailwarden.pipeline.worker_pool import Timeouts, WorkerPool
 from mailwarden.serving.spool import Spooled
 
 RAW = b"From: ada@harbour.example\r\nTo: bob@south.example\r\nSubject: Minutes\r\n\r\nHello\r\n"

@@ -9,12 +9,6 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from mailwarden.abby import guard_http
-from mailwarden.abby.guard_choice import LeastLoadedOfTwo
-from mailwarden.abby.guard_client import GuardClient, submission_of
-from mailwarden.abby.guard_http import HttpTransport, open_session
-from mailwarden.abby.guard_transport import Died, ScanRequest
-from mailwarden.abby.guards import Guard, GuardWatch
 from mailwarden.errors import (
     CoreError,
     CoreUnreachable,
@@ -24,6 +18,13 @@ from mailwarden.errors import (
     ScanningDisabled,
     ShuttingDown,
 )
+from mailwarden.hop import https
+from mailwarden.hop.client import GuardClient, submission_of
+from mailwarden.hop.guard_choice import LeastLoadedOfTwo
+from mailwarden.hop.guards import Guard, GuardWatch
+from mailwarden.hop.https import HttpTransport, open_session
+from mailwarden.hop.records import GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
+from mailwarden.hop.transport import Died, ScanRequest
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
@@ -32,7 +33,6 @@ from mailwarden.serving.server import Limits, serving
 from mailwarden.serving.uploads import Keep, UploadReceiver, receive_upload
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.wire.guard import GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
 
 HEAD = b'--b\r\nContent-Disposition: form-data; name="parameters"\r\nContent-Type: application/json\r\n\r\n{}\r\n'
 HEAD += b'--b\r\nContent-Disposition: form-data; name="email"\r\n\r\n'
@@ -184,7 +184,7 @@ async def test_the_only_guard_gets_the_second_try(run):
 
 @pytest.mark.parametrize("status_answered", [False, True])
 async def test_only_a_guard_that_is_silent_loses_its_message(monkeypatch, tmp_path, status_answered):
-    monkeypatch.setattr(guard_http, "SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(https, "SILENT_SECONDS", 0.3)
 
     class Hanging(StandIn):
         async def status(self, call):

@@ -16,16 +16,16 @@ from msgspec.structs import replace
 from mailwarden.cli.main import main
 from mailwarden.database.pool import Database
 from mailwarden.events.judged import JudgedEvents
-from mailwarden.history import open_history
 from mailwarden.history.clickhouse import schema
 from mailwarden.history.clickhouse.client import Clickhouse, Target
+from mailwarden.history.opening import open_history
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.ggrid import first_ggrid, new_ggrid
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
-from rig.clickhouse import EmbeddedClickhouse
-from rig.ports import free_port
 from tests.samples.finished import finished_request
+from workshop.rig.clickhouse import EmbeddedClickhouse
+from workshop.rig.ports import free_port
 
 pytestmark = pytest.mark.slow
 

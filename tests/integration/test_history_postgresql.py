@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from mailwarden.database.pool import Database
-from mailwarden.history import open_history
 from mailwarden.history.maintenance import Retention
+from mailwarden.history.opening import open_history
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid

@@ -8,9 +8,10 @@ import pytest
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
-from mailwarden.history import open_history
+from mailwarden.history.opening import open_history
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.matching import Match
+from mailwarden.lists.requests import ListEntryInput
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.ggrid import new_ggrid
@@ -20,7 +21,6 @@ from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.policy import impact as impact_module
 from mailwarden.policy.impact import ImpactEstimator
-from mailwarden.wire.lists import ListEntryInput
 from tests.unit.lists.memory_lists import TENANT, listed
 from tests.unit.policy.test_rejudge import ENTRIES, POLICY, Sample
 

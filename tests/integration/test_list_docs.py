@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from mailwarden_client import Client, NewEntry
-from rig.engines import Engines
-from rig.product import Product, install_product
+from workshop.rig.engines import Engines
+from workshop.rig.product import Product, install_product
 
 pytestmark = pytest.mark.slow
 DOCS = Path(__file__).parents[2] / "docs"

@@ -9,10 +9,10 @@ import pytest
 
 from mailwarden.database.pool import Database
 from mailwarden.lists import store
+from mailwarden.lists.requests import ListEntryInput
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor
-from mailwarden.wire.lists import ListEntryInput
 
 pytestmark = pytest.mark.slow
 

@@ -8,10 +8,10 @@ import pytest
 
 from mailwarden.database.pool import Database, scoped
 from mailwarden.errors import ListFull
+from mailwarden.lists.requests import ListEntryInput
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor
-from mailwarden.wire.lists import ListEntryInput
 
 GLOBAL = ListScope()
 SOAR = Actor("key:soar")

@@ -14,10 +14,10 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database, scoped
 from mailwarden.errors import ListFull, TenantNotFound
 from mailwarden.lists.catalogue import find_list
+from mailwarden.lists.requests import AddEntries
 from mailwarden.lists.service import Expiry, Lists, stamp_of
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
-from mailwarden.wire.lists import AddEntries
 from mailwarden.wire.strict_json import convert
 
 GLOBAL = ListScope()

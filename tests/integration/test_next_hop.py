@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import StorageUnavailable
-from mailwarden.guard.result_headers import ResultSeal
-from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
-from mailwarden.guard.smtp.delivery import Delivery, Part, Progress
-from mailwarden.guard.smtp.next_hop import DeliveryFailed, NextHop
+from mailwarden.guard.sources.smtp_delivery import Delivery, Part, Progress
 from mailwarden.model.outcome import Decision
+from mailwarden.quarantine.result_headers import ResultSeal
 from mailwarden.serving.spool import Spooled
+from mailwarden.smtp.client import DeliveryFailed, NextHop
+from mailwarden.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.telemetry.metrics import Metrics
 from tests.integration.scripted_hop import Scripted
 from tests.samples.finished import finished_request

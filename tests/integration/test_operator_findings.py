@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 
 from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.analysis.engines.engine import EngineInfo
 from mailwarden.cli.main import main
-from mailwarden.guard.jobs import engine_watch as guard_engines
-from mailwarden.guard.jobs.engine_watch import EngineWatch
+from mailwarden.engines.engine import EngineInfo
+from mailwarden.guard import engine_watch as guard_engines
+from mailwarden.guard.engine_watch import EngineWatch
 from mailwarden.model.evidence import FailureKind
 from mailwarden.serving.http_app import Call, HttpApp, Route
 from mailwarden.serving.server import Limits, open_port, serving

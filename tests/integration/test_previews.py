@@ -2,8 +2,8 @@
 
 import time
 
-from mailwarden.analysis.previews import Previews
 from mailwarden.message.preview import preview_message
+from mailwarden.pipeline.previews import Previews
 from mailwarden.serving.spool import Spooled
 
 RAW = b'Content-Type: text/html\r\n\r\n<p>Hello <a href="http://x.example/">there</a>\r\n'

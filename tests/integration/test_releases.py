@@ -11,12 +11,12 @@ import pytest
 from aiosmtpd.smtp import SMTP
 
 from mailwarden.crypto.keyring import KeyRing
-from mailwarden.guard.jobs.quarantine import ReleaseInjector
-from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.model.outcome import Verdict
 from mailwarden.quarantine.model import HeldMessage, HeldRecipient
+from mailwarden.quarantine.release_delivery import ReleaseInjector
 from mailwarden.quarantine.release_token import ReleaseTokenSigner
 from mailwarden.serving.spool import Spooled
+from mailwarden.smtp.client import NextHop
 from tests.integration.rejecting_sink import RejectingSink
 
 RAW = b"From: eve@evil.example\r\nSubject: x\r\n\r\n.dot\r\ntext \xfc\r\n" + b"line\r\n" * 20_000

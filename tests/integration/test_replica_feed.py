@@ -17,11 +17,11 @@ from mailwarden.errors import StorageUnavailable
 from mailwarden.lists.replica.feed import Feed, can_follow, purge_changes, snapshot
 from mailwarden.lists.replica.file import ReplicaFolder
 from mailwarden.lists.replica.matcher import Replica
+from mailwarden.lists.requests import AddEntries
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.wire.lists import AddEntries
 from mailwarden.wire.strict_json import convert
 
 GLOBAL = ListScope()

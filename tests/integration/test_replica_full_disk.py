@@ -11,9 +11,9 @@ import pytest
 
 from mailwarden.lists.replica.file import ReplicaFilter, ReplicaFolder, size_for
 from mailwarden.lists.replica.writer import WholeCopy
-from rig.disk import SmallDisk
 from tests.small_disks import mounted
 from tests.waiting import wait_until
+from workshop.rig.disk import SmallDisk
 
 pytestmark = pytest.mark.slow
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from mailwarden.analysis.analyzer import EngineFailed, Known
-from mailwarden.analysis.engines.reputation import MAX_DOMAINS, ReputationEngine, ReputationSettings, domains_of
+from mailwarden.engines.reputation import MAX_DOMAINS, ReputationEngine, ReputationSettings, domains_of
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Report, Status
 from mailwarden.model.record import LinkSummary, MessageSummary
-from rig.dns import Dns, record_line
+from workshop.rig.dns import Dns, record_line
 
 ZONE = "feed.example"
 LISTINGS = {

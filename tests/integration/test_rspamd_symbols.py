@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from mailwarden.analysis.engines.rspamd import DKIM, DMARC, LEARNED, SPF, load_symbols, settings_for
-from rig.engines import Engines
-from rig.rspamd import PASSWORD
-from rig.samples import plain_message
+from mailwarden.engines.rspamd import DKIM, DMARC, LEARNED, SPF, load_symbols, settings_for
+from workshop.rig.engines import Engines
+from workshop.rig.rspamd import PASSWORD
+from workshop.rig.samples import plain_message
 
 pytestmark = pytest.mark.slow
 

@@ -16,12 +16,12 @@ import msgspec
 import pytest
 
 import mailwarden
-from mailwarden.analysis.pipeline.sandbox import DISABLED, REQUIRED, SandboxMode, SandboxUnavailable, check_out_of_reach
-from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerFailed, WorkerPool
-from mailwarden.analysis.pipeline.worker_steps import Frame
-from mailwarden.analysis.preview_worker import NO_SANDBOX
-from mailwarden.analysis.previews import Previews
 from mailwarden.errors import ConfigurationError
+from mailwarden.pipeline.preview_worker import NO_SANDBOX
+from mailwarden.pipeline.previews import Previews
+from mailwarden.pipeline.sandbox import DISABLED, REQUIRED, SandboxMode, SandboxUnavailable, check_out_of_reach
+from mailwarden.pipeline.worker_pool import Timeouts, WorkerFailed, WorkerPool
+from mailwarden.pipeline.worker_steps import Frame
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from tests.integration import sandbox_probes
 from tests.integration.sandbox_probes import ENDS_WORKER, PROBES
@@ -170,9 +170,7 @@ async def test_the_message_of_a_worker_cannot_be_written_to(tmp_path: Path):
 async def test_a_worker_that_cannot_be_sandboxed_takes_no_message(layer: str, said: str, tmp_path: Path):
     program = tmp_path / "refused.py"
     refuse = f"sandbox.{layer} = lambda *_: os.close(-1)"
-    program.write_text(
-        f"import os\nfrom mailwarden.analysis.pipeline import sandbox, worker\n{refuse}\nworker.main()\n"
-    )
+    program.write_text(f"import os\nfrom mailwarden.pipeline import sandbox, worker\n{refuse}\nworker.main()\n")
     pool = WorkerPool(1, 1024, Timeouts())
     pool.lanes[0].settings = msgspec.structs.replace(pool.lanes[0].settings, program=(str(program),))
     with pytest.raises(ConfigurationError, match=f"{said}.*Bad file descriptor"):
@@ -187,6 +185,6 @@ def test_configuration_must_not_lie_where_workers_may_read(tmp_path: Path):
 
 
 async def test_a_preview_without_a_sandbox_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("mailwarden.analysis.previews.PROGRAM", ("-c", f"import sys; sys.exit({NO_SANDBOX})"))
+    monkeypatch.setattr("mailwarden.pipeline.previews.PROGRAM", ("-c", f"import sys; sys.exit({NO_SANDBOX})"))
     preview = await Previews().of(Spooled.of(b"Content-Type: text/html\r\n\r\n<p>Hello"))
     assert "sandbox cannot be set up" in preview.document

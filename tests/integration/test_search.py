@@ -6,21 +6,21 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from bench import history
 from mailwarden.database.pool import Database
 from mailwarden.errors import SearchTooBroad
-from mailwarden.history import open_history
 from mailwarden.history import pages as search_pages
+from mailwarden.history.opening import open_history
 from mailwarden.history.postgresql import partitions, vocabulary
 from mailwarden.history.postgresql import search as searcher
-from mailwarden.history.query import Query, condition_matches, parse_query
-from mailwarden.history.records import decode
 from mailwarden.history.store import Cursor, HistoryStore, Order
-from mailwarden.history.terms import terms_of
+from mailwarden.journal.records import decode
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.search.query import Query, condition_matches, parse_query
+from mailwarden.search.terms import terms_of
 from tests.samples.finished import finished_request
+from workshop.bench import history
 
 ALL = Scope.deployment()
 ROWS = 1_800

@@ -22,7 +22,7 @@ if {where!r} in " ".join(sys.orig_argv):
     [
         ("abby", "serve abby", "abby does not start, because a self-test failed: decompression"),
         ("guard", "serve guard", "guard does not start, because a self-test failed: decompression"),
-        ("guard", "mailwarden.analysis.pipeline.worker", "A worker process does not start, because a self-test failed"),
+        ("guard", "mailwarden.pipeline.worker", "A worker process does not start, because a self-test failed"),
     ],
 )
 def test_a_process_with_a_wrong_answer_does_not_start(

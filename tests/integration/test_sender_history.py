@@ -13,10 +13,16 @@ from msgspec.structs import replace
 
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable
-from mailwarden.history import open_history, senders
 from mailwarden.history.maintenance import SENDER_DAYS, THREAD_DAYS, Retention
-from mailwarden.history.relations import MEMORY
-from mailwarden.history.senders import (
+from mailwarden.history.opening import open_history
+from mailwarden.history.store import HistoryStore
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import Evidence, Finding, Report, Status
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.record import FinishedRequest, MessageSummary
+from mailwarden.model.scope import Scope
+from mailwarden.senders import lookup
+from mailwarden.senders.lookup import (
     FREE_MAILBOX,
     KNOWN_AGE,
     KnownSender,
@@ -27,19 +33,8 @@ from mailwarden.history.senders import (
     relations_to_store,
     sender_contacts,
 )
-from mailwarden.history.store import (
-    ContactCount,
-    ContactRecord,
-    ContactStats,
-    DomainCount,
-    HistoryStore,
-    SenderStore,
-)
-from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import Evidence, Finding, Report, Status
-from mailwarden.model.outcome import Verdict
-from mailwarden.model.record import FinishedRequest, MessageSummary
-from mailwarden.model.scope import Scope
+from mailwarden.senders.model import ContactCount, ContactRecord, ContactStats, DomainCount, SenderStore
+from mailwarden.senders.relations import MEMORY
 from tests.journals import writing
 from tests.samples.finished import finished_request
 from tests.waiting import eventually
@@ -56,7 +51,7 @@ def today() -> date:
 
 @pytest.fixture
 async def history(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HistoryStore]:
-    monkeypatch.setattr(senders, "DEADLINE", 20.0)  # these tests are not about the speed of this machine
+    monkeypatch.setattr(lookup, "DEADLINE", 20.0)  # these tests are not about the speed of this machine
     database = Database(database_url)
     yield open_history(database)
     await database.close()
@@ -300,7 +295,7 @@ async def test_domains_that_were_not_seen_again_are_deleted(history: HistoryStor
 async def test_a_guard_remembers_a_limited_number_of_messages_a_day(
     store: SenderStore, monkeypatch: pytest.MonkeyPatch, database_url: str
 ) -> None:
-    monkeypatch.setattr(senders, "MAX_MESSAGES_TODAY", 2)
+    monkeypatch.setattr(lookup, "MAX_MESSAGES_TODAY", 2)
     sender_history = SenderHistory(store)
     for number in range(4):
         request = good()
@@ -365,7 +360,7 @@ async def test_a_stored_batch_is_counted_and_a_repeated_one_is_not(
 async def test_a_burst_is_looked_up_in_batches_and_late_results_are_cached(
     store: SenderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(senders, "DEADLINE", 0.03)
+    monkeypatch.setattr(lookup, "DEADLINE", 0.03)
     sender_history = SenderHistory(store)
     addresses = [f"{number}@north.example" for number in range(300)]
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 import pytest
 
 from mailwarden.errors import StorageUnavailable
-from mailwarden.guard.smtp import delivery
-from mailwarden.guard.smtp.commands import Sender
+from mailwarden.guard.sources import smtp_delivery
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
 from mailwarden.serving.spool import Spooled
+from mailwarden.smtp.commands import Sender
 from mailwarden.telemetry.metrics import Metrics
 from tests.integration.scripted_hop import Scripted
 from tests.samples.smtp_source import HeldWriter, Judge, smtp_source, transaction_for
@@ -83,12 +83,12 @@ async def test_a_rejection_is_remembered_for_its_own_message() -> None:
 
 
 def test_only_recent_rejections_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "MAX_REJECTED", 2)
-    rejected = delivery.RejectedInPart()
+    monkeypatch.setattr(smtp_delivery, "MAX_REJECTED", 2)
+    rejected = smtp_delivery.RejectedInPart()
     assert [rejected.again(message, now=0.0) for message in (1, 2, 3)] == [False] * 3
     assert not rejected.again(1, now=0.0), "the oldest was forgotten for the third"
-    assert rejected.again(3, now=delivery.REMEMBERED_SECONDS - 1.0)
-    assert not rejected.again(1, now=delivery.REMEMBERED_SECONDS + 1.0)
+    assert rejected.again(3, now=smtp_delivery.REMEMBERED_SECONDS - 1.0)
+    assert not rejected.again(1, now=smtp_delivery.REMEMBERED_SECONDS + 1.0)
 
 
 async def test_a_message_that_was_cut_off_has_no_row() -> None:
@@ -102,7 +102,7 @@ async def test_nothing_is_sent_after_the_quarantine_failed() -> None:
 
 async def test_parts_sent_before_the_time_was_over_have_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadline of the whole message ends while a later part waits for its reply, which is then in doubt."""
-    monkeypatch.setattr(delivery, "DELIVERY_TIMEOUTS", 0.1)
+    monkeypatch.setattr(smtp_delivery, "DELIVERY_TIMEOUTS", 0.1)
     server, judge, metrics = Scripted(END="SLOW"), Judge([D] * 8), Metrics()
     server.slowness = 0.7
     async with server.serving(timeout=20.0) as hop:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.guard.smtp import source as source_module
-from mailwarden.guard.smtp.session import MAX_ERRORS, Transaction
-from mailwarden.guard.smtp.source import SmtpListener
+from mailwarden.guard.sources import smtp as source_module
 from mailwarden.serving.spool import Spooled, SpoolWriter
+from mailwarden.smtp.listener import SmtpListener
+from mailwarden.smtp.session import MAX_ERRORS, Transaction
 from mailwarden.telemetry.metrics import Metrics
 from tests.integration.recording_source import RecordingSource, open_smtp, run_listener
 from tests.integration.smtp_client import SmtpClient

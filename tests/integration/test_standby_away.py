@@ -15,16 +15,12 @@ from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, NewKey
 from mailwarden.access.sessions import SessionStore
 from mailwarden.access.tenants import TenantStore
 from mailwarden.access.users import Position, Role
-from mailwarden.cases.model import CaseOutcome, NewCaseReport
-from mailwarden.cases.report_mail import ReportFormat
-from mailwarden.cases.store import CaseStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable
-from mailwarden.history import open_history
 from mailwarden.history.clickhouse.ledger import AnnouncedRow, Ledger
 from mailwarden.history.clickhouse.rows import encode_row
-from mailwarden.learning.reports import Kind
+from mailwarden.history.opening import open_history
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.change_log import ChangeStore, UndoStore
 from mailwarden.lists.kinds import Entry
@@ -33,11 +29,15 @@ from mailwarden.lists.store import Changes, ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.model import RetentionDays
 from mailwarden.quarantine.store import QuarantineStore
-from rig.engines import Engines
-from rig.postgresql import Postgresql
+from mailwarden.user_reports.cases.model import CaseOutcome, NewCaseReport
+from mailwarden.user_reports.cases.store import CaseStore
+from mailwarden.user_reports.mailbox.report_mail import ReportFormat
+from mailwarden.user_reports.reports import Kind
 from tests.integration.held_messages import finished
 from tests.samples.accounts import Accounts
 from tests.samples.finished import finished_request
+from workshop.rig.engines import Engines
+from workshop.rig.postgresql import Postgresql
 
 ALL = Scope.deployment()
 ADA = Actor("cli:ada")

@@ -15,11 +15,11 @@ from mailwarden.errors import StorageUnavailable
 from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.serving.spool import Spooled
 from mailwarden.settings.shared import Quarantine
-from rig.folders import remove_folder, temporary_folder
-from rig.ports import free_port
-from rig.process import ServerProcess
-from rig.radosgw import Radosgw
 from tests.conventions.project_files import ROOT
+from workshop.rig.folders import remove_folder, temporary_folder
+from workshop.rig.ports import free_port
+from workshop.rig.process import ServerProcess
+from workshop.rig.radosgw import Radosgw
 
 HOST = "127.0.0.1"
 BUCKET = "held"

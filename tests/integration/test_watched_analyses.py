@@ -9,11 +9,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from mailwarden.abby.guard_choice import LeastLoadedOfTwo
-from mailwarden.abby.guard_client import GuardClient
-from mailwarden.abby.guard_http import HttpTransport, open_session
-from mailwarden.abby.guards import Guard, GuardWatch
-from mailwarden.abby.scanning import MAX_WATCHED, WatchedAnalyses
+from mailwarden.abby.submit import MAX_WATCHED, WatchedAnalyses
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.errors import (
     CoreError,
@@ -22,7 +18,12 @@ from mailwarden.errors import (
     MailwardenError,
     Overloaded,
 )
-from mailwarden.guard.sources.rest_api import answer_with_progress, read_abby_headers
+from mailwarden.guard.sources.abby import answer_with_progress, read_abby_headers
+from mailwarden.hop.client import GuardClient
+from mailwarden.hop.guard_choice import LeastLoadedOfTwo
+from mailwarden.hop.guards import Guard, GuardWatch
+from mailwarden.hop.https import HttpTransport, open_session
+from mailwarden.hop.records import GROUPS_HEADER, GUARD_STATUS_PATH, SUBMIT_PATH, AnalyzerDone, GuardStatus
 from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
@@ -33,7 +34,6 @@ from mailwarden.serving.spool import Spooled
 from mailwarden.serving.uploads import Keep, receive_upload
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.wire.guard import GROUPS_HEADER, GUARD_STATUS_PATH, SUBMIT_PATH, AnalyzerDone, GuardStatus
 from mailwarden.wire.scanning import BorderMtaData, MessageAnalysisRequest, envelope_of, read_parameters
 from tests.samples.finished import finished_request
 

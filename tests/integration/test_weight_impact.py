@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
-from mailwarden.history import open_history
+from mailwarden.history.opening import open_history
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision
 from mailwarden.model.scope import Scope

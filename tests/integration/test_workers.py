@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.analysis.pipeline.collector import Collector
-from mailwarden.analysis.pipeline.registry import LOCAL
-from mailwarden.analysis.pipeline.worker_pool import LOWEST_PRIORITY, NICE, Timeouts, Worker, WorkerFailed, WorkerPool
-from mailwarden.analysis.pipeline.worker_steps import Frame
 from mailwarden.errors import Overloaded
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Status
+from mailwarden.pipeline.collector import Collector
+from mailwarden.pipeline.registry import LOCAL
+from mailwarden.pipeline.worker_pool import LOWEST_PRIORITY, NICE, Timeouts, Worker, WorkerFailed, WorkerPool
+from mailwarden.pipeline.worker_steps import Frame
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from tests.samples.judged import missing_required
-from torture.harm import pictures_message
+from workshop.torture.harm import pictures_message
 
 PLAIN = b"From: ann@sender.example\r\nTo: bob@corp.example\r\nSubject: lunch\r\n\r\nAt noon?\r\n"
 PATIENCE = 60.0  # a worker that is started anew takes seconds on a busy machine

@@ -8,16 +8,12 @@ from uuid import uuid4
 
 import pytest
 
-from mailwarden.cases.store import CaseStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
 from mailwarden.events.maintenance import EventRetention
-from mailwarden.guard.jobs.learning import Learning
-from mailwarden.history import open_history
 from mailwarden.history.maintenance import Retention, Rollups
-from mailwarden.history.senders import SenderHistory
-from mailwarden.learning.store import ReportStore
+from mailwarden.history.opening import open_history
 from mailwarden.lists.service import Expiry
 from mailwarden.lists.store import ListStore
 from mailwarden.model.scope import Scope
@@ -27,7 +23,11 @@ from mailwarden.quarantine.model import RetentionDays
 from mailwarden.quarantine.release import ReleaseStore
 from mailwarden.quarantine.retention import QuarantineRetention, RetentionStore
 from mailwarden.quarantine.vault import Vault
+from mailwarden.senders.lookup import SenderHistory
 from mailwarden.serving.spool import Spooled
+from mailwarden.user_reports.cases.store import CaseStore
+from mailwarden.user_reports.store import ReportStore
+from mailwarden.user_reports.training import Learning
 from mailwarden.weekly_report.model import Week
 from mailwarden.weekly_report.store import MailStore
 from tests.samples.finished import finished_request

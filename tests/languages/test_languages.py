@@ -5,7 +5,19 @@ from email.policy import default
 
 import pytest
 
-from evaluate.languages import BAD, KINDS, LANGUAGES, LURES, last_line, message, origin, outcomes, report, share, texts
+from workshop.evaluate.languages import (
+    BAD,
+    KINDS,
+    LANGUAGES,
+    LURES,
+    last_line,
+    message,
+    origin,
+    outcomes,
+    report,
+    share,
+    texts,
+)
 
 # The share of lures that must be noticed in every language, of wording that phrases are tuned on and of the other.
 LEAST = {"lure": 90, "other": 70}

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from mailwarden.analysis.pipeline.registry import YARA
-from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Report
+from mailwarden.pipeline.registry import YARA
+from mailwarden.pipeline.worker_steps import Job, examine
 from mailwarden.settings.reader import read
 
 TESTS = Path(__file__).parents[1]

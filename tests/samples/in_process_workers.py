@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 from mailwarden.analysis.analyzer import RawMessage
-from mailwarden.analysis.pipeline.worker_pool import WorkerFailed
-from mailwarden.analysis.pipeline.worker_steps import Frame, Job, examine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind
+from mailwarden.pipeline.worker_pool import WorkerFailed
+from mailwarden.pipeline.worker_steps import Frame, Job, examine
 
 
 class InProcessWorkers:

@@ -1,12 +1,12 @@
 """Judged messages for the tests of the evaluation: a class, a score or findings, and nothing else."""
 
-from evaluate.corpus import Sample
-from evaluate.records import Scanned
-from evaluate.trial import Judged
 from mailwarden.model.evidence import Evidence, Failure, Finding, Report, Status
 from mailwarden.model.outcome import Decision, Judgement, Verdict
 from mailwarden.policy.rules import FOLDER, ProfileFile, Rule, Severity, make_policy
 from mailwarden.settings.reader import read
+from workshop.evaluate.corpus import Sample
+from workshop.evaluate.records import Scanned
+from workshop.evaluate.trial import Judged
 
 SUBSETS = {"ham": "list-x", "phishing": "pot", "spam": "list-dead", "malformed": "torture"}
 

@@ -8,20 +8,20 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import KeyRing
-from mailwarden.guard.admission import Admission
-from mailwarden.guard.config import Smtp as Settings
-from mailwarden.guard.list_lookup import ListLookupResult
-from mailwarden.guard.processing import Examined, GuardRequest
-from mailwarden.guard.result_headers import ResultSeal
-from mailwarden.guard.smtp.commands import Recipient, Sender
-from mailwarden.guard.smtp.delivery import Delivery, QuarantineWriter
-from mailwarden.guard.smtp.next_hop import NextHop
-from mailwarden.guard.smtp.session import Transaction
-from mailwarden.guard.smtp.source import Smtp
+from mailwarden.guard.sources.smtp import Smtp
+from mailwarden.guard.sources.smtp_delivery import Delivery, QuarantineWriter
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import AssignedBy, Assignment
+from mailwarden.quarantine.result_headers import ResultSeal
+from mailwarden.scan.admission import Admission
+from mailwarden.scan.list_lookup import ListLookupResult
+from mailwarden.scan.scan import Examined, GuardRequest
 from mailwarden.serving.spool import Spooled
+from mailwarden.smtp.client import NextHop
+from mailwarden.smtp.commands import Recipient, Sender
+from mailwarden.smtp.session import Transaction
+from mailwarden.smtp.settings import Smtp as Settings
 from mailwarden.telemetry.metrics import Metrics
 from tests.samples.finished import finished_request
 

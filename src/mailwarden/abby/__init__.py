@@ -1,1 +1,1 @@
-"""The API process: scanning, lists, quarantine, reports, status and the console over HTTPS on port 9081."""
+"""Assembles the API process: submitEmail, routes, status and OpenAPI over HTTPS on port 9081."""

@@ -13,7 +13,13 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from mailwarden.abby.access import (
+from mailwarden.abby.config import PATH, AbbyConfig, ConsoleConfig
+from mailwarden.abby.openapi import describe
+from mailwarden.abby.reload import AbbyReload
+from mailwarden.abby.status import AbbyDeployment, ColourMemory, Health, Status
+from mailwarden.abby.submit import Scanning, WatchedAnalyses
+from mailwarden.access.audit import AuditStore
+from mailwarden.access.callers import (
     EVENTS,
     HELD,
     METRICS,
@@ -27,23 +33,6 @@ from mailwarden.abby.access import (
     KeyHandler,
     KnownHandler,
 )
-from mailwarden.abby.config import PATH, AbbyConfig, ConsoleConfig
-from mailwarden.abby.events import READERS, EventsApi
-from mailwarden.abby.guard_client import GuardClient
-from mailwarden.abby.guard_http import HttpTransport, open_session
-from mailwarden.abby.guard_in_process import InProcessTransport
-from mailwarden.abby.guards import Guard, GuardWatch
-from mailwarden.abby.lists import PREFIX as LISTS
-from mailwarden.abby.lists import ListApi
-from mailwarden.abby.messages import RUNNING, MessagesApi
-from mailwarden.abby.openapi import describe
-from mailwarden.abby.outlook import OutlookAddIn
-from mailwarden.abby.quarantine import QuarantineApi
-from mailwarden.abby.reload import AbbyReload
-from mailwarden.abby.reports import ReportApi
-from mailwarden.abby.scanning import Scanning, WatchedAnalyses
-from mailwarden.abby.status import AbbyDeployment, ColourMemory, Health, Status
-from mailwarden.access.audit import AuditStore
 from mailwarden.access.idempotency import IdempotencyStore
 from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, PepperStore
 from mailwarden.access.login import build_registry
@@ -53,9 +42,6 @@ from mailwarden.access.saved_searches import SavedSearches
 from mailwarden.access.sessions import SessionLimits
 from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.access.users import Role
-from mailwarden.analysis.previews import Previews
-from mailwarden.cases.service import CaseService
-from mailwarden.cases.store import CaseStore
 from mailwarden.console.app import Services, build_console
 from mailwarden.console.auth import VisitorSessions
 from mailwarden.console.list_form import ListServices
@@ -65,6 +51,7 @@ from mailwarden.database.pool import Database
 from mailwarden.database.pool_metrics import DatabaseMetrics
 from mailwarden.errors import ConfigurationError
 from mailwarden.event_delivery.addresses import AddressRules
+from mailwarden.event_delivery.api import READERS, EventsApi
 from mailwarden.event_delivery.opening import open_channels, open_delivery, open_endpoints
 from mailwarden.event_delivery.senders import Channels
 from mailwarden.events.reader import EventReader
@@ -73,29 +60,35 @@ from mailwarden.feeds.assembly import COMMAND_SECONDS, CONNECTIONS, open_feeds
 from mailwarden.feeds.http_client import open_http, trust_of
 from mailwarden.feeds.job import FeedJob
 from mailwarden.feeds.service import FeedService
-from mailwarden.history import open_history
+from mailwarden.history.api import RUNNING, MessagesApi
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.opening import start_clickhouse
+from mailwarden.history.opening import open_history
 from mailwarden.history.store import HistoryStore
-from mailwarden.learning.reports import ContentsSeal
-from mailwarden.learning.service import ReportService
-from mailwarden.learning.store import ReportStore
+from mailwarden.hop.client import GuardClient
+from mailwarden.hop.guards import Guard, GuardWatch
+from mailwarden.hop.https import HttpTransport, open_session
+from mailwarden.hop.in_process import InProcessTransport
+from mailwarden.hop.local_guard import LocalGuard
+from mailwarden.lists.api import PREFIX as LISTS
+from mailwarden.lists.api import ListApi
 from mailwarden.lists.change_log import ChangeStore, UndoStore
 from mailwarden.lists.checking import Checker
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.service import Expiry, Lists, ListService
 from mailwarden.lists.store import STREAM_SECONDS, ListStore
 from mailwarden.model.scope import Scope
+from mailwarden.pipeline.previews import Previews
 from mailwarden.policy.catalogue import catalogue
 from mailwarden.policy.impact import History, ImpactEstimator
 from mailwarden.policy.rules import Policy, load_policy
+from mailwarden.quarantine.api import QuarantineApi
 from mailwarden.quarantine.digest import DigestLinkService, DigestLinkSigner, DigestStore
 from mailwarden.quarantine.service import QuarantineService
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import open_vault
 from mailwarden.serving.certificate_metrics import CertificateMetrics
 from mailwarden.serving.http_app import Call, HttpApp, Route
-from mailwarden.serving.local_guard import LocalGuard
 from mailwarden.serving.server import Limits, Service, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import ServerTls, client_context, server_context
@@ -107,6 +100,13 @@ from mailwarden.telemetry.memory import tune_gc
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
 from mailwarden.telemetry.self_tests import BASIC, PASSWORDS, require_known_answers
 from mailwarden.telemetry.tracing import open_tracing
+from mailwarden.user_reports.api import ReportApi
+from mailwarden.user_reports.cases.service import CaseService
+from mailwarden.user_reports.cases.store import CaseStore
+from mailwarden.user_reports.outlook import OutlookAddIn
+from mailwarden.user_reports.reports import ContentsSeal
+from mailwarden.user_reports.service import ReportService
+from mailwarden.user_reports.store import ReportStore
 from mailwarden.weekly_report.service import open_weekly_reports
 from mailwarden.weekly_report.store import SubscriptionStore
 

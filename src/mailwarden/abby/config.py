@@ -1,17 +1,15 @@
 """abby's configuration, `abby/abby/abby.yml`, with the console's part."""
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
-from uuid import UUID
 
 from msgspec import Meta, Struct
 
+from mailwarden.access.api_tokens import StaticApiToken
 from mailwarden.history.clickhouse.settings import HistoryStoreSettings
 from mailwarden.settings.reload import Reloadable
 from mailwarden.settings.shared import (
-    PLAIN_ADDRESS,
     PORTS,
     Contents,
     Database,
@@ -22,6 +20,7 @@ from mailwarden.settings.shared import (
     TracingSettings,
     network_mistakes,
 )
+from mailwarden.user_reports.settings import OutlookConfig
 
 Seconds = Annotated[int, Meta(ge=1, le=2_592_000)]
 RoleName = Literal["deployment-administrator", "tenant-administrator", "analyst", "auditor"]
@@ -117,18 +116,6 @@ class FeedsConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
 PATH = "abby/abby/abby.yml"
 RELOADABLE = Reloadable(keys=("staticApiTokens", "listsRateLimit", "maxUploads", "trustedProxies", "hstsMaxAge"))
 
-PERMISSIONS = (
-    "messageQueue.submit",
-    "messageQueue.read",
-    "messageQueue.report",
-    "quarantine.read",
-    "quarantine.manage",
-    "admin.status",
-    "admin.metrics",
-    "*",
-)
-MIN_TOKEN_LENGTH = 32
-_HASHED = re.compile(r"^sha256:[0-9a-f]{64}$")
 
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 
@@ -163,36 +150,6 @@ class ServiceProviders(Struct, frozen=True, rename="camel", forbid_unknown_field
     """A map (specification, section 1, step 3): `core` is required, other entries are ignored."""
 
     core: Annotated[Core, Meta(description="The guards.")]
-
-
-class StaticApiToken(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    name: Annotated[str, Meta(min_length=1, max_length=100, description="Name of the token user.")]
-    token: Annotated[
-        str,
-        Meta(description="The secret, 32 characters or more (64 hex digits recommended), or `sha256:` and its digest."),
-    ]
-    permissions: Annotated[
-        tuple[str, ...],
-        Meta(description="Permissions; empty means `messageQueue.submit` and `admin.status`."),
-    ] = ()
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        if self.token.startswith("sha256:"):
-            if not _HASHED.match(self.token):
-                yield "token", "sha256: must be followed by 64 lower-case hex digits"
-        elif len(self.token) < MIN_TOKEN_LENGTH:
-            yield (
-                "token",
-                f"is shorter than {MIN_TOKEN_LENGTH} characters; make one with `openssl rand -hex 32`",
-            )
-        elif not self.token.isascii() or not self.token.isprintable() or " " in self.token:
-            yield "token", "must be printable ASCII without spaces, as it travels in a header"
-        for permission in self.permissions:
-            if permission not in PERMISSIONS and not _names_a_tenant(permission):
-                yield (
-                    "permissions",
-                    f"`{permission}` is no permission; known are {', '.join(PERMISSIONS)}, tenant:<uuid>",
-                )
 
 
 class AbbyListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -236,24 +193,6 @@ class EventDelivery(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     def mistakes(self) -> Iterator[tuple[str, str]]:
         yield from network_mistakes("allowPrivateNetworks", self.allow_private_networks, allow_all=False)
         yield from network_mistakes("refuseNetworks", self.refuse_networks, allow_all=False)
-
-
-class OutlookConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The Outlook add-in for user reports; see docs/outlook.md."""
-
-    report_address: Annotated[
-        str,
-        Meta(max_length=320, description="Report address to which the add-in sends; unset: no add-in is served."),
-    ] = ""
-    provider: Annotated[
-        str, Meta(min_length=1, max_length=60, description="Your organization's name, as Outlook shows it.")
-    ] = "Mailwarden"
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        if self.report_address and not PLAIN_ADDRESS.fullmatch(self.report_address):
-            yield "reportAddress", f"`{self.report_address}` is not a plain address"
-        if not self.provider.isprintable():
-            yield "provider", "has characters that cannot be shown"
 
 
 class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -344,11 +283,3 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
         if self.outlook.report_address and not self.console.public_url:
             yield "outlook", "needs console.publicUrl, from which Outlook loads the add-in"
         yield from network_mistakes("trustedProxies", self.trusted_proxies, allow_all=False)
-
-
-def _names_a_tenant(permission: str) -> bool:
-    kind, _, uid = permission.partition(":")
-    try:
-        return kind == "tenant" and str(UUID(uid)) == uid.lower()
-    except ValueError:
-        return False

@@ -9,26 +9,11 @@ import msgspec
 from msgspec import Struct
 
 from mailwarden import errors
-from mailwarden.abby.access import SCOPE_OF, token_permission
-from mailwarden.abby.ndjson import NDJSON
 from mailwarden.abby.openapi_schemas import REFERENCE, Schema, reference, schemas_of
+from mailwarden.access.callers import SCOPE_OF, token_permission
 from mailwarden.errors import MailwardenError
-from mailwarden.policy.catalogue import Catalogue
-from mailwarden.serving.errors import STATUS_OF
-from mailwarden.serving.http_app import API_VERSION, Route
-from mailwarden.serving.uploads import MAX_BODY
-from mailwarden.wire.events import EventPage, EventsQuery
-from mailwarden.wire.explanation import ExplanationQuery, MessageExplanation
-from mailwarden.wire.lists import (
-    AddEntries,
-    AvailableLists,
-    DeleteEntries,
-    GetLists,
-    ListEntries,
-    ModifiedEntries,
-    PublicListsEntry,
-)
-from mailwarden.wire.messages import (
+from mailwarden.event_delivery.requests import EventPage, EventsQuery
+from mailwarden.history.requests import (
     CountQuery,
     FoundMessage,
     FoundMessages,
@@ -39,8 +24,31 @@ from mailwarden.wire.messages import (
     StreamEnd,
     TenantStatistics,
 )
-from mailwarden.wire.quarantine import DeleteQuery, Held, HeldMessages, HeldState, Listed, QuarantineQuery, ReleaseOrder
-from mailwarden.wire.reports import (
+from mailwarden.lists.requests import (
+    AddEntries,
+    AvailableLists,
+    DeleteEntries,
+    GetLists,
+    ListEntries,
+    ModifiedEntries,
+    PublicListsEntry,
+)
+from mailwarden.policy.catalogue import Catalogue
+from mailwarden.policy.explanation import ExplanationQuery, MessageExplanation
+from mailwarden.quarantine.requests import (
+    DeleteQuery,
+    Held,
+    HeldMessages,
+    HeldState,
+    Listed,
+    QuarantineQuery,
+    ReleaseOrder,
+)
+from mailwarden.serving.errors import STATUS_OF
+from mailwarden.serving.http_app import API_VERSION, Route
+from mailwarden.serving.ndjson import NDJSON
+from mailwarden.serving.uploads import MAX_BODY
+from mailwarden.user_reports.requests import (
     Forgotten,
     Learning,
     MessageReportQuery,

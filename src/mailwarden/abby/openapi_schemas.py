@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from mailwarden.lists.catalogue import CATALOGUE
+from mailwarden.lists.requests import MAX_ENTRIES
 from mailwarden.model.outcome import Decision, Verdict
-from mailwarden.wire.lists import MAX_ENTRIES
-from mailwarden.wire.reports import ReportKind
+from mailwarden.user_reports.requests import ReportKind
 from mailwarden.wire.scanning import RECIPIENT, SENDER
 
 Schema = dict[str, object]

@@ -8,14 +8,14 @@ from enum import IntEnum
 import msgspec
 from aiohttp import web
 
-from mailwarden.abby.access import DEFAULT_PERMISSIONS, Caller
-from mailwarden.abby.guards import GuardWatch
 from mailwarden.abby.reload import AbbyReload
+from mailwarden.access.callers import DEFAULT_PERMISSIONS, Caller
 from mailwarden.console.services import GuardView, StatusView, TokenView
 from mailwarden.database.pool import Database
+from mailwarden.hop.guards import GuardWatch
+from mailwarden.hop.records import GuardStatus
 from mailwarden.serving.http_app import Call
 from mailwarden.settings.effective import Setting
-from mailwarden.wire.guard import GuardStatus
 from mailwarden.wire.scanning import SystemStatus
 
 BUSY = 0.8

@@ -1,1 +1,1 @@
-"""Looking at messages: analyzers, the engines they ask, and the workers that hold hostile bytes."""
+"""Looking at messages: the analyzers, what they all see of a message, its links and its text."""

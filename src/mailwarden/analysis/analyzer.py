@@ -3,7 +3,7 @@
 Three kinds of analyzers differ in where they run:
 - a *local* analyzer reads the parsed message. It is plain code on hostile bytes, so it runs in a worker process that
   guard kills at the deadline;
-- an *engine* is an external program that scans the raw bytes (`analysis/engines`);
+- an *engine* is an external program that scans the raw bytes (`engines`);
 - a *concluding* analyzer works on the results of the others and reads no hostile bytes.
 
 An analyzer yields findings and nothing else: weights, tags and sentences are data in `policy/rules`.

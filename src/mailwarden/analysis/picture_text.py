@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from PIL import Image
 
-from mailwarden.analysis.codes import OFFICE_MEDIA, find_pictures
-from mailwarden.analysis.files.images import UNSUPPORTED, PictureClock, read_frames
-from mailwarden.analysis.files.text_recognition import choose_language, recognize
+from mailwarden.analysis.pictures import OFFICE_MEDIA, find_pictures
+from mailwarden.files.images import UNSUPPORTED, PictureClock, read_frames
+from mailwarden.files.text_recognition import choose_language, recognize
 from mailwarden.model.place import Place
 
 if TYPE_CHECKING:

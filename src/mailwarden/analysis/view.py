@@ -11,18 +11,18 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.analysis.codes import Code, find_codes
-from mailwarden.analysis.files.container import Opening
-from mailwarden.analysis.files.file_types import is_body
-from mailwarden.analysis.files.office.documents import SeenDocument, read_office_files
-from mailwarden.analysis.files.pdf.document import PdfClock, is_pdf
-from mailwarden.analysis.files.pdf.scan import PdfScan, scan_pdf
-from mailwarden.analysis.files.unpacking import SeenFile, Unpacked, files_of, unpack
 from mailwarden.analysis.picture_text import PictureText, read_picture_texts
+from mailwarden.analysis.pictures import Code, find_codes
 from mailwarden.analysis.text.calendars import Calendar
 from mailwarden.analysis.text.extraction import find_passwords, password_candidates
 from mailwarden.analysis.text.folding import fold
 from mailwarden.analysis.text.renderings import PAGE_ENDINGS, Rendering, Source, render
+from mailwarden.files.container import Opening
+from mailwarden.files.file_types import is_body
+from mailwarden.files.office.documents import SeenDocument, read_office_files
+from mailwarden.files.pdf.document import PdfClock, is_pdf
+from mailwarden.files.pdf.scan import PdfScan, scan_pdf
+from mailwarden.files.unpacking import SeenFile, Unpacked, files_of, unpack
 from mailwarden.message.addresses import Address, first_address, read_addresses, read_identity
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.html import HtmlDocument, read_html

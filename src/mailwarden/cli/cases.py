@@ -6,18 +6,18 @@ from typing import TypeVar
 from uuid import UUID
 
 from mailwarden.abby.config import PATH, AbbyConfig
-from mailwarden.cases.model import Case, CaseOutcome, CaseReport, CaseState
-from mailwarden.cases.service import CaseService
-from mailwarden.cases.store import MAX_PAGE, CaseStore
 from mailwarden.cli.command import Command, add_action, operator, print_json, shown, table
 from mailwarden.cli.database import add_database_options, find_tenant, history_of, query_database
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
-from mailwarden.learning.reports import ContentsSeal
-from mailwarden.learning.service import ReportService
-from mailwarden.learning.store import ReportStore
 from mailwarden.model.scope import Scope
 from mailwarden.settings.reader import read
+from mailwarden.user_reports.cases.model import Case, CaseOutcome, CaseReport, CaseState
+from mailwarden.user_reports.cases.service import CaseService
+from mailwarden.user_reports.cases.store import MAX_PAGE, CaseStore
+from mailwarden.user_reports.reports import ContentsSeal
+from mailwarden.user_reports.service import ReportService
+from mailwarden.user_reports.store import ReportStore
 
 T = TypeVar("T")
 ALL = Scope.deployment()

@@ -14,9 +14,9 @@ from mailwarden.cli.command import Command, add_action, add_config_option
 from mailwarden.database.migrations import migrate
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
-from mailwarden.history import open_history
 from mailwarden.history.clickhouse.opening import open_clickhouse
 from mailwarden.history.clickhouse.settings import HistoryStoreSettings
+from mailwarden.history.opening import open_history
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from mailwarden.analysis.engines.engine import ShippedFiles
-from mailwarden.analysis.engines.table import ENGINES
 from mailwarden.cli.command import Command, add_action
+from mailwarden.engines.engine import ShippedFiles
+from mailwarden.engines.table import ENGINES
 from mailwarden.errors import CommandError
 
 SHARED = Path("/usr/share/mailwarden")

@@ -18,17 +18,17 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
 from mailwarden.events.judged import JudgedEvents
 from mailwarden.guard.config import GuardConfig
-from mailwarden.history import open_history
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.opening import open_clickhouse
 from mailwarden.history.clickhouse.schema import prepare as create_table
-from mailwarden.history.journal.rejected import ClaimedRows, Line, claimed_rows
-from mailwarden.history.records import decode
-from mailwarden.history.senders import SenderHistory
+from mailwarden.history.opening import open_history
 from mailwarden.history.store import HistoryStore
 from mailwarden.history.writer import BATCH, group
+from mailwarden.journal.records import decode
+from mailwarden.journal.rejected import ClaimedRows, Line, claimed_rows
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.senders.lookup import SenderHistory
 from mailwarden.settings.reader import read
 
 ALL = Scope.deployment()

@@ -17,7 +17,6 @@ from msgspec import Struct
 from mailwarden.abby import config as abby
 from mailwarden.access.setup_links import FIRST_RUN_HOURS, LinkStore
 from mailwarden.access.users import UserStore
-from mailwarden.analysis.engines.table import ENGINES
 from mailwarden.cli.certificates import KEY as CA_KEY
 from mailwarden.cli.certificates import make_certificates, renew_certificates
 from mailwarden.cli.command import Command, operator
@@ -28,6 +27,7 @@ from mailwarden.cli.people import setup_link, with_host_name
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.migrations import migrate
 from mailwarden.database.pool import Database
+from mailwarden.engines.table import ENGINES
 from mailwarden.errors import CommandError, StorageUnavailable
 from mailwarden.guard import config as guard
 from mailwarden.model.scope import Scope

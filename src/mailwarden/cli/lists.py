@@ -49,7 +49,7 @@ from mailwarden.lists.files import (
 )
 from mailwarden.lists.kinds.kind import refang
 from mailwarden.lists.matching import Match
-from mailwarden.wire.lists import ListFileInfo, ListInfo, PublicListsEntry
+from mailwarden.lists.requests import ListFileInfo, ListInfo, PublicListsEntry
 from mailwarden_client import KEEP, ApiError, Client, EntryStream, NewEntry, ScopeRefused, StreamCut
 from mailwarden_client.requests import Keep
 

@@ -17,14 +17,11 @@ from msgspec import Struct
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.analysis.analyzer import Content
-from mailwarden.analysis.pipeline.collector import Collector
-from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
 from mailwarden.cli.command import Command, add_action, add_address_options
 from mailwarden.cli.database import add_database_options, history_of, query_database
 from mailwarden.cli.scan import addresses_of, make_parameters, submit
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, plain_problem
-from mailwarden.history.query import parse_query
 from mailwarden.history.store import MAX_ROWS, Cursor
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence
@@ -32,10 +29,13 @@ from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.place import shorten
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
+from mailwarden.pipeline.collector import Collector
+from mailwarden.pipeline.worker_pool import Timeouts, WorkerPool
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rejudge import Difference, PolicyChoice, RuleChange, Stored, compare, stored_of
 from mailwarden.policy.rules import Policy, load_policy, read_weights, reweigh, tag_problems
+from mailwarden.search.query import parse_query
 from mailwarden.settings.reader import Mistake, Mistakes, read
 
 

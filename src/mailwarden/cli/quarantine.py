@@ -24,20 +24,21 @@ from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, MailwardenError
 from mailwarden.guard.config import PATH as GUARD_PATH
-from mailwarden.guard.config import DigestSettings, GuardConfig
-from mailwarden.guard.jobs.digests import DigestWriter, Unwritable
+from mailwarden.guard.config import GuardConfig
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListStore
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant
 from mailwarden.quarantine.digest import Digest, DigestJob, DigestLinkSigner, DigestStore
+from mailwarden.quarantine.digest_mail import DigestWriter, Unwritable
 from mailwarden.quarantine.model import HeldFilter, HeldMessage, State
+from mailwarden.quarantine.requests import Listed
 from mailwarden.quarantine.service import QuarantineService, held_of
+from mailwarden.quarantine.settings import DigestSettings
 from mailwarden.quarantine.store import MAX_PAGE, QuarantineStore, fold
 from mailwarden.quarantine.vault import open_vault
 from mailwarden.settings.reader import read
-from mailwarden.wire.quarantine import Listed
 
 T = TypeVar("T")
 ALL = Scope.deployment()

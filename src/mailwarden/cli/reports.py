@@ -14,14 +14,17 @@ from uuid import UUID
 import msgspec
 
 from mailwarden.abby.config import PATH, AbbyConfig
-from mailwarden.abby.reports import learning_of, report_of
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.command import Command, Progress, add_action, operator, print_json, shown, table
 from mailwarden.cli.database import add_database_options, find_tenant, history_of, query_database
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, EmptyEmail, LearningFull, ReportNotFound
-from mailwarden.learning.reports import (
+from mailwarden.model.scope import Scope
+from mailwarden.model.tenant import Tenant
+from mailwarden.settings.reader import read
+from mailwarden.user_reports.api import learning_of, report_of
+from mailwarden.user_reports.reports import (
     ContentsSeal,
     Kind,
     MessageCollector,
@@ -30,12 +33,9 @@ from mailwarden.learning.reports import (
     TrainingStatus,
     UserReport,
 )
-from mailwarden.learning.service import ReportService
-from mailwarden.learning.store import MAX_PAGE, ReportStore
-from mailwarden.model.scope import Scope
-from mailwarden.model.tenant import Tenant
-from mailwarden.settings.reader import read
-from mailwarden.wire.reports import ReportKind
+from mailwarden.user_reports.requests import ReportKind
+from mailwarden.user_reports.service import ReportService
+from mailwarden.user_reports.store import MAX_PAGE, ReportStore
 
 T = TypeVar("T")
 ALL = Scope.deployment()

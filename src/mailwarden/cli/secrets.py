@@ -30,8 +30,6 @@ from mailwarden.feeds.model import SECRET as FEED_SECRET
 from mailwarden.feeds.store import FeedStore
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
-from mailwarden.learning.reports import ContentsSeal
-from mailwarden.learning.sealed_contents import SealedContents
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.ownership import check_owner
 from mailwarden.quarantine.release_token import TOKEN_HOURS
@@ -39,6 +37,8 @@ from mailwarden.quarantine.retention import RetentionStore
 from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.settings.reader import read
 from mailwarden.settings.shared import Quarantine
+from mailwarden.user_reports.reports import ContentsSeal
+from mailwarden.user_reports.sealed_contents import SealedContents
 
 ALL = Scope.deployment()
 LINK_DAYS = 90  # the maximum of quarantine.digest.linkDays

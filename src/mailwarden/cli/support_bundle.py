@@ -20,11 +20,11 @@ import aiohttp
 
 from mailwarden import __version__
 from mailwarden.abby.config import PATH as ABBY_PATH
-from mailwarden.analysis.engines.table import ENGINES
 from mailwarden.cli.command import Command, add_config_option
 from mailwarden.cli.doctor import examine
 from mailwarden.cli.installation import Installation, read_installation
 from mailwarden.database.migrations import pending
+from mailwarden.engines.table import ENGINES
 from mailwarden.errors import CommandError, MailwardenError
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.serving.tls import client_context

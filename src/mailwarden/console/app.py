@@ -15,8 +15,6 @@ from mailwarden.access.keys import ApiKeys
 from mailwarden.access.saved_searches import SavedSearches
 from mailwarden.access.sessions import Sessions
 from mailwarden.access.tenants import TenantDirectory, TenantStore
-from mailwarden.analysis.previews import Previews
-from mailwarden.cases.service import CaseService
 from mailwarden.console.auth import PREFIX, ConsoleAuth, Page, PublicPage, VisitorSessions
 from mailwarden.console.first_steps import FirstSteps
 from mailwarden.console.held_actions import HeldActions
@@ -54,12 +52,14 @@ from mailwarden.event_delivery.senders import Channels
 from mailwarden.event_delivery.service import EndpointService
 from mailwarden.feeds.service import FeedService
 from mailwarden.history.store import HistoryStore
-from mailwarden.learning.service import ReportService
+from mailwarden.pipeline.previews import Previews
 from mailwarden.policy.rules import Policy
 from mailwarden.quarantine.digest import DigestLinkService
 from mailwarden.quarantine.service import QuarantineService
 from mailwarden.serving.http_app import Call, Route
 from mailwarden.telemetry.metrics import Metrics
+from mailwarden.user_reports.cases.service import CaseService
+from mailwarden.user_reports.service import ReportService
 from mailwarden.weekly_report.service import WeeklyReports
 from mailwarden.weekly_report.store import SubscriptionStore
 

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from mailwarden.access.audit import MAX_EVENTS, AuditEvent, AuditFilter, AuditStore
 from mailwarden.console.language import N_
 from mailwarden.errors import InvalidQuery
-from mailwarden.history.query import MAX_CHARACTERS, MAX_CONDITIONS, RawTerm, misplaced, split_terms
-from mailwarden.history.words import split_words
 from mailwarden.model.scope import Scope
+from mailwarden.search.query import MAX_CHARACTERS, MAX_CONDITIONS, RawTerm, misplaced, split_terms
+from mailwarden.search.words import split_words
 
 SECONDS = 0.25  # after which no further page of events is read
 # The operators, with an example and its meaning.

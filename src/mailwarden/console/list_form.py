@@ -17,10 +17,10 @@ from mailwarden.errors import NotFound, SchemaViolation, TooManyEntries
 from mailwarden.lists.catalogue import ListDefinition, find_list
 from mailwarden.lists.checking import Checker
 from mailwarden.lists.files import FORMS, Row
+from mailwarden.lists.requests import MAX_COMMENT
 from mailwarden.lists.service import Lists, ListService
 from mailwarden.lists.store import ListScope
 from mailwarden.policy.impact import ImpactEstimator
-from mailwarden.wire.lists import MAX_COMMENT
 
 LISTS = "/console/lists"
 MAX_CHOICES = 500  # tenants in one menu; with more, a name is typed

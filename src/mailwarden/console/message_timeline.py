@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from mailwarden.console.language import N_, _, sentence_text, word_text
 from mailwarden.console.message_status import actor_text, minute_text, names_of
-from mailwarden.learning.reports import UserReport
 from mailwarden.model.record import FinishedRequest
 from mailwarden.quarantine.model import HeldMessage, State
+from mailwarden.user_reports.reports import UserReport
 
 _CHANGES = {
     State.HELD: N_("Release failed"),

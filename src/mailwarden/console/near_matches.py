@@ -6,10 +6,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.errors import SearchTooBroad
-from mailwarden.history.query import Query, Tenants, parse_query
 from mailwarden.history.store import HistoryStore
-from mailwarden.history.suggestions import corrections, reductions
 from mailwarden.model.scope import Scope
+from mailwarden.search.query import Query, Tenants, parse_query
+from mailwarden.search.suggestions import corrections, reductions
 
 SECONDS = 1.0  # after which no further search is tried
 MAX_SHOWN = 3  # of each kind

@@ -13,8 +13,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from mailwarden.access.users import User
-from mailwarden.analysis.engines.samples import EICAR, GTUBE
 from mailwarden.console.language import N_
+from mailwarden.engines.samples import EICAR, GTUBE
 from mailwarden.model.tenant import Tenant
 
 SENDER = "sample@mailwarden.invalid"  # a reserved domain, so that a bounce has no recipient

@@ -7,11 +7,11 @@ from typing import Protocol
 from msgspec import Struct
 
 from mailwarden.errors import InternalError
+from mailwarden.hop.records import AnalyzerDone, GuardStatus
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.serving.spool import Spooled
 from mailwarden.settings.effective import Setting
-from mailwarden.wire.guard import AnalyzerDone, GuardStatus
 from mailwarden.wire.scanning import MessageAnalysisRequest
 
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 
 from mailwarden.console.language import ENGLISH, N_, current_language, decimal_text, gettext, ngettext
-from mailwarden.learning.reports import TrainingState
 from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.user_reports.reports import TrainingState
 
 # Tabler's colour names. A badge always shows the word as well.
 COLOURS: Mapping[str, str] = {

@@ -13,9 +13,9 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta, Struct
 
+from mailwarden.events.record import EventRecord
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.tenant import Profile
-from mailwarden.wire.events import EventRecord
 
 VERSION = 1  # of all schemas; a changed meaning of a field raises it
 MAX_LISTED = 100  # recipients, tags or entries in one event; the counts are complete

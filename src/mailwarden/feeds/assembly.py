@@ -9,8 +9,8 @@ from mailwarden.feeds.model import SECRET
 from mailwarden.feeds.service import FeedService
 from mailwarden.feeds.store import FeedStore
 from mailwarden.feeds.warning_lists import WarningLists
-from mailwarden.history import open_history
 from mailwarden.history.clickhouse.client import Clickhouse
+from mailwarden.history.opening import open_history
 from mailwarden.lists.change_log import ChangeStore, UndoStore
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.service import ListService

@@ -50,13 +50,13 @@ from mailwarden.feeds.warning_lists import ScopedWarningLists, WarningLists
 from mailwarden.lists.catalogue import ListDefinition, find_list
 from mailwarden.lists.files import Row
 from mailwarden.lists.kinds import Entry
+from mailwarden.lists.requests import PublicListsEntry
 from mailwarden.lists.service import MAX_IMPORT, ListService, stamp_of, time_text
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor
 from mailwarden.policy.impact import candidate_terms
 from mailwarden.policy.rehearsal import Rehearsal, Rehearsed
 from mailwarden.telemetry.logs import get_logger
-from mailwarden.wire.lists import PublicListsEntry
 
 MAX_CREDENTIAL = 4_096
 BATCH = 2_000  # indicators that are read and staged at once

@@ -16,14 +16,14 @@ from mailwarden.analysis.links.hosts import HostKind, is_known_name, kind_of
 from mailwarden.analysis.links.popular import Band, DomainKind, band_of, domain_kind
 from mailwarden.event_delivery.addresses import overlaps_reserved
 from mailwarden.feeds.model import WarningList
-from mailwarden.history.domain_memory import domain_digest
-from mailwarden.history.relations import domain_relation
-from mailwarden.history.senders import contact_digest
-from mailwarden.history.store import SenderStore
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.lists.store import ListScope
 from mailwarden.message.urls import host_of, registrable_domain
 from mailwarden.model.scope import Scope
+from mailwarden.senders.domain_memory import domain_digest
+from mailwarden.senders.lookup import contact_digest
+from mailwarden.senders.model import SenderStore
+from mailwarden.senders.relations import domain_relation
 
 MAX_LOOKUPS = 2_000  # contacts of one statement
 _SHARED = frozenset(

@@ -1,1 +1,1 @@
-"""The process that analyzes messages, beside an MTA, on port 9785."""
+"""Assembles the process that scans, beside an MTA, on port 9785."""

@@ -13,45 +13,43 @@ from aiohttp import web
 
 from mailwarden import __version__
 from mailwarden.access.tenants import TenantDirectory, TenantStore
-from mailwarden.analysis.engines.engine import AnyEngine
-from mailwarden.analysis.engines.table import open_engines
-from mailwarden.analysis.pipeline.sandbox import REQUIRED, check_out_of_reach
-from mailwarden.analysis.pipeline.worker_pool import Lane, WorkerPool
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
 from mailwarden.database.pool_metrics import DatabaseMetrics
+from mailwarden.engines.engine import AnyEngine
+from mailwarden.engines.table import open_engines
 from mailwarden.errors import CommandError
 from mailwarden.events.judged import JudgedEvents
 from mailwarden.events.maintenance import EventRetention
-from mailwarden.guard.admission import Admission
 from mailwarden.guard.config import PATH, GuardConfig, check_rules, domains_folder, rules_folder
 from mailwarden.guard.context import PROGRAM, GuardContext
-from mailwarden.guard.jobs.engine_events import EngineEvents
-from mailwarden.guard.jobs.engine_watch import EngineWatch
-from mailwarden.guard.jobs.learning import Learning
-from mailwarden.guard.processing import Processing
+from mailwarden.guard.engine_events import EngineEvents
+from mailwarden.guard.engine_watch import EngineWatch
 from mailwarden.guard.reload import GuardReload, heavy_places, scan_parts, worker_timeouts
-from mailwarden.guard.smtp.source import open_smtp
+from mailwarden.guard.sources.abby import MAX_HEAD, MAX_HEADERS, RestApi
 from mailwarden.guard.sources.in_process import InProcess, scanning_disabled
-from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
 from mailwarden.guard.sources.rspamd_listener import open_rspamd_api
-from mailwarden.history import open_history
+from mailwarden.guard.sources.smtp import open_smtp
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.opening import start_clickhouse
-from mailwarden.history.journal.journal import Journal
 from mailwarden.history.maintenance import Retention, Rollups
-from mailwarden.history.senders import SenderHistory, SenderHistoryReporter
+from mailwarden.history.opening import open_history
 from mailwarden.history.writer import STOP_PATIENCE, HistoryWriter
-from mailwarden.learning.reports import ContentsSeal
-from mailwarden.learning.store import ReportStore
+from mailwarden.hop.local_guard import LocalGuard
+from mailwarden.hop.records import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
+from mailwarden.journal.journal import Journal
 from mailwarden.lists.lookup import ActingLists
 from mailwarden.lists.replica.feed import COPY_SECONDS, Feed
 from mailwarden.lists.replica.matcher import Replica
+from mailwarden.pipeline.sandbox import REQUIRED, check_out_of_reach
+from mailwarden.pipeline.worker_pool import Lane, WorkerPool
 from mailwarden.policy.rules import load_policy
+from mailwarden.scan.admission import Admission
+from mailwarden.scan.scan import Processing
+from mailwarden.senders.lookup import SenderHistory, SenderHistoryReporter
 from mailwarden.serving.certificate_metrics import CertificateMetrics
 from mailwarden.serving.http_app import Call, Handler, HttpApp, Route
-from mailwarden.serving.local_guard import LocalGuard
 from mailwarden.serving.server import Limits, Service, serve_until_stopped, serving
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import ClientNames, ServerTls, server_context
@@ -63,7 +61,9 @@ from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics, Samples
 from mailwarden.telemetry.periodic_task import end_tasks
 from mailwarden.telemetry.self_tests import BASIC, require_known_answers
 from mailwarden.telemetry.tracing import open_tracing
-from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
+from mailwarden.user_reports.reports import ContentsSeal
+from mailwarden.user_reports.store import ReportStore
+from mailwarden.user_reports.training import Learning
 
 # Longest wait for the first list replica; after that guard opens its port and reports that the lists are missing.
 LISTS_SECONDS = 10.0
@@ -241,7 +241,7 @@ async def open_context(
             guard=guard.name,
             parts=scan_parts(config, workers, watch, acting, tracing),
             sender_history=SenderHistoryReporter(senders),
-            learning=learning,
+            learners=learning,
             policy=load_policy(),
             journal=journal,
             metrics=metrics,

@@ -1,45 +1,39 @@
 """guard's configuration: `guard/core/guard.yml`, and the check of the YARA rules that it names."""
 
-import ipaddress
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Union
-from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
-from mailwarden.analysis.engines import table
-from mailwarden.analysis.engines.engine import Count, EngineSettings, Milliseconds
+from mailwarden.engines import table
+from mailwarden.engines.engine import EngineSettings
 from mailwarden.events.judged import Selection
-from mailwarden.guard.report_config import ReportMailboxes
 from mailwarden.history.clickhouse.settings import HistoryStoreSettings
-from mailwarden.history.journal.config import JournalSettings
-from mailwarden.quarantine.model import RetentionDays
+from mailwarden.journal.config import JournalSettings
+from mailwarden.quarantine.settings import GuardQuarantine
 from mailwarden.serving.tls import ABBY_NAME, name_mistakes
 from mailwarden.settings.reader import Mistake, Mistakes
 from mailwarden.settings.reload import Reloadable
 from mailwarden.settings.shared import (
-    PLAIN_ADDRESS,
     PORTS,
     Contents,
+    Count,
     Database,
     Listen,
     Log,
-    Quarantine,
+    Milliseconds,
     Tls,
     TracingSettings,
-    network_mistakes,
 )
+from mailwarden.smtp.settings import Connections, Smtp, is_inside
+from mailwarden.user_reports.settings import ReportMailboxes
+from mailwarden.weekly_report.settings import WeeklyReportSettings
 
-LOOPBACK = ("127.0.0.0/8", "::1/128")
 MIN_SECRET = 16
 
-Connections = Annotated[
-    int, Meta(ge=1, le=100_000, description="Concurrent connections; guard asks further clients to retry.")
-]
 Public = Annotated[
     bool, Meta(description="Allows a `listen.host` that is neither loopback nor private; needs the secret.")
 ]
@@ -55,8 +49,6 @@ BodyTimeout = Annotated[
 ]
 
 
-# It stands in messages of ours as it is written here.
-_LINK = re.compile(r"https://[A-Za-z0-9.\[\]:-]+/?")
 PATH = "guard/core/guard.yml"
 # Training has its own connections and job, so it needs a restart.
 RELOADABLE = Reloadable(
@@ -77,70 +69,6 @@ RELOADABLE = Reloadable(
     ),
     except_last=("training",),
 )
-
-
-class SmtpListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
-    port: Annotated[int, PORTS, Meta(description="Port to listen on; 0 takes a free one.")] = 10025
-
-
-class Smtp(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The scan source that stands beside Postfix; see docs/smtp.md."""
-
-    mode: Annotated[
-        Literal["beforeQueue", "afterQueue"],
-        Meta(
-            description="`beforeQueue`: Postfix asks while the sender waits (`smtpd_proxy_filter`), so that a bounce "
-            "is an answer; `afterQueue`: Postfix has taken the message (`content_filter`), so that nothing bounces."
-        ),
-    ] = "beforeQueue"
-    listen: Annotated[SmtpListen, Meta(description="Listener for Postfix.")] = SmtpListen()
-    public: Annotated[bool, Meta(description="Allows a `listen.host` that is neither loopback nor private.")] = False
-    clients: Annotated[
-        tuple[str, ...], Meta(min_length=1, description="Networks that may connect; guard trusts their envelope data.")
-    ] = LOOPBACK
-    next_hop: Annotated[str, Meta(description="`host:port` of the Postfix that receives delivered messages.")] = (
-        "127.0.0.1:10026"
-    )
-    next_hop_timeout: Annotated[
-        Milliseconds, Meta(description="Longest wait for one reply of the next hop, in ms.")
-    ] = 30_000
-    max_connections: Annotated[Count, Meta(description="Concurrent sessions; further clients get 421.")] = 200
-    max_message_size: Annotated[
-        int, Meta(ge=65_536, le=52_428_800, description="Largest accepted message, in bytes.")
-    ] = 52_428_800
-    max_recipients: Annotated[int, Meta(ge=100, le=1_000, description="Recipients of one message.")] = 1_000
-    command_timeout: Annotated[Milliseconds, Meta(description="Longest wait for a complete command, in ms.")] = 300_000
-    data_timeout: Annotated[Milliseconds, Meta(description="Longest time to receive a message, in ms.")] = 60_000
-
-    @property
-    def next_hop_address(self) -> tuple[str, int]:
-        host, _, port = self.next_hop.rpartition(":")
-        return host.removeprefix("[").removesuffix("]"), int(port)
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        if not self.public and not is_inside(self.listen.host):
-            problem = (
-                f"`{self.listen.host}` is not a loopback or private address. guard trusts every client of this port, "
-                "so it must not be reachable from outside; `public: true` allows it"
-            )
-            yield "listen", problem
-        yield from network_mistakes("clients", self.clients)
-        host, _, port = self.next_hop.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            yield "nextHop", f"`{self.next_hop}` is not host:port"
-        elif host in ("127.0.0.1", "localhost", "[::1]", self.listen.host) and int(port) == self.listen.port:
-            yield "nextHop", "is where guard itself listens: every message would come back"
-
-
-def is_inside(host: str) -> bool:
-    """Return whether an address is loopback or private; a host name other than localhost is not trusted."""
-    if host == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return not address.is_unspecified and (address.is_loopback or address.is_private)
 
 
 class RspamdApiListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -179,90 +107,6 @@ class RspamdApi(Struct, frozen=True, rename="camel", forbid_unknown_fields=True)
         if secret and (len(secret) < MIN_SECRET or any(not "!" <= character <= "~" for character in secret)):
             problem = f"must be {MIN_SECRET} or more printable ASCII characters without blanks: it goes into a header"
             yield "password", problem
-
-
-class DigestSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The daily digest; only recipients of tenants that want it get one."""
-
-    sender: Annotated[str, Meta(max_length=320, description="Sender address of digests.")]
-    link: Annotated[
-        str,
-        Meta(max_length=500, description="abby's address for recipients, the start of every link: `https://…`."),
-    ]
-    hour: Annotated[int, Meta(ge=0, le=23, description="Hour at which digests are sent, UTC.")] = 7
-    link_days: Annotated[int, Meta(ge=1, le=90, description="Days for which links of a digest are valid.")] = 7
-    max_messages: Annotated[
-        int, Meta(ge=1, le=500, description="Messages listed in one digest; further ones are counted.")
-    ] = 50
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        if not PLAIN_ADDRESS.fullmatch(self.sender):
-            yield "sender", f"`{self.sender}` is not a plain address"
-        if not _LINK.fullmatch(self.link) or not _has_host(self.link):
-            yield "link", f"`{self.link}` is not https://host or https://host:port"
-
-
-class WeeklyReportSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The email of weekly reports; only tenants that switched it on get one."""
-
-    sender: Annotated[str, Meta(max_length=320, description="Sender address of weekly reports.")]
-    link: Annotated[
-        str,
-        Meta(max_length=500, description="abby's address for users of the console, for the link: `https://…`."),
-    ]
-    hour: Annotated[int, Meta(ge=0, le=23, description="Hour on Mondays at which reports are sent, UTC.")] = 6
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        if not PLAIN_ADDRESS.fullmatch(self.sender):
-            yield "sender", f"`{self.sender}` is not a plain address"
-        if not _LINK.fullmatch(self.link) or not _has_host(self.link):
-            yield "link", f"`{self.link}` is not https://host or https://host:port"
-
-
-class GuardQuarantine(Quarantine, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The quarantine of the scan source `smtp`; see docs/quarantine.md."""
-
-    retention_days: Annotated[
-        Count, Meta(description="Days to keep held messages, unless the tenant has its own value.")
-    ] = 30
-    malware_retention_days: Annotated[Count, Meta(description="The same for malware.")] = 14
-    release_to: Annotated[
-        str,
-        Meta(
-            description="`host:port` that receives released messages; `nextHop` if empty. A guard behind it accepts "
-            "them by their release token."
-        ),
-    ] = ""
-    digest: Annotated[
-        DigestSettings | None,
-        Meta(description="The daily digest of held messages for recipients; unset: no digest."),
-    ] = None
-
-    @property
-    def days(self) -> RetentionDays:
-        return RetentionDays(self.retention_days, {"malware": self.malware_retention_days})
-
-    @property
-    def release_address(self) -> tuple[str, int] | None:
-        """Return where released messages go, or None where that is the next hop."""
-        if not self.release_to:
-            return None
-        host, _, port = self.release_to.rpartition(":")
-        return host.removeprefix("[").removesuffix("]"), int(port)
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        yield from Quarantine.mistakes(self)  # a reader asks with what it could read so far
-        host, _, port = self.release_to.rpartition(":")
-        if self.release_to and (not host or not port.isdigit() or not 0 < int(port) < 65536):
-            yield "releaseTo", f"`{self.release_to}` is not host:port"
-
-
-def _has_host(link: str) -> bool:
-    try:
-        parts = urlsplit(link)
-        return bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
 
 
 if TYPE_CHECKING:

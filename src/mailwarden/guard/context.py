@@ -5,10 +5,10 @@ from pathlib import Path
 
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.database.pool import Database
-from mailwarden.guard.admission import Admission
 from mailwarden.guard.config import GuardConfig
-from mailwarden.guard.processing import Processing
 from mailwarden.history.clickhouse.client import Clickhouse
+from mailwarden.scan.admission import Admission
+from mailwarden.scan.scan import Processing
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.tracing import Tracing
 

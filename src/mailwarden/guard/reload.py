@@ -10,16 +10,16 @@ from pathlib import Path
 import msgspec
 
 from mailwarden.analysis.analyzers.yara import rule_files
-from mailwarden.analysis.engines.table import open_engines
-from mailwarden.analysis.pipeline.collector import Collector
-from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
+from mailwarden.engines.table import open_engines
 from mailwarden.errors import ConfigurationError
-from mailwarden.guard.admission import Admission
 from mailwarden.guard.config import PATH, RELOADABLE, GuardConfig, check_rules, rules_folder
-from mailwarden.guard.jobs.engine_watch import EngineWatch
-from mailwarden.guard.list_lookup import AllowlistRescan, ListLookup
-from mailwarden.guard.processing import Processing, ScanParts
+from mailwarden.guard.engine_watch import EngineWatch
 from mailwarden.lists.lookup import ActingLists
+from mailwarden.pipeline.collector import Collector
+from mailwarden.pipeline.worker_pool import Timeouts, WorkerPool
+from mailwarden.scan.admission import Admission
+from mailwarden.scan.list_lookup import AllowlistRescan, ListLookup
+from mailwarden.scan.scan import Processing, ScanParts
 from mailwarden.serving.http_app import HttpApp
 from mailwarden.serving.tls import ClientNames
 from mailwarden.settings.effective import effective

@@ -15,8 +15,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from mailwarden.errors import StorageUnavailable
-from mailwarden.history.records import decode
 from mailwarden.history.store import Cursor, RejectedRequest
+from mailwarden.journal.records import decode
 from mailwarden.model.record import FinishedRequest
 
 PAGE = 2_000  # keys and rows that are held at a time

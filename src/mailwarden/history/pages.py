@@ -4,23 +4,14 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from mailwarden.history.query import UNDECIDED, Query, any_of
 from mailwarden.history.spans import Searcher, behind
-from mailwarden.history.store import (
-    MAX_COMPARED,
-    MAX_COUNTED,
-    MAX_ROWS,
-    Count,
-    Cursor,
-    Facets,
-    Order,
-    Page,
-    Row,
-)
+from mailwarden.history.store import MAX_COMPARED, MAX_COUNTED, MAX_ROWS, Cursor, Facets, Order, Page, Row
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.search.count import Count
+from mailwarden.search.query import UNDECIDED, Query, any_of
 
 SEARCH_SECONDS = 0.25  # after which a search starts no further window
 CANDIDATE_SECONDS = 1.0

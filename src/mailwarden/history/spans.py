@@ -9,12 +9,13 @@ from uuid import UUID
 from msgspec import Struct
 
 from mailwarden.errors import InvalidQuery
-from mailwarden.history.query import Condition, Query
-from mailwarden.history.store import Count, Cursor, Order
+from mailwarden.history.store import Cursor, Order
 from mailwarden.model.ggrid import first_ggrid, moment_of
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.search.count import Count
+from mailwarden.search.query import Condition, Query
 
 FIRST_WINDOW = timedelta(hours=2)
 GROWTH = 3

@@ -16,13 +16,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.errors import StorageUnavailable
-from mailwarden.history.journal.format import Record
-from mailwarden.history.journal.journal import Journal
-from mailwarden.history.journal.losses import NotPutAside
-from mailwarden.history.records import decode
-from mailwarden.history.store import CampaignStore, Counting, Saved, SenderCounts
+from mailwarden.history.store import CampaignStore, Saved
+from mailwarden.journal.format import Record
+from mailwarden.journal.journal import Journal
+from mailwarden.journal.losses import NotPutAside
+from mailwarden.journal.records import decode
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.senders.model import Counting, SenderCounts
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.periodic_task import end_tasks

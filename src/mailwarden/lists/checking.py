@@ -26,8 +26,8 @@ from mailwarden.lists.kinds.senders import (
 from mailwarden.lists.kinds.subjects import SubjectMatcher
 from mailwarden.lists.kinds.urls import candidates_for_url
 from mailwarden.lists.matching import RIVALS, Match, winner
+from mailwarden.lists.requests import PublicListsEntry
 from mailwarden.lists.store import ListScope
-from mailwarden.wire.lists import PublicListsEntry
 
 MAX_VALUE = 2_000
 _READ_WHOLE = {"subject-block", "protected-people"}  # matched by their text, not by a stored key

@@ -14,8 +14,8 @@ from msgspec import Struct
 from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scoped
 from mailwarden.errors import EntryTooBroad, InvalidEntry
 from mailwarden.lists.catalogue import ListDefinition
+from mailwarden.lists.requests import PublicListsEntry
 from mailwarden.lists.store import ARRAY, BY_INDEX, ListScope, joined
-from mailwarden.wire.lists import PublicListsEntry
 
 PAGE = 100
 MAX_SEARCH = 200

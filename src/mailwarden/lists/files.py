@@ -17,7 +17,7 @@ from msgspec.structs import astuple
 
 from mailwarden.errors import EntryTooBroad, InvalidEntry, plain_problem
 from mailwarden.lists.catalogue import ListDefinition
-from mailwarden.wire.lists import MAX_COMMENT, ListEntryInput, PublicListsEntry
+from mailwarden.lists.requests import MAX_COMMENT, ListEntryInput, PublicListsEntry
 
 FORMS = ("csv", "ndjson", "txt")
 _BY_SUFFIX = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".txt": "txt", ".lst": "txt"}

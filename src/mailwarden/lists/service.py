@@ -18,11 +18,11 @@ from mailwarden.lists.change_log import Change, ChangeStore, Line, Undone, UndoS
 from mailwarden.lists.entry_store import EntryPage, EntryStore
 from mailwarden.lists.files import Plan, Row, Survey, compare, normalised, read_text, survey
 from mailwarden.lists.kinds import Entry
+from mailwarden.lists.requests import ListEntryInput, ListFileInfo, ListInfo, PublicListsEntry
 from mailwarden.lists.store import GRACE, Changes, ListScope, ListStore, Reading, Stamp
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.periodic_task import PeriodicTask
-from mailwarden.wire.lists import ListEntryInput, ListFileInfo, ListInfo, PublicListsEntry
 from mailwarden.wire.strict_json import violation_at
 
 MAX_ENTRIES = 500

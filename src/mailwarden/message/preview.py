@@ -5,7 +5,7 @@ FORMATTING without any attribute, text, and our own notes for what a link leads 
 remains does not rest on a list of dangerous things, and the policy of the answer forbids the rest once more.
 
 Security: reads hostile bytes. nh3's time is not linear (a page of 1 MiB can take minutes), so this runs in a process
-that is killed at a deadline, never in the process that serves (`analysis/previews.py`).
+that is killed at a deadline, never in the process that serves (`pipeline/previews.py`).
 """
 
 import re

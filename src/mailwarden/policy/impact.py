@@ -11,8 +11,6 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from mailwarden.history.store import Count
-from mailwarden.history.terms import address_term, domain_term, hash_term, network_term, word_terms, words_of
 from mailwarden.lists.checking import matching_entries
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.kinds.networks import is_network
@@ -25,6 +23,8 @@ from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.policy.rejudge import Edit, Outcome, RejudgedMessage
 from mailwarden.policy.rules import Policy
+from mailwarden.search.count import Count
+from mailwarden.search.terms import address_term, domain_term, hash_term, network_term, word_terms, words_of
 
 MAX_ENTRIES = 500  # of one change; more entries have terms that match half of history
 _SHORTEST_PREFIX = {4: 16, 6: 32}  # the shortest prefix with a term in history

@@ -15,8 +15,6 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from mailwarden.errors import SearchTooBroad
-from mailwarden.history.relations import GOOD
-from mailwarden.history.terms import terms_of
 from mailwarden.lists.store import ListScope
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of, normalize_host
@@ -26,6 +24,8 @@ from mailwarden.model.scope import Scope
 from mailwarden.policy.impact import DAYS, History, candidate_terms
 from mailwarden.policy.rejudge import Edit, RejudgedMessage
 from mailwarden.policy.rules import Policy
+from mailwarden.search.terms import terms_of
+from mailwarden.senders.relations import GOOD
 
 BATCH = 500  # entries of one search, see candidate_terms
 MAX_MESSAGES = 1_500  # that one search may find; more are searched with fewer entries

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
-from mailwarden.history.store import Count
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
@@ -27,6 +26,7 @@ from mailwarden.policy.impact import (
 from mailwarden.policy.judge import RECOGNISED_BULK
 from mailwarden.policy.rejudge import Outcome, Side, judge_again, without_lists
 from mailwarden.policy.rules import Policy, Rule, bounds_of, for_tenant
+from mailwarden.search.count import Count
 
 _TURN = 20  # messages to judge before other tasks of the event loop run
 _NOT_CLEAN = tuple(f"verdict:{verdict}" for verdict in Verdict if verdict not in (Verdict.CLEAN, Verdict.UNKNOWN))

@@ -13,17 +13,17 @@ from uuid import UUID, uuid4
 from mailwarden.crypto.keyring import BrokenSeal, UnknownKey
 from mailwarden.errors import EntryTooBroad, GlobalScopeForbidden, InvalidEntry, NotReleasable, StorageUnavailable
 from mailwarden.lists.kinds.domains import with_subdomains
+from mailwarden.lists.requests import ListEntryInput
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.model import NO_FILTER, HeldFilter, HeldMessage, RetentionDays
+from mailwarden.quarantine.requests import Held, HeldFor, Listed
 from mailwarden.quarantine.store import BodyGone, QuarantineStore, check_deletion, check_release
 from mailwarden.quarantine.vault import Bytes, Vault
 from mailwarden.serving.spool import Spooled
-from mailwarden.wire.lists import ListEntryInput
-from mailwarden.wire.quarantine import Held, HeldFor, Listed
 
 
 class QuarantineService:

@@ -8,6 +8,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+Count = Annotated[int, Meta(ge=1, le=100_000)]
+Milliseconds = Annotated[int, Meta(ge=1, le=3_600_000)]
+
+LOOPBACK = ("127.0.0.0/8", "::1/128")
+
 # An address that stands in messages of ours as it is written.
 PLAIN_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 PORTS = Meta(ge=0, le=65535)

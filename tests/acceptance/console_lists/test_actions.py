@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from rig.engines import Engines
-from rig.samples import plain_message
 from tests.acceptance.client import Client, envelope
 from tests.acceptance.console_list_forms import add, confirmation_in
 from tests.acceptance.console_session import ConsoleSession, text_of
 from tests.acceptance.deployment import Deployment
 from tests.waiting import wait_until
+from workshop.rig.engines import Engines
+from workshop.rig.samples import plain_message
 
 
 def test_all_lists_are_shown_by_category_with_their_room(root: ConsoleSession, deployment: Deployment) -> None:

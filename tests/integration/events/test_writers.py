@@ -17,18 +17,18 @@ from mailwarden.errors import ListFull, MessageNotFound
 from mailwarden.events.catalogue import Event, encode, schemas
 from mailwarden.events.judged import JudgedEvents
 from mailwarden.events.reader import EventReader, Filter
-from mailwarden.guard.jobs.engine_events import EngineEvents
-from mailwarden.history import open_history
-from mailwarden.learning.reports import Kind, NewReport
-from mailwarden.learning.store import ReportStore
+from mailwarden.guard.engine_events import EngineEvents
+from mailwarden.history.opening import open_history
+from mailwarden.hop.records import EngineState
 from mailwarden.lists import catalogue as list_catalogue
 from mailwarden.lists.change_log import ChangeStore, UndoStore
 from mailwarden.lists.entry_store import EntryStore
+from mailwarden.lists.requests import ListEntryInput
 from mailwarden.lists.service import Expiry, Lists, ListService
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
-from mailwarden.wire.guard import EngineState
-from mailwarden.wire.lists import ListEntryInput
+from mailwarden.user_reports.reports import Kind, NewReport
+from mailwarden.user_reports.store import ReportStore
 from tests.integration.quarantine.quarantine_setup import QuarantineSetup
 from tests.samples.finished import finished_request
 

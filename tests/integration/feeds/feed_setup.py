@@ -15,8 +15,7 @@ from mailwarden.feeds.fetching import HttpAnswer
 from mailwarden.feeds.job import LEASE, FeedJob
 from mailwarden.feeds.model import Feed, FeedFormat, FeedSettings, Update
 from mailwarden.feeds.service import Outcome
-from mailwarden.history import open_history
-from mailwarden.history.senders import SenderHistory
+from mailwarden.history.opening import open_history
 from mailwarden.lists.change_log import ChangeStore, UndoStore
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.service import Lists, ListService
@@ -30,6 +29,7 @@ from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
+from mailwarden.senders.lookup import SenderHistory
 from mailwarden.telemetry.metrics import Metrics
 
 ALL = Scope.deployment()

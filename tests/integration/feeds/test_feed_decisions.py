@@ -11,9 +11,9 @@ from mailwarden.database.pool import scoped
 from mailwarden.feeds.job import LEASE
 from mailwarden.feeds.model import Feed, FeedFormat, UpdateState, WaitReason, WarningList
 from mailwarden.feeds.service import Outcome
+from mailwarden.lists.requests import ListEntryInput
 from mailwarden.lists.store import ListScope
 from mailwarden.policy.rehearsal import Rehearsal, Rehearsed
-from mailwarden.wire.lists import ListEntryInput
 from tests.integration.feeds.feed_setup import ADA, ALL, FeedSetup
 
 

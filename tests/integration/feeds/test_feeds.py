@@ -12,9 +12,9 @@ from mailwarden.errors import NameTaken, NotFound, SchemaViolation, UpdateNotWai
 from mailwarden.feeds.job import LEASE
 from mailwarden.feeds.model import FeedFormat, UpdateState
 from mailwarden.feeds.service import Outcome
+from mailwarden.lists.requests import ListEntryInput
 from mailwarden.lists.store import ListScope
 from mailwarden.model.scope import Scope
-from mailwarden.wire.lists import ListEntryInput
 from tests.integration.feeds.feed_setup import ADA, ALL, FeedSetup
 
 

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from mailwarden.analysis.links.popular import TOP_NAMES
 from mailwarden.feeds.model import UpdateState, WaitReason, WarningList
 from mailwarden.feeds.service import Outcome
+from mailwarden.lists.requests import ListEntryInput
 from mailwarden.lists.store import ListScope
 from mailwarden.policy.rehearsal import Rehearsal
-from mailwarden.wire.lists import ListEntryInput
 from tests.integration.feeds.feed_setup import ADA, ALL, POLICY, FeedSetup
 
 FULL = os.environ.get("MAILWARDEN_FULL") == "1"

@@ -3,9 +3,9 @@
 import asyncio
 from itertools import count
 
-from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.model.outcome import Decision
 from mailwarden.serving.spool import Spooled
+from mailwarden.smtp.client import NextHop
 from tests.integration.held_messages import RAW
 from tests.integration.quarantine.quarantine_setup import ALL, QuarantineSetup
 from tests.samples.smtp_source import Judge, smtp_source, transaction_for

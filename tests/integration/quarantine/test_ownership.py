@@ -20,10 +20,10 @@ from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
-from rig.engines import Engines
 from tests.databases import ReusedDatabases
 from tests.integration.held_messages import RAW, finished
 from tests.integration.quarantine.quarantine_setup import ALL, QuarantineSetup
+from workshop.rig.engines import Engines
 
 RING = KeyRing.of(b"k" * 64)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mailwarden.abby.status import Colour, ColourMemory, causes, colour
-from mailwarden.wire.guard import EngineState, GuardStatus
+from mailwarden.hop.records import EngineState, GuardStatus
 
 GREEN, YELLOW, RED = Colour
 

@@ -7,21 +7,21 @@ import pytest
 from msgspec.structs import replace
 from PIL import Image
 
-from evasion.pictures import lines_of_text, saved
 from mailwarden.analysis import picture_text
-from mailwarden.analysis.files import text_recognition
-from mailwarden.analysis.files.text_recognition import choose_language, languages
 from mailwarden.analysis.picture_text import is_drawn
-from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.analysis.view import View
+from mailwarden.files import text_recognition
+from mailwarden.files.text_recognition import choose_language, languages
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.limits import LIMITS
 from mailwarden.message.parser import parse_message
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Verdict
+from mailwarden.pipeline.worker_steps import Job, examine
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
+from workshop.evasion.pictures import lines_of_text, saved
 
 TEXT = "Your mailbox has been suspended.\nVerify your account today."
 CHARGE = (

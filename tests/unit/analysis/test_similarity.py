@@ -6,12 +6,12 @@ from email.message import EmailMessage
 
 import pytest
 
-from evaluate.near_duplicates import change_text
 from mailwarden.analysis.similarity import find_similarity, path_pattern
 from mailwarden.analysis.view import View
 from mailwarden.message.parser import parse_message
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.similarity import BIN_BYTES, BINS, SIMILAR, Key, KeyKind, Similarity, resemblance
+from workshop.evaluate.near_duplicates import change_text
 
 TEXT = (
     "Your parcel with the number 123456 could not be delivered because the customs fee was not paid. Please confirm "

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.analysis.files import text_recognition
 from mailwarden.analysis.text.phrases import Books, PhraseBook, load_books
 from mailwarden.cli.doctor.host import look_at_journal, look_at_phrases, look_at_units, recognition_line
-from mailwarden.history.journal.losses import LOSSES, Loss, Losses
+from mailwarden.files import text_recognition
+from mailwarden.journal.losses import LOSSES, Loss, Losses
 from mailwarden.telemetry.metrics import Metrics
 
 ALL, ABBY, GUARD = "mailwarden-all.service", "mailwarden-abby.service", "mailwarden-guard.service"

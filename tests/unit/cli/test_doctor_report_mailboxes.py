@@ -5,7 +5,7 @@ from pathlib import Path
 from mailwarden.cli.doctor.report import Host
 from mailwarden.cli.doctor.report_mailboxes import check_report_mailboxes
 from mailwarden.guard.config import GuardConfig
-from mailwarden.guard.report_config import ReportImap, ReportMailboxes
+from mailwarden.user_reports.settings import ReportImap, ReportMailboxes
 
 
 async def test_a_password_file_that_is_not_text_is_a_finding(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from mailwarden.wire.lists import AddEntries, DeleteEntries, GetLists, ListEntries, read_request
+from mailwarden.lists.requests import AddEntries, DeleteEntries, GetLists, ListEntries, read_request
 from mailwarden_client import NewEntry
 from mailwarden_client.requests import add_entries, delete_entries, entries, lists
 

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from mailwarden.console.message_timeline import events_of
-from mailwarden.learning.reports import Kind, TrainingState, UserReport
 from mailwarden.model.outcome import Verdict
 from mailwarden.quarantine.model import HeldMessage, HeldRecipient, State
+from mailwarden.user_reports.reports import Kind, TrainingState, UserReport
 from tests.samples.finished import finished_request
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)

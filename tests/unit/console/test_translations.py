@@ -18,8 +18,15 @@ from mailwarden.console.services import StatusView
 from mailwarden.console.templating import TEMPLATE_FOLDER, Assets, Templates
 from mailwarden.console.texts import SHOWN_WORDS
 from mailwarden.errors import MailwardenError
-from rig.translations import extract_texts, missing_texts, read_catalogue, sentences_of_errors, updated, written
 from tests.tables import every
+from workshop.rig.translations import (
+    extract_texts,
+    missing_texts,
+    read_catalogue,
+    sentences_of_errors,
+    updated,
+    written,
+)
 
 CONSOLE = FOLDER.parent
 TEMPLATES = sorted(TEMPLATE_FOLDER.rglob("*.html"))

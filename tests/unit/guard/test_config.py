@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from mailwarden.analysis.analyzer import Content
-from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
-from mailwarden.analysis.pipeline.worker_steps import Frame
 from mailwarden.cli.config import check
 from mailwarden.guard.config import PATH, GuardConfig, Yara, check_rules, rule_mistakes, rules_folder
+from mailwarden.pipeline.worker_pool import Timeouts, WorkerPool
+from mailwarden.pipeline.worker_steps import Frame
 from mailwarden.settings.reader import Mistakes
 
 RULE = 'rule needle { meta: verdict = "malware" strings: $a = "needle" condition: $a }'

@@ -14,16 +14,17 @@ from msgspec.structs import replace
 
 from mailwarden.errors import StorageUnavailable
 from mailwarden.history import writer as module
-from mailwarden.history.journal import journal as journal_module
-from mailwarden.history.journal.journal import MAX_GROUP
-from mailwarden.history.journal.losses import Loss, Losses, read_losses
-from mailwarden.history.journal.put_aside import REJECTED
-from mailwarden.history.journal.segments import Segments
-from mailwarden.history.store import Counting, RejectedRequest, Saved
+from mailwarden.history.store import RejectedRequest, Saved
 from mailwarden.history.writer import BATCH
+from mailwarden.journal import journal as journal_module
+from mailwarden.journal.journal import MAX_GROUP
+from mailwarden.journal.losses import Loss, Losses, read_losses
+from mailwarden.journal.put_aside import REJECTED
+from mailwarden.journal.segments import Segments
 from mailwarden.model.record import CampaignIds, FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.model.similarity import Key, KeyKind, Similarity
+from mailwarden.senders.model import Counting
 from mailwarden.telemetry.metrics import Metrics
 from tests.journals import open_journal, write_all, writing
 from tests.samples.finished import finished_request

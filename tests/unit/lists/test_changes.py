@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
+from mailwarden.lists.requests import ListEntryInput
 from mailwarden.lists.service import changes_of, json_text, time_text
 from mailwarden.lists.store import MARK, NULL, joined
-from mailwarden.wire.lists import ListEntryInput
 
 MOMENT = datetime(2026, 12, 31, 23, 59, 59, tzinfo=UTC)
 INPUT = st.builds(

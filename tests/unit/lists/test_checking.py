@@ -8,7 +8,7 @@ import pytest
 from mailwarden.lists.catalogue import CATALOGUE
 from mailwarden.lists.checking import READINGS, Found, keys_for, match_entries, readings_of, winners
 from mailwarden.lists.matching import Match
-from mailwarden.wire.lists import PublicListsEntry
+from mailwarden.lists.requests import PublicListsEntry
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 TENANT = UUID("01890000-0000-7000-8000-000000000001")

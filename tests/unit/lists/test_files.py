@@ -9,7 +9,7 @@ from msgspec import UNSET
 from mailwarden.cli.lists import form_of
 from mailwarden.errors import CommandError
 from mailwarden.lists.files import BadRow, Row, open_text, read_rows, write_rows
-from mailwarden.wire.lists import PublicListsEntry
+from mailwarden.lists.requests import PublicListsEntry
 
 MOMENT = datetime(2027, 1, 31, 12, tzinfo=UTC)
 

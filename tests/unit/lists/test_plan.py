@@ -8,7 +8,7 @@ from msgspec import UNSET
 from mailwarden.cli.lists import StateFile, render_preview
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.files import BadRow, Plan, Row, compare, normalised, survey
-from mailwarden.wire.lists import PublicListsEntry
+from mailwarden.lists.requests import PublicListsEntry
 
 MOMENT = datetime(2027, 1, 31, 12, tzinfo=UTC)
 

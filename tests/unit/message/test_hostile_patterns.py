@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from mailwarden.analysis import codes
+from mailwarden.analysis import pictures
 from mailwarden.analysis.analyzers import camouflage, html, sender, urls
-from mailwarden.analysis.files import encoded, file_types, mails, qr_codes, rtf
 from mailwarden.analysis.links import hosts, targets
 from mailwarden.analysis.text import calendars, renderings
 from mailwarden.analysis.text import extraction as passwords
-from mailwarden.guard import result_headers as delivery_headers
-from mailwarden.guard.smtp import commands as smtp_commands
+from mailwarden.files import encoded, file_types, mails, qr_codes, rtf
 from mailwarden.lists.kinds import urls as url_entries
 from mailwarden.message import charsets, decoding, headers, html_links, media, preview, structure
 from mailwarden.message import html as message_html
 from mailwarden.message import urls as message_urls
 from mailwarden.message.addresses import read_addresses
 from mailwarden.quarantine import release_token
+from mailwarden.quarantine import result_headers as delivery_headers
+from mailwarden.smtp import commands as smtp_commands
 
 MEGABYTE = 1_000_000
 SECONDS = 4.0  # alone each takes less than a second; a quadratic one would take minutes
@@ -38,7 +38,7 @@ NEAR_MATCHES = [
     (camouflage._FAR, "search", "<br>&nbsp;&nbsp;"),
     (html._ANCHOR, "search", "<a <a "),
     (html._HANDLER_SENDS_ON, "search", "onload=' onload="),
-    (codes._CARRIED, "search", "data:image/png;base64,"),
+    (pictures._CARRIED, "search", "data:image/png;base64,"),
     (qr_codes._STYLED, "search", ".a{.a{"),
     (qr_codes._ELEMENT, "search", "<path <path"),
     (qr_codes._FIELD, "search", " d='a"),

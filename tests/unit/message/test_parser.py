@@ -15,7 +15,7 @@ from mailwarden.message.structure import check_structure
 from mailwarden.model.place import Place
 from tests.properties import examples
 from tests.tables import every
-from torture.ambiguous import EICAR, Ambiguous, ambiguous
+from workshop.torture.ambiguous import EICAR, Ambiguous, ambiguous
 
 HEAD = b"From: a@sender.example\r\nSubject: =?utf-8?b?R3LDvMOfZQ==?=\r\nMIME-Version: 1.0\r\n"
 MIXED = HEAD + b"Content-Type: multipart/mixed; boundary=b\r\n\r\n"

@@ -15,7 +15,7 @@ from mailwarden.model.place import Place
 from tests.properties import examples
 from tests.speed import slowness
 from tests.tables import every
-from torture.bombs import Bomb, bombs
+from workshop.torture.bombs import Bomb, bombs
 
 BOMBS = list(bombs())
 HEAVY = 4 * 1024 * 1024

@@ -4,12 +4,12 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.analysis.pipeline.worker_steps import _missed
 from mailwarden.message.coverage import Missed, MissedReason
 from mailwarden.model.evidence import Evidence, Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.place import Place
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
+from mailwarden.pipeline.worker_steps import _missed
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import for_tenant, load_policy, tenant_problems

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailwarden.analysis.engines import clamav, rspamd
-from mailwarden.analysis.pipeline.registry import CONCLUDING, LOCAL
+from mailwarden.engines import clamav, rspamd
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Judgement, Verdict
 from mailwarden.model.place import Place
+from mailwarden.pipeline.registry import CONCLUDING, LOCAL
 from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import failed_report, report_of
 from mailwarden.policy.rules import load_policy

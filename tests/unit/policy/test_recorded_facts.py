@@ -28,7 +28,7 @@ from mailwarden.policy.rejudge import (
     without_lists,
 )
 from mailwarden.policy.rules import load_policy
-from mailwarden.policy.shared_answer import settle
+from mailwarden.scan.shared_answer import settle
 from tests.unit.lists.memory_lists import TENANT
 
 POLICY = load_policy()

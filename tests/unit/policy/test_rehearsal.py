@@ -5,8 +5,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mailwarden.history.store import Count
-from mailwarden.history.terms import terms_of
 from mailwarden.lists.store import ListScope
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.envelope import Envelope
@@ -20,6 +18,8 @@ from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rehearsal import RELAYS, UNSEEN, Rehearsal, Rehearsed
 from mailwarden.policy.rules import load_policy
+from mailwarden.search.count import Count
+from mailwarden.search.terms import terms_of
 from tests.unit.lists.memory_lists import TENANT
 
 POLICY = load_policy()

@@ -7,7 +7,7 @@ import pytest
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import ConfigurationError, StorageUnavailable
-from mailwarden.guard.config import GuardQuarantine
+from mailwarden.quarantine.settings import GuardQuarantine
 from mailwarden.quarantine.vault import open_vault
 from mailwarden.serving.spool import Spooled
 from mailwarden.settings.shared import Quarantine

@@ -10,7 +10,7 @@ from mailwarden.errors import ConfigurationError
 from mailwarden.serving.certificate_metrics import CertificateMetrics
 from mailwarden.serving.tls import ServerTls, server_context
 from mailwarden.telemetry.metrics import Metrics
-from rig.certificates import sign
+from workshop.rig.certificates import sign
 
 DAY = 86_400
 

@@ -3,7 +3,8 @@
 from msgspec.structs import replace
 
 from mailwarden.abby.config import RELOADABLE as ABBY
-from mailwarden.abby.config import AbbyConfig, Core, ServiceProviders, StaticApiToken
+from mailwarden.abby.config import AbbyConfig, Core, ServiceProviders
+from mailwarden.access.api_tokens import StaticApiToken
 from mailwarden.guard.config import RELOADABLE as GUARD
 from mailwarden.guard.config import GuardConfig, GuardListen, Workers
 from mailwarden.settings.reload import Changes, merge

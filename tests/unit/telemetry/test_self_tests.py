@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mailwarden.analysis.pipeline.self_tests import READERS, YARA_ENGINE
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.errors import CommandError
+from mailwarden.pipeline.self_tests import READERS, YARA_ENGINE
 from mailwarden.telemetry.self_tests import (
     BASIC,
     PASSWORDS,
@@ -39,9 +39,9 @@ BREAKS = {
     "AES-GCM": ("mailwarden.crypto.self_tests.AESGCM", Broken),
     "HKDF": ("mailwarden.crypto.self_tests.HKDF", Broken),
     "argon2id": ("argon2.low_level.hash_secret_raw", lambda *_, **__: bytes(32)),
-    "hosts in text": ("mailwarden.analysis.pipeline.self_tests.shown_host", lambda _: ""),
-    "HTML parser": ("mailwarden.analysis.pipeline.self_tests.read_html", Broken),
-    "archive readers": ("mailwarden.analysis.pipeline.self_tests.files_of", Broken),
+    "hosts in text": ("mailwarden.pipeline.self_tests.shown_host", lambda _: ""),
+    "HTML parser": ("mailwarden.pipeline.self_tests.read_html", Broken),
+    "archive readers": ("mailwarden.pipeline.self_tests.files_of", Broken),
     "PDF reader": ("pypdfium2.PdfDocument", Broken),
     "YARA engine": ("yara_x.compile", Broken),
 }
@@ -78,8 +78,8 @@ def test_a_failed_self_test_stops_the_start():
 
 def test_a_worker_spends_few_milliseconds_on_them():
     program = (
-        "import mailwarden.analysis.pipeline.worker_steps, time\n"
-        "from mailwarden.analysis.pipeline.self_tests import READERS\n"
+        "import mailwarden.pipeline.worker_steps, time\n"
+        "from mailwarden.pipeline.self_tests import READERS\n"
         "from mailwarden.telemetry.self_tests import BASIC, wrong_answers\n"
         "began = time.process_time()\n"
         "assert wrong_answers((*BASIC, *READERS)) == ()\n"

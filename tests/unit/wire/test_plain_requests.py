@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mailwarden.errors import MailwardenError
-from mailwarden.wire.lists import AddEntries, DeleteEntries, GetLists, ListEntries
+from mailwarden.lists.requests import AddEntries, DeleteEntries, GetLists, ListEntries
 from mailwarden.wire.strict_json import convert, read_object, read_plain
 from tests.properties import examples
 

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from mailwarden.errors import InvalidTenantUid, SchemaViolation
-from mailwarden.wire.reports import MessageReportQuery, ReportKind, ReportsQuery
+from mailwarden.user_reports.requests import MessageReportQuery, ReportKind, ReportsQuery
 from mailwarden.wire.strict_json import read_query, refuse_query
 
 TENANT = "6f1f8f0e-64a5-4b0e-9a43-16a2d1a5f7c1"

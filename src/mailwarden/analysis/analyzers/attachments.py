@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from mailwarden.analysis.analyzer import limit_each_kind
-from mailwarden.analysis.files import file_types
-from mailwarden.analysis.files.file_types import (
+from mailwarden.analysis.text.extraction import find_passwords
+from mailwarden.analysis.view import View
+from mailwarden.files import file_types
+from mailwarden.files.file_types import (
     ARCHIVES,
     DANGEROUS,
     DISK_IMAGE,
@@ -23,9 +25,7 @@ from mailwarden.analysis.files.file_types import (
     kind_by_name,
     unsupported_kind,
 )
-from mailwarden.analysis.files.unpacking import SeenFile, Unpacked, has_zip_behind
-from mailwarden.analysis.text.extraction import find_passwords
-from mailwarden.analysis.view import View
+from mailwarden.files.unpacking import SeenFile, Unpacked, has_zip_behind
 from mailwarden.message.file_names import ending_of
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.literal_set import Marks

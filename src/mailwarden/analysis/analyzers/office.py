@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from mailwarden.analysis.analyzer import limit_each_kind
-from mailwarden.analysis.files import file_types
-from mailwarden.analysis.files.file_types import DANGEROUS, HEAD, kind_by_content, kind_by_name
-from mailwarden.analysis.files.office.compound import DEFAULT_PASSWORD
-from mailwarden.analysis.files.office.documents import SeenDocument
-from mailwarden.analysis.files.office.onenote import ONENOTE, onenote_files, onenote_names
-from mailwarden.analysis.files.rtf import OfficeDocument
-from mailwarden.analysis.files.unpacking import SeenFile
 from mailwarden.analysis.links.targets import Parties, look_at_links_of, only_third_party, parties_of
 from mailwarden.analysis.view import View
+from mailwarden.files import file_types
+from mailwarden.files.file_types import DANGEROUS, HEAD, kind_by_content, kind_by_name
+from mailwarden.files.office.compound import DEFAULT_PASSWORD
+from mailwarden.files.office.documents import SeenDocument
+from mailwarden.files.office.onenote import ONENOTE, onenote_files, onenote_names
+from mailwarden.files.rtf import OfficeDocument
+from mailwarden.files.unpacking import SeenFile
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.file_names import ending_of
 from mailwarden.message.limits import SHOWN

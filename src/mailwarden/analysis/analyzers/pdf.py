@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from mailwarden.analysis.analyzer import limit_each_kind
-from mailwarden.analysis.files.file_types import (
-    DANGEROUS,
-    is_archive_name,
-    kind_by_name,
-    promises_macros,
-)
-from mailwarden.analysis.files.pdf.document import PdfReading
-from mailwarden.analysis.files.pdf.scan import PdfScan
-from mailwarden.analysis.files.unpacking import SeenFile
 from mailwarden.analysis.links.targets import Parties, look_at_links_of, only_third_party, parties_of
 from mailwarden.analysis.text.extraction import find_bitcoin_address, find_phone
 from mailwarden.analysis.text.folding import fold
 from mailwarden.analysis.text.phrases import load_books
 from mailwarden.analysis.text.renderings import PAGE_ENDINGS
 from mailwarden.analysis.view import View
+from mailwarden.files.file_types import (
+    DANGEROUS,
+    is_archive_name,
+    kind_by_name,
+    promises_macros,
+)
+from mailwarden.files.pdf.document import PdfReading
+from mailwarden.files.pdf.scan import PdfScan
+from mailwarden.files.unpacking import SeenFile
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.evidence import Fact, Finding, Omitted
 from mailwarden.model.place import Place

@@ -11,9 +11,9 @@ from typing import ClassVar
 from msgspec import Struct
 
 from mailwarden.analysis.analyzer import limit_each_kind
-from mailwarden.analysis.files.file_types import kind_by_name
-from mailwarden.analysis.files.unpacking import SeenFile
 from mailwarden.analysis.view import View
+from mailwarden.files.file_types import kind_by_name
+from mailwarden.files.unpacking import SeenFile
 from mailwarden.message.file_names import ending_of
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of

@@ -1,6 +1,6 @@
 """Reports that a message presents itself as the answer of a conversation.
 
-Whether the tenant had that conversation is known to its history alone (history/relations.py).
+Whether the tenant had that conversation is known to its history alone (senders/relations.py).
 
 Security: works on hostile headers and text inside a killable worker; every pattern is linear.
 """

@@ -18,11 +18,11 @@ import ahocorasick
 import re2
 from msgspec import Struct
 
-from mailwarden.analysis.files.file_types import DANGEROUS, has_double_ending, is_archive_name, kind_by_name
 from mailwarden.analysis.links.companies import same_company
 from mailwarden.analysis.links.hosts import HostKind, false_name, has_cheap_ending, kind_of, public_ip
 from mailwarden.analysis.shipped_data import read_shipped
 from mailwarden.analysis.view import View
+from mailwarden.files.file_types import DANGEROUS, has_double_ending, is_archive_name, kind_by_name
 from mailwarden.message.addresses import Address
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.file_names import ending_of

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from mailwarden.analysis.files.rtf import read_rtf_text
 from mailwarden.analysis.text.calendars import Calendar, is_calendar, read_calendar
+from mailwarden.files.rtf import read_rtf_text
 from mailwarden.message.charsets import readings, unread_charset
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.file_names import ending_of

@@ -15,25 +15,25 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from mailwarden.abby.config import AbbyTls, PublicTls
-from mailwarden.analysis.files.text_recognition import languages, version
-from mailwarden.analysis.pipeline.sandbox import (
-    REQUIRED,
-    SandboxMode,
-    SandboxUnavailable,
-    check_out_of_reach,
-    try_sandbox,
-)
-from mailwarden.analysis.pipeline.self_tests import READERS, YARA_ENGINE
 from mailwarden.analysis.text.pattern_set import VECTORSCAN
 from mailwarden.analysis.text.phrases import PhraseBook, load_books
 from mailwarden.cli.doctor.report import Host, Line
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.errors import MailwardenError
+from mailwarden.files.text_recognition import languages, version
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardTls
-from mailwarden.history.journal.losses import LOSSES, read_losses
-from mailwarden.history.journal.segments import SUFFIX
+from mailwarden.journal.losses import LOSSES, read_losses
+from mailwarden.journal.segments import SUFFIX
+from mailwarden.pipeline.sandbox import (
+    REQUIRED,
+    SandboxMode,
+    SandboxUnavailable,
+    check_out_of_reach,
+    try_sandbox,
+)
+from mailwarden.pipeline.self_tests import READERS, YARA_ENGINE
 from mailwarden.serving.tls import client_context, server_context
 from mailwarden.telemetry.self_tests import BASIC, PASSWORDS, wrong_answers
 

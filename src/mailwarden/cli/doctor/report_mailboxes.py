@@ -7,15 +7,15 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from mailwarden.cases.mailbox_store import MailboxStore, PolledMailbox
 from mailwarden.cli.command import shown
 from mailwarden.cli.doctor.report import Host, Line
 from mailwarden.cli.doctor.stored import PATIENCE, read_stored
 from mailwarden.database.pool import Database
 from mailwarden.errors import ConfigurationError
-from mailwarden.guard.jobs.imap_client import ImapClient, MailboxFailed
-from mailwarden.guard.report_config import ReportImap
 from mailwarden.model.scope import Scope
+from mailwarden.user_reports.mailbox.imap_client import ImapClient, MailboxFailed
+from mailwarden.user_reports.mailbox.store import MailboxStore, PolledMailbox
+from mailwarden.user_reports.settings import ReportImap
 
 REMEDY = "check host, tls, user and password of reports.mailboxes, and the mail server"
 

@@ -15,8 +15,6 @@ import aiohttp
 import msgspec
 
 from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.analysis.engines import samples
-from mailwarden.analysis.engines.table import open_engines
 from mailwarden.cli.command import shown
 from mailwarden.cli.database import with_driver_error
 from mailwarden.cli.doctor.host import look_at_folder, public_context, rejected_certificate
@@ -25,6 +23,8 @@ from mailwarden.cli.doctor.stored import PATIENCE, read_stored
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.clock import MAX_DIFFERENCE
 from mailwarden.database.migrations import pending, server_time
+from mailwarden.engines import samples
+from mailwarden.engines.table import open_engines
 from mailwarden.errors import CommandError, MailwardenError, StorageUnavailable
 from mailwarden.event_delivery.model import State
 from mailwarden.event_delivery.store import EndpointStore
@@ -33,6 +33,8 @@ from mailwarden.guard.config import GuardConfig
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.opening import open_clickhouse
 from mailwarden.history.clickhouse.schema import check_table, engine_mistake, replica_state
+from mailwarden.hop import records as wire
+from mailwarden.hop.records import GUARD_STATUS_PATH, GuardStatus
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.scope import Scope
@@ -41,8 +43,6 @@ from mailwarden.quarantine.ownership import check_owner
 from mailwarden.quarantine.retention import ALL, RetentionStore
 from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.serving.tls import client_context
-from mailwarden.wire import guard as wire
-from mailwarden.wire.guard import GUARD_STATUS_PATH, GuardStatus
 from mailwarden.wire.scanning import BorderMtaData, ErrorBody, MessageAnalysisRequest, MessageAnalysisResult
 
 MAX_SKEW = 5.0  # seconds between this host's clock and the database's

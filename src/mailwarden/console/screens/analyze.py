@@ -3,7 +3,7 @@
 The response is streamed: the head and an empty table at once, a row for each finished analyzer, then the content of
 the message's page. It needs no script. The safe preview shows an uploaded message in a sandboxed frame.
 
-Security: the preview shows hostile content. A separate process makes the document (analysis/previews), and the response
+Security: the preview shows hostile content. A separate process makes the document (pipeline/previews), and the response
 has a Content-Security-Policy of its own, which allows one style sheet of ours and nothing else. Nothing is stored.
 """
 
@@ -15,7 +15,6 @@ from contextlib import aclosing
 import msgspec
 from aiohttp import web
 
-from mailwarden.analysis.previews import Previews
 from mailwarden.console.auth import BodyType, Page
 from mailwarden.console.language import N_, _, sentence_text
 from mailwarden.console.message_view import view_of
@@ -24,13 +23,14 @@ from mailwarden.console.request import UserRequest, preview_response
 from mailwarden.console.screens.message import shown
 from mailwarden.console.services import Analyses, Step
 from mailwarden.errors import EmptyEmail, InternalError, MailwardenError, SchemaViolation
+from mailwarden.hop.records import AnalyzerDone
 from mailwarden.message.addresses import HEAD, correspondents
 from mailwarden.message.preview import document_of, notice
 from mailwarden.model.record import FinishedRequest
+from mailwarden.pipeline.previews import Previews
 from mailwarden.policy.rules import Policy
 from mailwarden.serving.errors import STATUS_OF
 from mailwarden.serving.spool import Spooled
-from mailwarden.wire.guard import AnalyzerDone
 from mailwarden.wire.scanning import MessageAnalysisRequest, read_parameters
 
 READER_SECONDS = 30.0

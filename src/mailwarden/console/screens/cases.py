@@ -12,19 +12,6 @@ from uuid import UUID
 from aiohttp import web
 from msgspec import Struct
 
-from mailwarden.cases.model import (
-    MAX_LESSONS,
-    NOT_LEARNED,
-    AnswerState,
-    Case,
-    CaseCursor,
-    CaseOutcome,
-    CaseReport,
-    CaseState,
-)
-from mailwarden.cases.report_mail import ReportFormat
-from mailwarden.cases.service import CaseService
-from mailwarden.cases.store import MAX_COUNTED, MAX_REPORTS
 from mailwarden.console.auth import Page
 from mailwarden.console.language import N_
 from mailwarden.console.permissions import Permission
@@ -42,6 +29,19 @@ from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.model import HeldMessage
 from mailwarden.quarantine.service import QuarantineService
+from mailwarden.user_reports.cases.model import (
+    MAX_LESSONS,
+    NOT_LEARNED,
+    AnswerState,
+    Case,
+    CaseCursor,
+    CaseOutcome,
+    CaseReport,
+    CaseState,
+)
+from mailwarden.user_reports.cases.service import CaseService
+from mailwarden.user_reports.cases.store import MAX_COUNTED, MAX_REPORTS
+from mailwarden.user_reports.mailbox.report_mail import ReportFormat
 
 CASES = "/console/cases"
 ALL = "all"

@@ -24,7 +24,6 @@ from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, see_other, with_error_status
 from mailwarden.console.screens.message import scopes_for, tenant_in
 from mailwarden.errors import Forbidden, InvalidQuery, ListFull, MailwardenError, SchemaViolation, SearchTooBroad
-from mailwarden.history.query import MAX_CHARACTERS, parse_query
 from mailwarden.history.store import Cursor, HistoryStore, campaign_for, find_message
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.service import Preview
@@ -33,6 +32,7 @@ from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.policy.impact import Impact
 from mailwarden.quarantine.model import HeldMessage
+from mailwarden.search.query import MAX_CHARACTERS, parse_query
 
 MONTH = timedelta(days=30)
 COUNT_SECONDS = 4.0  # for all indicators of a message together

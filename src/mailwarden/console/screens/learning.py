@@ -23,10 +23,10 @@ from mailwarden.errors import (
     SchemaViolation,
 )
 from mailwarden.history.store import parse_ggrid
-from mailwarden.learning.reports import MAX_CONTENTS, MIN_REPORTS, Kind, TrainingState, TrainingStatus, UserReport
-from mailwarden.learning.service import ReportService
 from mailwarden.model.tenant import Tenant
 from mailwarden.serving.errors import STATUS_OF
+from mailwarden.user_reports.reports import MAX_CONTENTS, MIN_REPORTS, Kind, TrainingState, TrainingStatus, UserReport
+from mailwarden.user_reports.service import ReportService
 
 # The kinds that users report; only the quarantine reports a release.
 REPORT_KINDS = (

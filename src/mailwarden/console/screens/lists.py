@@ -42,16 +42,16 @@ from mailwarden.errors import (
     SchemaViolation,
     TooManyEntries,
 )
-from mailwarden.history.query import MAX_CHARACTERS, split_terms
 from mailwarden.lists.catalogue import CATALOGUE, Category, find_list
 from mailwarden.lists.change_log import PAGE, Change, Line
 from mailwarden.lists.checking import READINGS, Checked
 from mailwarden.lists.files import ALL_COLUMNS, Row, cells_of
+from mailwarden.lists.requests import PublicListsEntry
 from mailwarden.lists.service import MAX_ENTRIES, MAX_IMPORT, Preview
 from mailwarden.lists.store import ListScope
 from mailwarden.policy.impact import Impact
+from mailwarden.search.query import MAX_CHARACTERS, split_terms
 from mailwarden.telemetry.logs import get_logger
-from mailwarden.wire.lists import PublicListsEntry
 
 # The kind of value that an operator of the message search names.
 _OPERATORS: Mapping[str, str] = {

@@ -10,7 +10,6 @@ from uuid import UUID
 from aiohttp import web
 from msgspec import Struct
 
-from mailwarden.analysis.previews import Previews
 from mailwarden.console.auth import BodyType, Page
 from mailwarden.console.indicators import indicators_of
 from mailwarden.console.language import _
@@ -39,15 +38,16 @@ from mailwarden.errors import (
     StorageUnavailable,
 )
 from mailwarden.history.store import HistoryStore, find_message
-from mailwarden.learning.reports import UserReport
-from mailwarden.learning.service import ReportService
 from mailwarden.message.preview import document_of, notice
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
+from mailwarden.pipeline.previews import Previews
 from mailwarden.policy.rules import Policy
 from mailwarden.quarantine.model import HeldMessage, State
+from mailwarden.quarantine.requests import Listed
 from mailwarden.quarantine.service import QuarantineService
-from mailwarden.wire.quarantine import Listed
+from mailwarden.user_reports.reports import UserReport
+from mailwarden.user_reports.service import ReportService
 
 MAX_OTHERS = 20  # other tenants named on the page of a message
 MAX_TICKS = 100  # recipients shown with a tick box each; with more, the action applies to all

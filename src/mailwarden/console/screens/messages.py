@@ -29,13 +29,13 @@ from mailwarden.errors import (
     InvalidQuery,
     SearchTooBroad,
 )
-from mailwarden.history.completions import completions
 from mailwarden.history.paging import read_pages
-from mailwarden.history.query import MAX_CHARACTERS, Query, parse_query
 from mailwarden.history.store import MAX_ROWS, Cursor, Facets, HistoryStore, Order, Row
 from mailwarden.history.store import Page as Found
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.policy.rules import Policy
+from mailwarden.search.completions import completions
+from mailwarden.search.query import MAX_CHARACTERS, Query, parse_query
 from mailwarden.serving.errors import STATUS_OF
 
 ROWS = 50

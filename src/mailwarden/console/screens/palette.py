@@ -14,9 +14,9 @@ from mailwarden.console.language import N_, _, sentence_text, word_text
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import MENU, UserRequest
 from mailwarden.console.templating import HEADERS
-from mailwarden.history.query import MAX_CHARACTERS
 from mailwarden.lists.catalogue import CATALOGUE
 from mailwarden.model.tenant import Tenant
+from mailwarden.search.query import MAX_CHARACTERS
 
 MAX_TENANTS = 8
 MAX_FOUND = 30

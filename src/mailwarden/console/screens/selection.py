@@ -15,8 +15,8 @@ from mailwarden.console.request import UserRequest, see_other, with_error_status
 from mailwarden.console.screens.learning import REPORT_KINDS, read_kind
 from mailwarden.errors import MailwardenError, MessageNotFound, NotReleasable, SchemaViolation
 from mailwarden.history.store import Cursor, HistoryStore, Row
-from mailwarden.learning.reports import Kind
-from mailwarden.learning.service import ReportService
+from mailwarden.user_reports.reports import Kind
+from mailwarden.user_reports.service import ReportService
 
 
 class Unreported(Struct, frozen=True):

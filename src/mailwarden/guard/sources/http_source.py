@@ -26,15 +26,15 @@ else:
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.crypto.mac import equal
 from mailwarden.errors import BadRequest, EmptyEmail, InvalidCredentials, Unauthenticated, UnsupportedMediaType
-from mailwarden.guard.admission import Admission, Reservation
-from mailwarden.guard.processing import GuardRequest, Processing, settle_together
-from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.policy.decide import WARN_TAG
-from mailwarden.policy.shared_answer import public_answer_of
+from mailwarden.quarantine.result_headers import ResultSeal
+from mailwarden.scan.admission import Admission, Reservation
+from mailwarden.scan.scan import GuardRequest, Processing, settle_together
+from mailwarden.scan.shared_answer import public_answer_of
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.serving.uploads import MAX_BODY, BodyClock, send_continue, too_large
 from mailwarden.wire.scanning import envelope_of, read_record

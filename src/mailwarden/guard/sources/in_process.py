@@ -8,14 +8,14 @@ import msgspec
 
 from mailwarden.errors import InternalError, MailwardenError, ScanningDisabled
 from mailwarden.guard.context import PROGRAM
-from mailwarden.guard.sources.rest_api import RestApi
+from mailwarden.guard.sources.abby import RestApi
+from mailwarden.hop.local_guard import LocalScan, Observer
+from mailwarden.hop.records import SUBMIT_PATH, GuardStatus
 from mailwarden.model.record import FinishedRequest
 from mailwarden.serving.errors import status_of
 from mailwarden.serving.http_app import HttpApp
-from mailwarden.serving.local_guard import LocalScan, Observer
 from mailwarden.settings.effective import Setting
 from mailwarden.telemetry.logs import get_logger, logging_as
-from mailwarden.wire.guard import SUBMIT_PATH, GuardStatus
 
 DISABLED_SECONDS = 300  # Retry-After: an operator must change the configuration first
 

@@ -16,7 +16,6 @@ from msgspec import Struct, field
 
 from mailwarden.errors import BadRequest, MailwardenError
 from mailwarden.guard.config import RspamdApi as Settings
-from mailwarden.guard.result_headers import OWN, result_fields
 from mailwarden.guard.sources.http_source import (
     Answer,
     HttpSourceContext,
@@ -32,6 +31,7 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.outcome import Reason
 from mailwarden.model.place import shown_place
 from mailwarden.model.record import FinishedRequest
+from mailwarden.quarantine.result_headers import OWN, result_fields
 from mailwarden.serving.errors import answer_for
 from mailwarden.serving.http_app import Call, Route
 from mailwarden.serving.spool import CHUNK, Spooled, SpoolWriter

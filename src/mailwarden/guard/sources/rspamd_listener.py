@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.guard.context import GuardContext
-from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.guard.sources.http_source import MAX_HEAD, MAX_HEADERS, HttpSourceContext, PerTenantScan
 from mailwarden.guard.sources.rspamd_api import RspamdApi, answer_error
+from mailwarden.quarantine.result_headers import ResultSeal
 from mailwarden.serving.http_app import HttpApp
 from mailwarden.serving.server import Limits, serving
 

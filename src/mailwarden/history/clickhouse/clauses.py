@@ -5,12 +5,12 @@ from ipaddress import ip_network
 from uuid import UUID
 
 from mailwarden.history.clickhouse.binary import day_literal, key_literal, list_literal, text_literal
-from mailwarden.history.query import Condition
 from mailwarden.history.spans import Span, expand_negation, time_of
 from mailwarden.history.store import Cursor
-from mailwarden.history.terms import term_hash
-from mailwarden.history.words import PREFIX, SEPARATOR
 from mailwarden.model.scope import Scope
+from mailwarden.search.query import Condition
+from mailwarden.search.terms import term_hash
+from mailwarden.search.words import PREFIX, SEPARATOR
 
 HOUR = 3_600
 MANY = 100  # tenants, above which they are one text: ClickHouse refuses a statement of too many expressions

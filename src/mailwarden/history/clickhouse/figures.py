@@ -18,17 +18,17 @@ from mailwarden.history.clickhouse.binary import Reader, list_literal, read_one,
 from mailwarden.history.clickhouse.clauses import scope_clause, span_clause, tenants_clause
 from mailwarden.history.clickhouse.client import Clickhouse, TooSlow
 from mailwarden.history.clickhouse.schema import NO_CAMPAIGN, KnownDays
-from mailwarden.history.kept_vocabularies import KeptVocabularies
 from mailwarden.history.postgresql.days import ALL_TENANTS
 from mailwarden.history.postgresql.statistics import BUCKET, LENGTHS, Counted
-from mailwarden.history.query import Query
 from mailwarden.history.recent import Recent
 from mailwarden.history.spans import Span, query_span, windows
 from mailwarden.history.store import ATTACKS, Attacked, CampaignFigure, Cursor, Range
-from mailwarden.history.suggestions import Vocabulary
-from mailwarden.history.words import SEPARATOR
 from mailwarden.model.ggrid import first_ggrid
 from mailwarden.model.scope import Scope
+from mailwarden.search.kept_vocabularies import KeptVocabularies
+from mailwarden.search.query import Query
+from mailwarden.search.suggestions import Vocabulary
+from mailwarden.search.words import SEPARATOR
 
 COUNT_SECONDS = 2.0
 ROLL_SECONDS = 20.0  # an hour of rows, in the background

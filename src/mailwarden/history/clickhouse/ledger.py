@@ -16,11 +16,12 @@ from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection, Database, confirm_earlier
 from mailwarden.errors import StorageUnavailable
 from mailwarden.history.clickhouse.rows import EncodedRow
-from mailwarden.history.postgresql.senders import BAD_DATA, add_new_counts
 from mailwarden.history.postgresql.statistics import mark_late
-from mailwarden.history.store import Counting, RejectedRequest, SenderCounts
+from mailwarden.history.store import RejectedRequest
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.scope import Scope
+from mailwarden.senders.model import Counting, SenderCounts
+from mailwarden.senders.store import BAD_DATA, add_new_counts
 from mailwarden.telemetry.logs import get_logger
 
 KEPT = timedelta(days=3)  # longer than a batch stays in doubt; each attempt renews its keys

@@ -19,11 +19,11 @@ from mailwarden.history.clickhouse.binary import (
 )
 from mailwarden.history.clickhouse.schema import NO_CAMPAIGN
 from mailwarden.history.postgresql.statistics import CLASSES_PER_DOUBLING, LAST_CLASS
-from mailwarden.history.records import encode
-from mailwarden.history.terms import plain_address, term_hashes
-from mailwarden.history.words import SEPARATOR, lexemes_of
+from mailwarden.journal.records import encode
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.record import FinishedRequest
+from mailwarden.search.terms import plain_address, term_hashes
+from mailwarden.search.words import SEPARATOR, lexemes_of
 
 MAX_TEXT = 2_000  # of a search column; the record holds the whole text
 HOUR = 3_600

@@ -24,8 +24,6 @@ from mailwarden.history.clickhouse.clauses import (
 from mailwarden.history.clickhouse.client import RETRY_AFTER, Clickhouse, Reads, TooSlow
 from mailwarden.history.clickhouse.schema import KnownDays
 from mailwarden.history.postgresql.states import StateReader, StatesTooSlow
-from mailwarden.history.query import Condition, Query, condition_matches
-from mailwarden.history.records import decode
 from mailwarden.history.spans import (
     START,
     SearchClock,
@@ -38,10 +36,13 @@ from mailwarden.history.spans import (
     time_of,
     windows,
 )
-from mailwarden.history.store import Count, Cursor, Order
-from mailwarden.history.terms import terms_of
+from mailwarden.history.store import Cursor, Order
+from mailwarden.journal.records import decode
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.search.count import Count
+from mailwarden.search.query import Condition, Query, condition_matches
+from mailwarden.search.terms import terms_of
 
 STATEMENT_SECONDS = 2.0
 FIRST_WINDOW = timedelta(hours=1)

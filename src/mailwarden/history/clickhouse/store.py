@@ -25,16 +25,13 @@ from mailwarden.history.postgresql.partitions import check_clock, is_near
 from mailwarden.history.postgresql.states import StateReader
 from mailwarden.history.postgresql.store import PostgresqlHistoryStore
 from mailwarden.history.postgresql.store_base import HistoryStoreBase, require_deployment
-from mailwarden.history.records import decode
-from mailwarden.history.store import (
-    Counting,
-    RejectedRequest,
-    Saved,
-)
+from mailwarden.history.store import RejectedRequest, Saved
+from mailwarden.journal.records import decode
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.outcome import SEVERITY, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.senders.model import Counting
 from mailwarden.telemetry.logs import get_logger
 
 MUTATION_SECONDS = 60.0  # of a deletion of rows

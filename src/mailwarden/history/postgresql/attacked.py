@@ -11,8 +11,8 @@ from mailwarden.database.visible import in_scope
 from mailwarden.history.postgresql.statistics import LENGTHS, range_values
 from mailwarden.history.recent import Recent
 from mailwarden.history.store import ATTACKS, Attacked, CampaignFigure, Range
-from mailwarden.history.terms import term_hash
 from mailwarden.model.scope import Scope
+from mailwarden.search.terms import term_hash
 
 TOP = 8
 MOST_ATTACKS = 20_000  # the newest ones, which are counted

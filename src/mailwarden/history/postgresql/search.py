@@ -18,16 +18,6 @@ from msgspec.structs import replace
 from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scoped
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.postgresql.partitions import existing_days
-from mailwarden.history.query import (
-    HELD,
-    RELEASED,
-    REPORTED,
-    Condition,
-    Query,
-    phrases_match,
-    subject_may_match,
-)
-from mailwarden.history.records import decode
 from mailwarden.history.spans import (
     START,
     SearchClock,
@@ -39,12 +29,23 @@ from mailwarden.history.spans import (
     query_span,
     windows,
 )
-from mailwarden.history.store import Count, Cursor, Order
-from mailwarden.history.terms import term_hash
-from mailwarden.history.words import PREFIX, tenant_lexeme
+from mailwarden.history.store import Cursor, Order
+from mailwarden.journal.records import decode
 from mailwarden.model.ggrid import day_of
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.search.count import Count
+from mailwarden.search.query import (
+    HELD,
+    RELEASED,
+    REPORTED,
+    Condition,
+    Query,
+    phrases_match,
+    subject_may_match,
+)
+from mailwarden.search.terms import term_hash
+from mailwarden.search.words import PREFIX, tenant_lexeme
 
 STATEMENT_TIMEOUT = 2.0
 NEWEST = 4_000  # rows that are scanned before the index is used; with the order `oldest`, the oldest

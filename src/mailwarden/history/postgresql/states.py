@@ -10,10 +10,10 @@ import asyncpg
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.database.visible import in_scope
 from mailwarden.history.postgresql.search import STATEMENT_TIMEOUT, STATES_OF, reading
-from mailwarden.history.query import HELD, RELEASED, REPORTED
 from mailwarden.history.spans import Span
 from mailwarden.history.store import Cursor, Order
 from mailwarden.model.scope import Scope
+from mailwarden.search.query import HELD, RELEASED, REPORTED
 
 _STATES = (HELD, RELEASED, REPORTED)
 _OF_RECIPIENT = """

@@ -18,23 +18,20 @@ from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents
 from mailwarden.history.postgresql.attacked import AttackedReader
 from mailwarden.history.postgresql.partitions import check_clock, create_days, drop_days, existing_days
 from mailwarden.history.postgresql.search import PostgresqlSearcher
-from mailwarden.history.postgresql.senders import BAD_DATA, add_new_counts
 from mailwarden.history.postgresql.statistics import PostgresqlRows, mark_late
 from mailwarden.history.postgresql.store_base import HistoryStoreBase, require_deployment
 from mailwarden.history.postgresql.vocabulary import VocabularyReader
-from mailwarden.history.records import decode, encode
-from mailwarden.history.store import (
-    Counting,
-    RejectedRequest,
-    Saved,
-)
-from mailwarden.history.terms import plain_address, term_hash, term_hashes
-from mailwarden.history.words import stored_words
+from mailwarden.history.store import RejectedRequest, Saved
+from mailwarden.journal.records import decode, encode
 from mailwarden.model.ggrid import day_of, moment_of
 from mailwarden.model.outcome import SEVERITY, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.model.storable import replace_unstorable
+from mailwarden.search.terms import plain_address, term_hash, term_hashes
+from mailwarden.search.words import stored_words
+from mailwarden.senders.model import Counting
+from mailwarden.senders.store import BAD_DATA, add_new_counts
 from mailwarden.telemetry.logs import get_logger
 
 _log = get_logger("history.postgresql")

@@ -11,19 +11,13 @@ from mailwarden.errors import GlobalScopeForbidden
 from mailwarden.history.pages import SearchPages
 from mailwarden.history.postgresql.campaigns import PostgresqlCampaignStore
 from mailwarden.history.postgresql.days import read_days
-from mailwarden.history.postgresql.senders import PostgresqlSenderStore
 from mailwarden.history.postgresql.statistics import RowCounter, StatisticsReader, update_rollups
 from mailwarden.history.spans import Searcher
-from mailwarden.history.store import (
-    Attacked,
-    CampaignStore,
-    DayFigures,
-    Range,
-    SenderStore,
-    Statistics,
-)
-from mailwarden.history.suggestions import Vocabulary
+from mailwarden.history.store import Attacked, CampaignStore, DayFigures, Range, Statistics
 from mailwarden.model.scope import Scope
+from mailwarden.search.suggestions import Vocabulary
+from mailwarden.senders.model import SenderStore
+from mailwarden.senders.store import PostgresqlSenderStore
 
 _TENANT_RETENTION = "SELECT uid, retention_days FROM tenants WHERE retention_days IS NOT NULL"
 

@@ -11,7 +11,6 @@ from typing import cast
 import asyncpg
 
 from mailwarden.database.pool import Connection, Database, Row
-from mailwarden.history.kept_vocabularies import KeptVocabularies
 from mailwarden.history.postgresql.partitions import existing_days
 from mailwarden.history.postgresql.search import (
     INDEX,
@@ -19,10 +18,11 @@ from mailwarden.history.postgresql.search import (
     Clauses,
     reading,
 )
-from mailwarden.history.query import Query
 from mailwarden.history.spans import Span, query_span, windows
-from mailwarden.history.suggestions import Vocabulary
 from mailwarden.model.scope import Scope
+from mailwarden.search.kept_vocabularies import KeptVocabularies
+from mailwarden.search.query import Query
+from mailwarden.search.suggestions import Vocabulary
 
 MAX_MESSAGES = 4_000
 ENOUGH = 1_000  # messages among the newest of all tenants, so that the index of terms is not asked

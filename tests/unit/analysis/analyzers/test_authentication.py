@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mailwarden.analysis.analyzer import EngineAnswer, Known
 from mailwarden.analysis.analyzers.authentication import DMARC_FAILURES, AuthenticationAnalyzer, Standing
-from mailwarden.analysis.engines.rspamd import DMARC, SPF, sender_checks
+from mailwarden.engines.rspamd import DMARC, SPF, sender_checks
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Report, Status
 from mailwarden.model.record import MessageSummary

@@ -5,12 +5,12 @@ from msgspec.structs import replace
 
 from mailwarden.analysis.analyzers import yara
 from mailwarden.analysis.analyzers.yara import YaraAnalyzer
-from mailwarden.analysis.pipeline.worker_steps import report_of
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import LIMITS
 from mailwarden.message.message import Message, Part
 from mailwarden.model.evidence import Status
 from mailwarden.model.place import Place
+from mailwarden.pipeline.worker_steps import report_of
 
 GOOD = 'rule good { meta: verdict = "%s" severity = "%s" strings: $a = "needle" condition: $a }'
 

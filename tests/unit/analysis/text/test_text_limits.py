@@ -5,12 +5,12 @@ import base64
 import pytest
 from msgspec.structs import replace
 
-from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.analysis.view import View
 from mailwarden.message.coverage import Coverage, MissedReason
 from mailwarden.message.limits import LIMITS
 from mailwarden.message.parser import parse_message
 from mailwarden.model.evidence import Finding
+from mailwarden.pipeline.worker_steps import Job, examine
 
 HEAD = b"From: a@north.example\r\nTo: b@south.example\r\nSubject: s\r\nMIME-Version: 1.0\r\n"
 LINK = "https://thief.example/last"

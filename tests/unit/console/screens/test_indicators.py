@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from mailwarden.console.indicators import Indicator, indicators_of
 from mailwarden.console.screens.indicators import counted
 from mailwarden.errors import SearchTooBroad
-from mailwarden.history.query import Query, parse_query
 from mailwarden.history.store import Cursor, HistoryStore, Page
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.record import CampaignIds
 from mailwarden.model.scope import Scope
+from mailwarden.search.query import Query, parse_query
 from tests.samples.finished import finished_request
 
 

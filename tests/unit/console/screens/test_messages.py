@@ -8,10 +8,10 @@ import pytest
 from mailwarden.console.message_search import ADDRESS, MAX_NEWER, Search, read_back, read_search
 from mailwarden.console.screens.messages import HELP, export_order, sorted_by
 from mailwarden.errors import InvalidQuery
-from mailwarden.history.query import parse_query
 from mailwarden.history.store import Cursor, Order, Page
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.policy.rules import load_policy
+from mailwarden.search.query import parse_query
 
 
 def read(address: str) -> Search:

@@ -10,18 +10,18 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from mailwarden.analysis.previews import Previews
 from mailwarden.console.forms import Form
 from mailwarden.console.request import UserRequest
 from mailwarden.console.screens.message import HeldScreen, MessagePages
 from mailwarden.errors import NotReleasable
 from mailwarden.history.store import HistoryStore
-from mailwarden.learning.service import ReportService
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Actor, Scope
+from mailwarden.pipeline.previews import Previews
 from mailwarden.policy.rules import load_policy
 from mailwarden.quarantine.model import HeldMessage, HeldRecipient, State
 from mailwarden.quarantine.service import QuarantineService
+from mailwarden.user_reports.service import ReportService
 
 
 class Overtaken:

@@ -10,8 +10,6 @@ from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import BadRequest, EngineUnavailable, InternalError, Overloaded
-from mailwarden.guard.processing import Examined, GuardRequest
-from mailwarden.guard.result_headers import OWN, ResultSeal, result_fields
 from mailwarden.guard.sources import rspamd_api
 from mailwarden.guard.sources.http_source import Answer, PerTenantScan, ScanAnswer, answer_to, join
 from mailwarden.guard.sources.rspamd_api import make_answer
@@ -19,6 +17,8 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.outcome import Decision, Reason, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
+from mailwarden.quarantine.result_headers import OWN, ResultSeal, result_fields
+from mailwarden.scan.scan import Examined, GuardRequest
 from mailwarden.serving.spool import Spooled
 from tests.samples.finished import finished_request
 

@@ -7,13 +7,13 @@ from uuid import UUID
 import pytest
 
 from mailwarden.errors import EngineUnavailable, InternalError
-from mailwarden.guard.admission import Admission
+from mailwarden.guard.sources.abby import RestApi
 from mailwarden.guard.sources.in_process import InProcess
-from mailwarden.guard.sources.rest_api import RestApi
+from mailwarden.hop.local_guard import LocalScan
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
+from mailwarden.scan.admission import Admission
 from mailwarden.serving.http_app import HttpApp
-from mailwarden.serving.local_guard import LocalScan
 from mailwarden.serving.spool import Spooled
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.tracing import NO_TRACING

@@ -29,8 +29,8 @@ CREATE TABLE history (
     -- The whole finished guard request as JSON in UTF-8. bytea, because jsonb refuses the NUL that hostile mail holds.
     record bytea COMPRESSION lz4 NOT NULL,
     remote_address inet,
-    terms bigint[] NOT NULL DEFAULT '{}', -- one number for each exact term of the message (see history/terms.py)
-    -- The words of the message, without accents and case, by field and with the tenant (see history/words.py). The
+    terms bigint[] NOT NULL DEFAULT '{}', -- one number for each exact term of the message (see search/terms.py)
+    -- The words of the message, without accents and case, by field and with the tenant (see search/words.py). The
     -- index finds words by their beginning.
     words tsvector NOT NULL,
     campaign uuid, -- within the tenant

@@ -1,0 +1,176 @@
+"""Scanning: submitEmail, and analyses that a user watches in the console."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+import structlog
+from aiohttp import web
+from msgspec import Struct
+
+from mailwarden.access.callers import Caller
+from mailwarden.access.idempotency import IdempotencyStore
+from mailwarden.access.tenants import TenantDirectory
+from mailwarden.console.services import Step
+from mailwarden.errors import Overloaded, TenantForbidden, TenantNotFound
+from mailwarden.hop.client import GuardClient, form_of
+from mailwarden.hop.transport import ScanRequest
+from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.scope import Scope
+from mailwarden.model.tenant import RecipientGroup
+from mailwarden.serving.http_app import Call
+from mailwarden.serving.spool import Spooled
+from mailwarden.serving.uploads import Upload, check_upload_head, receive_upload
+from mailwarden.telemetry.metrics import Metrics
+from mailwarden.wire.scanning import MessageAnalysisRequest, envelope_of, read_parameters
+from mailwarden.wire.strict_json import refuse_query
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+_encoder = msgspec.json.Encoder()
+_canonical = msgspec.json.Encoder(order="deterministic", decimal_format="string")
+
+
+class Scanning:
+    """Handles uploads, at most `maxUploads` at once."""
+
+    def __init__(
+        self,
+        guards: GuardClient,
+        tenants: TenantDirectory,
+        first_answers: IdempotencyStore,
+        spool: Path,
+        metrics: Metrics,
+        *,
+        max_uploads: int,
+        body_timeout_ms: int,
+        long_request_timeout_ms: int,
+    ) -> None:
+        self._guards = guards
+        self._tenants = tenants
+        self._first_answers = first_answers
+        self._spool = spool
+        self.max_uploads = max_uploads
+        self._body_timeout_ms = body_timeout_ms
+        self._patience = long_request_timeout_ms / 1000
+        self._uploads = 0
+        metrics.gauge("uploads", "Uploads in progress.").set_function(lambda: self._uploads)
+        metrics.gauge("uploads_limit", "Uploads that may be in progress at once.").set_function(
+            lambda: self.max_uploads
+        )
+
+    async def submit_email(self, call: Call, caller: Caller) -> web.StreamResponse:
+        """Return the result of one submission; the specification sets the order of the checks."""
+        check_upload_head(call.request)
+        refuse_query(call.request.query)
+        if self._uploads >= self.max_uploads:
+            raise Overloaded("Too many uploads at once; try again.")
+        self._guards.require_room()
+        self._uploads += 1
+        try:
+            upload = await receive_upload(
+                call.request, self._spool, body_timeout_ms=self._body_timeout_ms, keep=self._guards.keep
+            )
+            with upload:
+                parameters = read_parameters(upload.parameters)
+                message = Received(upload, parameters, self._group(parameters, caller))
+                answer = await self._answer_once(call, caller, message)
+        finally:
+            self._uploads -= 1
+        return web.Response(body=answer, content_type="application/json")
+
+    def _group(self, parameters: MessageAnalysisRequest, caller: Caller) -> tuple[RecipientGroup, ...]:
+        """Return the recipients by tenant, if the caller may submit for all these tenants."""
+        try:
+            groups = self._tenants.group(parameters.tenant_uid, parameters.border_mta_data.envelope_recipients)
+        except TenantNotFound:
+            if caller.scope.tenants is None:
+                raise
+            raise _forbidden() from None  # this caller must not learn whether the tenant exists
+        if not all(caller.scope.allows(group.tenant) for group in groups):
+            raise _forbidden()
+        return groups
+
+    async def _answer_once(self, call: Call, caller: Caller, message: "Received") -> bytes:
+        """Return the result, or the stored one for a repeated Idempotency-Key."""
+        keys = call.request.headers.getall(IDEMPOTENCY_KEY, ())
+        if not keys:
+            return await self._scan(call, message)
+        key = ", ".join(keys)  # two keys are ambiguous, and rejected like one with a space
+        digest = await digest_of(message.parameters, message.upload)
+        first = await self._first_answers.find(caller.name, key, digest)
+        if first is not None:
+            return first
+        answer = await self._scan(call, message)
+        return await self._first_answers.remember(caller.name, key, digest, answer)
+
+    async def _scan(self, call: Call, message: "Received") -> bytes:
+        ggrid = new_ggrid()
+        structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
+        deadline = asyncio.get_running_loop().time() + self._patience
+        request = ScanRequest(ggrid, envelope_of(message.parameters), message.groups, call.request_id)
+        return _encoder.encode(await self._guards.submit(message.upload, request, deadline))
+
+
+class Received(Struct, frozen=True):
+    """An upload with its recipients by tenant."""
+
+    upload: Upload
+    parameters: MessageAnalysisRequest
+    groups: tuple[RecipientGroup, ...]
+
+
+async def digest_of(parameters: MessageAnalysisRequest, upload: Upload) -> bytes:
+    """Return the digest of a submission: the parsed parameters and the bytes of the message."""
+    email = upload.email.sha256() if upload.email.in_memory else await asyncio.to_thread(upload.email.sha256)
+    return hashlib.sha256(_canonical.encode(parameters) + b"\n" + email).digest()
+
+
+def _forbidden() -> TenantForbidden:
+    return TenantForbidden("This credential may not submit for this tenant.")
+
+
+MAX_WATCHED = 8  # watched at once; the other places are for mail
+
+
+class WatchedAnalyses:
+    """Implements the console's `Analyses`."""
+
+    def __init__(self, guards: GuardClient, tenants: TenantDirectory, *, long_request_timeout_ms: int) -> None:
+        self._guards = guards
+        self._tenants = tenants
+        self._patience = long_request_timeout_ms / 1000
+        self._watched = 0
+
+    async def watch(
+        self, scope: Scope, message: Spooled, request: MessageAnalysisRequest, *, stored: bool, request_id: str
+    ) -> AsyncGenerator[Step, None]:
+        """Yield each analyzer's result as it finishes, and the finished guard request last."""
+        try:
+            groups = self._tenants.group(request.tenant_uid, request.border_mta_data.envelope_recipients)
+        except TenantNotFound:
+            raise _tenant_forbidden() from None
+        if not all(scope.allows(group.tenant) for group in groups):
+            raise _tenant_forbidden()
+        if self._watched >= MAX_WATCHED:
+            raise Overloaded("Too many analyses are being watched; try again shortly.")
+        self._guards.require_room()
+        ggrid = new_ggrid()
+        structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
+        deadline = asyncio.get_running_loop().time() + self._patience
+        scan_request = ScanRequest(ggrid, envelope_of(request), groups, request_id)
+        submission = form_of(message, msgspec.json.encode(request))
+        steps = self._guards.watch(submission, scan_request, deadline, stored=stored)
+        self._watched += 1
+        try:
+            async with aclosing(steps):
+                async for step in steps:
+                    yield step
+        finally:
+            self._watched -= 1
+
+
+def _tenant_forbidden() -> TenantForbidden:
+    return TenantForbidden("You may not analyze messages for this tenant.")

@@ -1,1 +1,0 @@
-"""The external engines that guard uses: one module each, listed in `table.py`."""

@@ -1,1 +1,0 @@
-"""The files of a message: their types, and readers of containers, documents and images."""

@@ -1,0 +1,1 @@
+"""Readers of hostile files: their types, containers, documents and pictures."""

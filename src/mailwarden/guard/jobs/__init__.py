@@ -1,1 +1,0 @@
-"""Background jobs of guard: learning, releases, digests, retention and the state of the engines."""

@@ -1,0 +1,219 @@
+"""The scan source `smtp`: its port, and each message from Postfix: scanned, carried out, and then answered.
+
+Security: only the networks of `clients` may connect. The reply is 451 4.3.2 on Overloaded, 451 on EngineUnavailable and
+any other error, and 421 while guard stops: Postfix keeps the message each time and retries.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from uuid import UUID
+
+import structlog
+from msgspec.structs import replace
+
+from mailwarden.access.tenants import TenantDirectory, grouped
+from mailwarden.crypto.keyring import read_ring
+from mailwarden.errors import EngineUnavailable, Overloaded
+from mailwarden.guard.background import _open_reports, start_quarantine, start_weekly_reports
+from mailwarden.guard.context import GuardContext
+from mailwarden.guard.sources.smtp_delivery import DELIVERY_TIMEOUTS, Delivery, Part, Progress, answered, settle
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.tenant import Assignment, RecipientGroup
+from mailwarden.quarantine.release_token import ReleaseTokens, ReleaseTokenSigner, ReleaseTokenStore, TokenInUse
+from mailwarden.quarantine.result_headers import ResultSeal
+from mailwarden.scan.admission import Admission
+from mailwarden.scan.scan import Examined, GuardRequest, Processing
+from mailwarden.serving.spool import Spooled, SpoolWriter
+from mailwarden.smtp.client import NextHop
+from mailwarden.smtp.commands import UNDECIDED, Recipient, Rejection
+from mailwarden.smtp.listener import SmtpListener, greeting_name
+from mailwarden.smtp.session import Transaction
+from mailwarden.smtp.settings import Smtp as Settings
+from mailwarden.telemetry.logs import get_logger
+from mailwarden.user_reports.intake import NotStored, ReportIntake
+
+BEING_DELIVERED = "451 4.3.0 This released message is already being delivered; try again later"
+CLAIM_MARGIN = 60.0  # seconds beyond the longest delivery in which no other session may take the same release token
+FULL = "451 4.3.2 Too many messages are in processing; try again"
+REPORTED = "250 2.0.0 Ok: the report is stored"
+
+log = get_logger(__name__)
+
+
+class Smtp:
+    name = "smtp"
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        admission: Admission,
+        processing: Processing,
+        tenants: TenantDirectory,
+        delivery: Delivery,
+        tokens: ReleaseTokens,
+        spool: Path,
+        analysis_timeout: float,
+        reports: ReportIntake | None = None,
+    ) -> None:
+        self.settings = settings
+        self.stopping = False
+        self._admission = admission
+        self._processing = processing
+        self._tenants = tenants
+        self._delivery = delivery
+        self._tokens = tokens
+        self._spool = spool
+        self._analysis_timeout = analysis_timeout
+        self._reports = reports
+
+    def require_room(self) -> None:
+        if self._admission.delay() is None:
+            raise self._full()
+
+    def assign(self, recipient: str) -> Assignment:
+        return self._tenants.assign(recipient)
+
+    def spool(self) -> SpoolWriter:
+        return SpoolWriter(self._spool)
+
+    async def take(self, transaction: Transaction, raw: Spooled) -> str:
+        """Scan one message for each tenant, carry out the decisions, store them, and return the reply."""
+        assert transaction.sender is not None
+        try:
+            claimed = await self._tokens.claim(raw, [each.address for each in transaction.recipients])
+        except TokenInUse:
+            raise Rejection(BEING_DELIVERED) from None
+        if claimed is not None:  # a released message, which was judged before
+            answer = await self._delivery.forward_released(
+                transaction.recipients, transaction.sender, transaction.forwarded, raw
+            )
+            await (self._tokens.spend(claimed) if answer.done else self._tokens.give_back(claimed))
+            return answer.reply
+        try:
+            async with self._admission.admitted(raw.size):
+                examined = await self._examine(transaction, raw)
+                recipients, not_stored = await self._store_reports(transaction, examined, raw)
+        except Overloaded:
+            raise self._full() from None
+        except EngineUnavailable:
+            raise Rejection(UNDECIDED) from None
+        examined = [each for each in examined if recipients[each.finished.tenant]]
+        if not examined:
+            self._delivery.count("reported" if not_stored is None else "not_stored")
+            return REPORTED if not_stored is None else not_stored.reply(session_open=self._session_open)
+        parts = settle([Part(each.finished, recipients[each.finished.tenant]) for each in examined])
+        examined = [replace(each, finished=part.finished) for each, part in zip(examined, parts, strict=True)]
+        progress = Progress(parts)
+        try:
+            answer = await self._delivery.carry_out(progress, transaction.sender, transaction.forwarded, raw)
+        except BaseException:  # such as a cancellation: the client hung up, or guard stops
+            self._processing.keep_unconfirmed(_of_tenants(examined, progress.reached))
+            raise
+        # Otherwise the client retries, and history stores the result of the retry. A message that may be in a mailbox
+        # or in quarantine has a row all the same: analysts must see why it is there.
+        done = {part.finished.tenant for part in answered(parts)} if answer.done else progress.reached
+        if kept := _of_tenants(examined, done):
+            await self._processing.keep(kept)
+        return answer.reply
+
+    async def _store_reports(
+        self, transaction: Transaction, examined: Sequence[Examined], raw: Spooled
+    ) -> tuple[Mapping[UUID, Sequence[Recipient]], NotStored | None]:
+        """Store the mail as a report where a report address is a recipient; return the other recipients by tenant.
+
+        Also return why a report is not stored: the reply says so only if the mail has no other recipient. A client that
+        retries because a later step failed adds no second report.
+        """
+        kinds = self._reports.addressed(transaction.tenants) if self._reports is not None else {}
+        if self._reports is None or not kinds:
+            return transaction.tenants, None
+        outcomes = [
+            await self._reports.store(each, kinds[each.finished.tenant], raw)
+            for each in examined
+            if each.finished.tenant in kinds
+        ]
+        others = {tenant: self._reports.without_reports(those) for tenant, those in transaction.tenants.items()}
+        return others, next((each for each in outcomes if each is not None), None)
+
+    @property
+    def _session_open(self) -> bool:
+        """Return whether the sender waits for the reply, which may be a rejection."""
+        return self.settings.mode == "beforeQueue"
+
+    def _full(self) -> Rejection:
+        self._delivery.count("full")
+        return Rejection(FULL)
+
+    async def _examine(self, transaction: Transaction, raw: Spooled) -> Sequence[Examined]:
+        """Scan the message once for the recipients of each tenant."""
+        ggrid = new_ggrid()
+        structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
+        request = GuardRequest(
+            ggrid=ggrid,
+            source=self.name,
+            envelope=envelope_of(transaction),
+            groups=groups_of(transaction),
+            raw=raw,
+            deadline=self._analysis_timeout,
+            session_open=self._session_open,
+        )
+        return await self._processing.examine(request)
+
+
+def _of_tenants(examined: Sequence[Examined], tenants: Set[UUID]) -> list[Examined]:
+    return [each for each in examined if each.finished.tenant in tenants]
+
+
+def envelope_of(transaction: Transaction) -> Envelope:
+    """Return the envelope in the form of the scanning API."""
+    assert transaction.sender is not None
+    return Envelope(
+        sender=transaction.sender.address,
+        recipients=tuple(dict.fromkeys(recipient.address for recipient in transaction.recipients)),
+        remote_address=transaction.forwarded.address,
+        helo=transaction.forwarded.helo,
+    )
+
+
+def groups_of(transaction: Transaction) -> tuple[RecipientGroup, ...]:
+    """Return the recipients grouped by the tenant that each was assigned to at RCPT."""
+    return grouped((assignment, address) for address, assignment in transaction.assigned.items())
+
+
+@asynccontextmanager
+async def open_smtp(context: GuardContext, guard: str) -> AsyncIterator[Callable[[], None]]:
+    """Listen for Postfix until the block ends, if configured; yield the function that closes the listener."""
+    config = context.config
+    settings = config.scan_sources.smtp
+    if settings is None:
+        yield lambda: None
+        return
+    analysis_timeout, name = config.analysis_timeout / 1000, greeting_name(guard)
+    async with AsyncExitStack() as stack:
+        hop = NextHop(settings.next_hop_address, settings.next_hop_timeout / 1000, name)
+        stack.callback(hop.close)
+        key = read_ring(context.folder / config.contents.key, "contents.key")
+        writer = start_quarantine(context, key=key, hop=hop, stack=stack)
+        start_weekly_reports(context, hop=hop, stack=stack)
+        source = Smtp(
+            settings,
+            admission=context.admission,
+            processing=context.processing,
+            tenants=context.tenants,
+            delivery=Delivery(hop, ResultSeal(key), writer, context.metrics),
+            tokens=ReleaseTokens(
+                ReleaseTokenSigner(key),
+                ReleaseTokenStore(context.database),
+                DELIVERY_TIMEOUTS * hop.timeout + CLAIM_MARGIN,
+            ),
+            spool=context.spool,
+            analysis_timeout=analysis_timeout,
+            reports=_open_reports(context, key=key, hop=hop, stack=stack),
+        )
+        listener = SmtpListener(source, name, analysis_timeout, context.metrics)
+        stack.push_async_callback(listener.stop, config.shutdown_grace_period / 1000)
+        await listener.start()
+        yield listener.close

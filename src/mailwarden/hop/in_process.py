@@ -1,0 +1,118 @@
+"""The transport to a guard in this process: a function call, with the same errors as an HTTPS request."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from mailwarden.errors import InternalError, MailwardenError
+from mailwarden.hop.local_guard import LocalGuard, LocalScan
+from mailwarden.hop.records import AnalyzerDone, done_by
+from mailwarden.hop.transport import ScanRequest, StatusAnswer, Submission, error_in, late_error
+from mailwarden.journal.records import decode, encode
+from mailwarden.model.evidence import Report
+from mailwarden.model.record import FinishedRequest
+from mailwarden.serving.errors import retry_after_of, status_of
+from mailwarden.settings.effective import Setting
+from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.periodic_task import end_tasks
+from mailwarden.wire.scanning import MessageAnalysisResult, result_of
+
+log = get_logger(__name__)
+
+
+class InProcessTransport:
+    """Implements `Transport` by calls."""
+
+    in_process = True
+
+    def __init__(self, guard: LocalGuard) -> None:
+        self._guard = guard
+
+    async def submit(
+        self, submission: Submission, request: ScanRequest, deadline: float, traceparent: str
+    ) -> MessageAnalysisResult:
+        scan = _scan_of(submission, request, deadline, stored=True, traceparent=traceparent)
+        try:
+            return result_of(await self._guard.scan(scan, _ignore))
+        except MailwardenError as error:
+            raise early_error(error) from None
+
+    @asynccontextmanager
+    async def watch(
+        self, submission: Submission, request: ScanRequest, deadline: float, *, stored: bool
+    ) -> AsyncIterator["LocalProgress"]:
+        scan = _scan_of(submission, request, deadline, stored=stored, traceparent="")
+        progress = LocalProgress()
+        working = asyncio.create_task(progress.run(self._guard, scan), name="watched analysis")
+        try:
+            await progress.look_ahead()
+            yield progress
+        finally:
+            await end_tasks(working)
+
+    async def status(self) -> StatusAnswer:
+        return StatusAnswer(self._guard.status())
+
+    async def settings(self) -> Sequence[Setting]:
+        return self._guard.settings()
+
+
+def _scan_of(
+    submission: Submission, request: ScanRequest, deadline: float, *, stored: bool, traceparent: str
+) -> LocalScan:
+    return LocalScan(
+        ggrid=request.ggrid,
+        envelope=request.envelope,
+        groups=request.groups,
+        message=submission.message,
+        size=submission.size,
+        seconds=max(0.001, deadline - asyncio.get_running_loop().time()),
+        stored=stored,
+        traceparent=traceparent,
+    )
+
+
+def early_error(error: MailwardenError) -> Exception:
+    """Return what abby makes of a guard's error: the same as of the response that the error would have become."""
+    return error_in(status_of(error), error.code, retry_after_of(error))
+
+
+class LocalProgress:
+    """The steps of a watched analysis; the first is awaited ahead, so that another guard can still be asked."""
+
+    def __init__(self) -> None:
+        self._steps: asyncio.Queue[AnalyzerDone | FinishedRequest | MailwardenError] = asyncio.Queue()
+        self._ahead: AnalyzerDone | FinishedRequest | None = None
+
+    async def run(self, guard: LocalGuard, scan: LocalScan) -> None:
+        def observe(report: Report) -> None:
+            self._steps.put_nowait(done_by(report))
+
+        try:
+            finished = await guard.scan(scan, observe)
+            self._steps.put_nowait(decode(encode(finished)))  # as history has it: other code never sees more
+        except MailwardenError as error:
+            self._steps.put_nowait(error)
+        except Exception:
+            log.exception("watched_analysis_failed")
+            self._steps.put_nowait(InternalError("The result cannot be passed on; the log has it."))
+
+    async def look_ahead(self) -> None:
+        """Wait for the first step; an error before it is a rejection or a failure."""
+        step = await self._steps.get()
+        if isinstance(step, MailwardenError):
+            raise early_error(step)
+        self._ahead = step
+
+    async def next(self) -> AnalyzerDone | FinishedRequest:
+        if self._ahead is not None:
+            step, self._ahead = self._ahead, None
+            return step
+        following = await self._steps.get()
+        if isinstance(following, MailwardenError):
+            raise late_error(following.code, following.message, following.retry_after)
+        return following
+
+
+def _ignore(_: Report) -> None:
+    """Ignore a report: no user watches this analysis."""

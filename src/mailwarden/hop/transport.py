@@ -1,0 +1,139 @@
+"""How abby reaches one guard: the interface of its transports, and the meaning of a guard's errors."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from msgspec import Struct
+
+from mailwarden.errors import (
+    AnalysisTimeout,
+    CoreError,
+    EngineUnavailable,
+    Forbidden,
+    MailwardenError,
+    Overloaded,
+    ScanningDisabled,
+    ShuttingDown,
+)
+from mailwarden.hop.records import AnalyzerDone, GuardStatus
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.tenant import RecipientGroup
+from mailwarden.serving.spool import Spooled
+from mailwarden.settings.effective import Setting
+from mailwarden.wire.scanning import MessageAnalysisResult
+
+DISABLED = "Scanning is disabled: no guard has scanSources.restApi in guard.yml. An operator has to enable it."
+REJECTED = "A guard rejects abby's certificate. Add a name of it to tls.clientNames in guard.yml."
+
+# Errors of guards, the most informative for the caller first.
+REFUSALS: Mapping[str, type[MailwardenError]] = {
+    error.code: error for error in (Overloaded, EngineUnavailable, ScanningDisabled, ShuttingDown)
+}
+
+
+class ScanRequest(Struct, frozen=True):
+    """The guard request of an upload: ggrid, envelope, recipients by tenant, and the request id of the call."""
+
+    ggrid: UUID
+    envelope: Envelope
+    groups: tuple[RecipientGroup, ...]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A message for a guard, which can be sent more than once."""
+
+    message: Spooled  # for a guard in this process
+    content_type: str  # of the body
+    size: int  # of the body
+    body: Callable[[], bytes | AsyncIterator[bytes]]  # form-data, for a guard over HTTPS
+
+
+class Refused(Exception):
+    """The guard rejected the message before it accepted it."""
+
+    def __init__(self, error: MailwardenError) -> None:
+        super().__init__(error.code)
+        self.error = error
+
+
+class Died(Exception):
+    """The guard accepted the message, or may have, and gave no usable answer."""
+
+    def __init__(self, error: MailwardenError, kind: str) -> None:
+        super().__init__(kind)
+        self.error = error
+        self.kind = kind
+
+
+class NoStatus(Exception):
+    """The guard did not answer a call for its status."""
+
+
+class StatusAnswer(Struct, frozen=True):
+    """A guard's status, or none, and whether the guard rejects abby's certificate."""
+
+    status: GuardStatus | None
+    rejects_us: bool = False
+
+
+class Progress(Protocol):
+    """A watched analysis that has begun."""
+
+    async def next(self) -> AnalyzerDone | FinishedRequest:
+        """Return the next step, the finished request last; raise the guard's error."""
+        ...
+
+
+class Transport(Protocol):
+    """Reaches one guard. A rejection raises Refused, a failure Died, an analysis out of time AnalysisTimeout."""
+
+    in_process: bool  # whether the guard runs in this process, so that it needs the message alone
+
+    async def submit(
+        self, submission: Submission, request: ScanRequest, deadline: float, traceparent: str
+    ) -> MessageAnalysisResult: ...
+
+    def watch(
+        self, submission: Submission, request: ScanRequest, deadline: float, *, stored: bool
+    ) -> AbstractAsyncContextManager[Progress]:
+        """Begin a watched analysis; its first step has arrived when the block begins."""
+        ...
+
+    async def status(self) -> StatusAnswer:
+        """Return the status, or raise NoStatus."""
+        ...
+
+    async def settings(self) -> Sequence[Setting]:
+        """Return the running configuration, empty if the guard does not answer."""
+        ...
+
+
+def error_in(status: int, code: str, retry_after: int | None = None) -> Exception:
+    """Return what a guard's error means to abby."""
+    if status == 503 and code in REFUSALS:
+        sentence = DISABLED if code == ScanningDisabled.code else "The guards refused the message for now; try again."
+        return Refused(REFUSALS[code](sentence, retry_after=retry_after))
+    if status == 403 and code == Forbidden.code:
+        return Refused(CoreError(REJECTED))
+    if status == 504 and code == AnalysisTimeout.code:
+        return AnalysisTimeout("The analysis was not finished in time.")
+    return Died(malformed_answer(), f"status {status} {code}"[:60])
+
+
+def late_error(code: str, message: str, retry_after: int | None) -> MailwardenError:
+    """Return the error that ended a watched analysis after its first step; no other guard is asked."""
+    if code == AnalysisTimeout.code:
+        return AnalysisTimeout("The analysis was not finished in time.")
+    if code in REFUSALS:
+        return REFUSALS[code](message, retry_after=retry_after)
+    return CoreError("The guard could not finish the analysis; its log has it by this request id.")
+
+
+def malformed_answer() -> CoreError:
+    return CoreError("A guard answered what no guard should; try again.")

@@ -1,0 +1,304 @@
+"""Writes and sends the daily digest: the mail that lists a recipient's held messages, with links to release them.
+
+A recipient gets at most one digest a day, however many guards run: a guard claims a digest before it sends it. Messages
+of a digest that was not sent are listed the day after. If a guard dies after the next hop accepted a digest and before
+guard stored that, the messages are listed once more the day after. The header fields are written here and not by the
+email package, whose policies fail on hostile names.
+
+Security: digests go only to addresses in a tenant's own domains. They show hostile senders and subjects, which `Shown`
+makes inert; they are escaped in HTML and stand in no header field. The recipient's own address stands in one, and is
+rejected if it could end it. In the text it is shown inert unless it is a plain address: senders choose the part after
+`+` and between quotes.
+"""
+
+import asyncio
+import base64
+import re
+import secrets
+import textwrap
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from email.utils import format_datetime
+from html import escape
+
+from msgspec import Struct
+
+from mailwarden.access.tenants import TenantDirectory
+from mailwarden.model.scope import Scope
+from mailwarden.model.tenant import AssignedBy
+from mailwarden.quarantine.digest import (
+    FIRST_JOB,
+    LINK_PATH,
+    MAX_RECIPIENT,
+    MAX_SENDER,
+    Digest,
+    DigestJob,
+    DigestLine,
+    DigestLink,
+    DigestLinkSigner,
+    DigestStore,
+    inert_text,
+)
+from mailwarden.quarantine.settings import DigestSettings
+from mailwarden.smtp.client import NO_ANSWER, DeliveryFailed, NextHop
+from mailwarden.smtp.commands import Forwarded, Recipient, Sender
+from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.metrics import Metrics
+from mailwarden.telemetry.periodic_task import PeriodicTask
+
+_PLAIN = re.compile(r"[\w.+=-]{1,64}@[\w.-]+")
+_CELL = "padding:8px 12px 8px 0;border-top:1px solid #ccc;vertical-align:top;text-align:left"
+WITH_LINK = (
+    "A link shows you one message and a button by which it is delivered to you. Opening the link alone delivers "
+    "nothing. Have nothing delivered that you did not expect."
+)
+WITHOUT_LINK = (
+    "Messages without a link are dangerous or could not be inspected. If you expect one, ask your administrator."
+)
+
+
+INTERVAL = 30.0  # seconds between two checks of the clock
+SEND_TIMEOUT = 60.0  # seconds for one digest
+TRIES = 10  # for a digest that the next hop does not answer; the others wait
+STOP_TIMEOUT = 20.0  # seconds for the current digest when guard stops
+ALL = Scope.deployment()
+_log = get_logger("guard.digests")
+
+
+class Line(Struct, frozen=True):
+    shown: DigestLine
+    address: str  # of the page that releases it; empty where only an administrator may
+
+
+class Unwritable(Exception):
+    """The recipient's address is not safe in a header field."""
+
+
+class DigestWriter:
+    def __init__(self, settings: DigestSettings, seal: DigestLinkSigner) -> None:
+        self._settings = settings
+        self._seal = seal
+
+    def write(self, digest: Digest, now: datetime) -> bytes:
+        """Return the message; it is ASCII unless the recipient's address is not."""
+        lines, until = self._lines(digest, now), now + timedelta(days=self._settings.link_days)
+        address = _written(digest.recipient)
+        rest = len(digest.uids) - len(lines)
+        boundary = secrets.token_hex(16)
+        head = (
+            f"From: Mailwarden <{self._settings.sender}>",
+            f"To: <{address}>",
+            f"Subject: {subject_of(digest)}",
+            f"Date: {format_datetime(now)}",
+            f"Message-ID: <{secrets.token_hex(16)}@{self._settings.sender.rpartition('@')[2]}>",
+            "Auto-Submitted: auto-generated",
+            "X-Auto-Response-Suppress: All",
+            "MIME-Version: 1.0",
+            f'Content-Type: multipart/alternative; boundary="{boundary}"',
+        )
+        parts = (("plain", text_of(lines, rest, address, until)), ("html", html_of(lines, rest, address, until)))
+        body = "".join(
+            f"--{boundary}\r\nContent-Type: text/{kind}; charset=utf-8\r\n"
+            f"Content-Transfer-Encoding: base64\r\n\r\n{_encoded(text)}\r\n"
+            for kind, text in parts
+        )
+        return ("\r\n".join(head) + f"\r\n\r\n{body}--{boundary}--\r\n").encode()
+
+    def preview(self, digest: Digest, now: datetime) -> str:
+        """Return subject and plain text with dead links, for an operator who is not the recipient."""
+        lines = [Line(each.shown, each.address and f"{self._page}…") for each in self._lines(digest, now)]
+        rest, until = len(digest.uids) - len(lines), now + timedelta(days=self._settings.link_days)
+        text = text_of(lines, rest, _written(digest.recipient), until)
+        return f"Subject: {subject_of(digest)}\n\n{text}"
+
+    @property
+    def _page(self) -> str:
+        return f"{self._settings.link.rstrip('/')}{LINK_PATH}/"
+
+    def _lines(self, digest: Digest, now: datetime) -> list[Line]:
+        lines = []
+        for each in digest.listed:
+            address = ""
+            if each.message.is_open_to_recipients:
+                link = DigestLink(each.message.uid, each.number, now + timedelta(days=self._settings.link_days))
+                address = self._page + self._seal.token(link)
+            lines.append(Line(DigestLine.of(each.message), address))
+        return lines
+
+
+def subject_of(digest: Digest) -> str:
+    count = len(digest.uids)
+    return f"Held for you: {count} {'message' if count == 1 else 'messages'}"
+
+
+def text_of(lines: Sequence[Line], rest: int, recipient: str, until: datetime) -> str:
+    """Return the digest as plain text."""
+    blocks = [f"New in quarantine for {_named(recipient)}:"]
+    for each in lines:
+        shown = each.shown
+        block = f"{shown.received:%Y-%m-%d %H:%M} UTC, {shown.verdict}\n  From:    {shown.sender}\n"
+        block += f"  Subject: {shown.subject}"
+        blocks.append(block + (f"\n  Look:    {each.address}" if each.address else ""))
+    return "\n\n".join([*blocks, *(textwrap.fill(each, 76) for each in _sentences(lines, rest, until))]) + "\n"
+
+
+def html_of(lines: Sequence[Line], rest: int, recipient: str, until: datetime) -> str:
+    """Return the digest as HTML; every value is escaped."""
+    rows = []
+    for each in lines:
+        shown = each.shown
+        link = f'<br><a href="{escape(each.address)}">Look at it</a>' if each.address else ""
+        rows.append(
+            f'<tr><td style="{_CELL};white-space:nowrap">{shown.received:%Y-%m-%d %H:%M}<br>'
+            f"{escape(shown.verdict)}</td>"
+            f'<td style="{_CELL}"><b>{escape(shown.subject)}</b><br>{escape(shown.sender)}{link}</td></tr>\n'
+        )
+    below = "".join(f"<p>{escape(each)}</p>\n" for each in _sentences(lines, rest, until))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Held for you</title></head>\n'
+        '<body style="font-family:sans-serif;line-height:1.4">\n'
+        f"<p>New in quarantine for {escape(_named(recipient))}; times are UTC:</p>\n"
+        '<table style="border-collapse:collapse">\n'
+        f"{''.join(rows)}</table>\n{below}</body></html>\n"
+    )
+
+
+def _sentences(lines: Sequence[Line], rest: int, until: datetime) -> list[str]:
+    """Return the notes below the list."""
+    notices = []
+    if rest:
+        more = "1 older message is" if rest == 1 else f"{rest:,} older messages are"
+        notices.append(f"{more} held for you as well and not listed here: ask your administrator.")
+    if any(each.address for each in lines):
+        notices.append(f"{WITH_LINK} Links are valid until {until:%Y-%m-%d}. Anyone with this message can use them.")
+    if not all(each.address for each in lines):
+        notices.append(WITHOUT_LINK)
+    return notices
+
+
+def _written(address: str) -> str:
+    if len(address) > MAX_RECIPIENT or not address.isprintable() or any(character in address for character in "<>"):
+        raise Unwritable
+    return address
+
+
+def _named(address: str) -> str:
+    """Return the recipient as shown: text and links that a sender put into the address are inert."""
+    return address if _PLAIN.fullmatch(address) else inert_text(address, MAX_SENDER)
+
+
+def _encoded(text: str) -> str:
+    return base64.encodebytes(text.encode("utf-8", "replace")).decode("ascii").replace("\n", "\r\n").rstrip()
+
+
+class NextHopDown(Exception):
+    """The next hop does not answer: the remaining digests are retried soon."""
+
+
+class Digests:
+    def __init__(
+        self,
+        store: DigestStore,
+        writer: DigestWriter,
+        hop: NextHop,
+        tenants: TenantDirectory,
+        settings: DigestSettings,
+        *,
+        metrics: Metrics,
+        interval: float = INTERVAL,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._hop = hop
+        self._tenants = tenants
+        self._settings = settings
+        self._clock = clock
+        self._counted = metrics.counter("quarantine_digests", "Digests of the quarantine, by outcome.", "outcome")
+        self._done: date | None = None  # the last completed day
+        self._unanswered: tuple[DigestJob | None, int] = None, 0  # the digest that got no answer last, and how often
+        self._periodic_task = PeriodicTask("quarantine digests", self.look, interval)
+
+    def start(self) -> None:
+        self._periodic_task.start(at_once=True)
+
+    async def stop(self) -> None:
+        """Finish the current digest, so that its outcome is stored, then stop."""
+        await self._periodic_task.finish(STOP_TIMEOUT)
+
+    async def look(self) -> int:
+        """Send today's digests if they are due; return how many were sent."""
+        now = self._clock()
+        hour = now.replace(hour=self._settings.hour, minute=0, second=0, microsecond=0)
+        if now < hour or self._done == now.date():
+            return 0
+        if not self._tenants.loaded:  # before a digest is claimed, so that no recipient is skipped
+            await self._tenants.refresh()
+        await self._store.prepare(ALL, now.date(), hour)
+        sent, turn = 0, FIRST_JOB
+        try:
+            while not self._periodic_task.stopping:
+                async with self._periodic_task.in_hand:
+                    following = await self._store.take(ALL, now.date(), turn)
+                    if following is None:
+                        self._done = now.date()
+                        break
+                    turn = following
+                    sent += await self._serve(turn, hour)
+        except NextHopDown:
+            _log.warning("digests_wait", reason=NO_ANSWER)
+        if sent:
+            _log.info("digests_sent", digests=sent)
+        return sent
+
+    async def _serve(self, turn: DigestJob, hour: datetime) -> bool:
+        """Send one digest and store that it was sent; log a failure and continue with the others."""
+        if not self._is_own(turn):
+            return False
+        digest = await self._store.collect(ALL, turn, hour, self._settings.max_messages)
+        if not digest.uids:
+            return False
+        try:
+            async with asyncio.timeout(SEND_TIMEOUT):
+                await self._send(digest)
+        except DeliveryFailed as failure:
+            if failure.reply == NO_ANSWER and self._may_wait(turn):
+                await self._store.give_back(ALL, turn)
+                self._counted.labels("waits").inc()
+                raise NextHopDown from None
+            codes = " ".join(failure.reply.split()[:2])  # the text after the codes often names the recipient
+            self._refused(turn, codes)
+            return False
+        except (Unwritable, TimeoutError) as failure:
+            self._refused(turn, type(failure).__name__)
+            return False
+        self._unanswered = None, 0
+        await self._store.set_reported(ALL, digest)
+        self._counted.labels("sent").inc()
+        return True
+
+    def _refused(self, turn: DigestJob, reason: str) -> None:
+        self._counted.labels("refused").inc()
+        _log.warning("digest_refused", tenant=str(turn.tenant), reason=reason)
+
+    def _may_wait(self, turn: DigestJob) -> bool:
+        """Return whether a digest without an answer is retried today: this digest alone may cause the silence."""
+        last, tries = self._unanswered
+        self._unanswered = turn, tries + 1 if turn == last else 1
+        return self._unanswered[1] < TRIES
+
+    def _is_own(self, turn: DigestJob) -> bool:
+        """Return whether the recipient's domain belongs to the tenant; guards also scan outgoing mail."""
+        assigned = self._tenants.assign(turn.recipient)
+        return assigned.by is AssignedBy.DOMAINS and assigned.tenant == turn.tenant
+
+    async def _send(self, digest: Digest) -> None:
+        content = self._writer.write(digest, self._clock())
+        sender = Sender("", utf8=not digest.recipient.isascii(), eight_bit=not content.isascii())
+        recipients = [Recipient(digest.recipient)]
+        connection = await self._hop.prepare(sender, recipients, Forwarded(), len(content))
+        await self._hop.send(connection, _stream(content))
+
+
+async def _stream(content: bytes) -> AsyncIterator[bytes]:
+    yield content

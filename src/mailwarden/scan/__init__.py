@@ -1,0 +1,1 @@
+"""One message: admitted, collected, judged and decided for each tenant, answered and kept."""

@@ -1,0 +1,254 @@
+"""ONE guard request, from admitted to finished. Read this page first: it is what Mailwarden does."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cache
+from typing import Protocol
+from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mailwarden.analysis.analyzer import RawMessage
+from mailwarden.errors import EngineUnavailable
+from mailwarden.journal.journal import Journal
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import Evidence, Status
+from mailwarden.model.observables import Observable
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.tenant import RecipientGroup
+from mailwarden.pipeline.collector import Audience, Collected, Collector
+from mailwarden.pipeline.engine_questions import ScanInput
+from mailwarden.pipeline.examination import Observer, ignore
+from mailwarden.pipeline.fair_queue import Flow
+from mailwarden.policy.decide import decide
+from mailwarden.policy.judge import judge
+from mailwarden.policy.rules import Policy, for_tenant
+from mailwarden.scan.list_lookup import ListLookup, ListLookupResult
+from mailwarden.scan.shared_answer import answer_of, settle, undecided
+from mailwarden.senders.lookup import SenderHistoryReporter
+from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.metrics import Metrics
+from mailwarden.telemetry.tracing import NO_TRACING, Tracing
+
+log = get_logger(__name__)
+
+
+class GuardRequest(Struct, frozen=True):
+    """One message in guard."""
+
+    ggrid: UUID
+    source: str
+    envelope: Envelope
+    groups: tuple[RecipientGroup, ...]  # the recipients by tenant; each tenant has its own judgement and decision
+    raw: RawMessage
+    deadline: float  # seconds left for the analysis
+    stored: bool = True  # False: a user tests a message, and nothing is stored
+    session_open: bool = False  # the sender waits for an SMTP reply, which may be a rejection
+
+    @property
+    def flow(self) -> Flow:
+        """Return the key for fair scheduling of workers: with several tenants that of the first."""
+        return str(self.groups[0].tenant), self.source, self.envelope.remote_address or ""
+
+
+class Examined(Struct, frozen=True):
+    """A guard request that is judged and decided for one tenant, and not yet stored."""
+
+    finished: FinishedRequest
+    compared: ListLookupResult
+    stored: bool
+
+
+class ScanParts(Struct, frozen=True):
+    """The parts of a scan that depend on settings; a reload replaces them together."""
+
+    collector: Collector
+    list_lookup: ListLookup
+    tempfail: bool
+
+
+class Case(Struct, frozen=True):
+    """One tenant's part of a guard request, with the analysis for its recipients."""
+
+    parts: ScanParts
+    request: GuardRequest
+    group: RecipientGroup
+    collected: Collected
+    wanted: tuple[Observable, ...]
+    created: datetime
+    until: float  # the deadline of the analysis, by the monotonic clock
+
+
+class Learners(Protocol):
+    """Which learner of an engine has been trained with a tenant's reports."""
+
+    def learner(self, tenant: UUID) -> str: ...
+
+
+class Processing:
+    def __init__(
+        self,
+        *,
+        guard: str,
+        parts: ScanParts,
+        sender_history: SenderHistoryReporter,
+        learners: Learners | None,
+        policy: Policy,
+        journal: Journal,
+        metrics: Metrics,
+        tracing: Tracing = NO_TRACING,
+    ) -> None:
+        self._guard = guard
+        self._tracing = tracing
+        self.parts = parts
+        self._sender_history = sender_history
+        self._learners = learners
+        self._policy = policy
+        self._journal = journal
+        # Looking a label up costs more than counting.
+        self._finished_as = cache(
+            metrics.counter("guard_requests", "Finished guard requests.", "verdict", "decision").labels
+        )
+        seconds = metrics.histogram("engine_scan_seconds", "Seconds an engine took for a scan.", "engine")
+        self._seconds_of = cache(seconds.labels)
+        self._failures = metrics.counter("analyzer_failures", "Analyzers that could not finish.", "analyzer", "kind")
+
+    def use(self, parts: ScanParts) -> None:
+        """Use other parts for the requests that begin from now on."""
+        self.parts = parts
+
+    async def process(self, request: GuardRequest, observe: Observer = ignore) -> FinishedRequest:
+        """Return the answer for all recipients; `observe` is called with each report as it arrives."""
+        examined = settle_together(await self.examine(request, observe))
+        await self.keep(examined)
+        return answer_of([each.finished for each in examined])
+
+    async def examine(self, request: GuardRequest, observe: Observer = ignore) -> list[Examined]:
+        """Analyze once, then judge and decide for each tenant; the source calls `keep` after it acted."""
+        with self._tracing.span("scan", ggrid=str(request.ggrid), source=request.source) as span:
+            examined = await self._examine(request, observe)
+            first = examined[0].finished
+            span.set(verdict=first.judgement.verdict, decision=first.ruling.decision, tenants=len(examined))
+            return examined
+
+    async def _examine(self, request: GuardRequest, observe: Observer) -> list[Examined]:
+        created = datetime.now(UTC)
+        until = time.monotonic() + request.deadline
+        parts = self.parts
+
+        # Collect: every analyzer reports its findings, or that it could not finish.
+        wanted = await parts.list_lookup.prepare([group.tenant for group in request.groups])
+        collected = await parts.collector.collect_for(
+            [Audience(group.recipients, self._learner(group.tenant)) for group in request.groups],
+            ScanInput(request.raw, request.envelope, flow=request.flow),
+            request.deadline,
+            wanted,
+            observe,
+        )
+
+        self._measure(collected[0], parts.collector.engine_names)
+
+        examined: list[Examined] = []
+        for group, found in zip(request.groups, collected, strict=True):
+            if examined:
+                await asyncio.sleep(0)  # there may be a thousand tenants: let other messages run
+            case = Case(parts, request, group, found, wanted, created, until)
+            examined.append(await self._conclude(case, ignore if examined else observe))
+        if parts.tempfail and (unfinished := undecided([each.finished for each in examined])):
+            raise EngineUnavailable(unfinished.judgement.summary)
+        return examined
+
+    async def _conclude(self, case: Case, observe: Observer) -> Examined:
+        """Judge and decide for one tenant, by its own recipients, sender history, lists, weights and profile."""
+        request, assignment, collected = case.request, case.group.assignment, case.collected
+        tenant, envelope = assignment.tenant, replace(request.envelope, recipients=case.group.recipients)
+
+        # Recall: whether the tenant knows the sender. A lookup that fails adds no finding.
+        report = await self._sender_history.report(tenant, envelope, collected.summary, collected.evidence)
+        collected = replace(collected, evidence=Evidence((*collected.evidence.reports, report)))
+        observe(report)
+
+        # Look up: which list entries match the message. Of conflicting entries only the winner takes effect.
+        compared = case.parts.list_lookup.compare(tenant, envelope, collected, case.wanted)
+        evidence = compared.evidence
+        observe(evidence.reports[-1])
+
+        # Judge: the verdict. A conviction stands even if other analyzers failed; incomplete is never clean.
+        policy = for_tenant(self._policy, assignment.weights)
+        judgement = judge(evidence, policy)
+
+        # Decide: the action for this tenant. Allowlists take effect here, and never on the verdict.
+        remaining = case.until - time.monotonic()
+        rest = await case.parts.list_lookup.without_allowed_files(request.raw, compared, remaining)
+        rest_judgement = judge(rest.evidence, policy) if rest else None
+        ruling = decide(
+            judgement,
+            assignment,
+            policy,
+            session_open=request.session_open,
+            listing=compared.listing,
+            rest_judgement=rest_judgement,
+        )
+
+        finished = FinishedRequest(
+            ggrid=request.ggrid,
+            tenant=tenant,
+            created=case.created,
+            completed=datetime.now(UTC),
+            source=request.source,
+            guard=self._guard,
+            envelope=envelope,
+            summary=collected.summary,
+            evidence=evidence,
+            judgement=judgement,
+            ruling=ruling,
+            profile=assignment.profile,
+            weights=assignment.weights,
+            assigned_by=assignment.by,
+            session_open=request.session_open,
+            listing=compared.listing.recorded(),
+            cleared_files=rest.cleared_files if rest else frozenset(),
+        )
+        return Examined(finished, compared, request.stored)
+
+    def _learner(self, tenant: UUID) -> str:
+        return self._learners.learner(tenant) if self._learners else ""
+
+    async def keep(self, examined: Sequence[Examined]) -> None:
+        """Store them in history: return when their rows are on disk, or in history, or after two seconds."""
+        await self._journal.append(self._counted(examined))
+
+    def keep_unconfirmed(self, examined: Sequence[Examined]) -> None:
+        """Store them in history without waiting for the disk: for a caller that is cancelled."""
+        self._journal.enqueue(self._counted(examined))
+
+    def _counted(self, examined: Sequence[Examined]) -> list[FinishedRequest]:
+        """Count them, and return those that history stores."""
+        for each in examined:
+            if each.stored:
+                self.parts.list_lookup.count(each.compared)
+            self._count(each.finished)
+        return [each.finished for each in examined if each.stored]
+
+    def _measure(self, collected: Collected, engines: frozenset[str]) -> None:
+        for report in collected.evidence.reports:
+            if report.analyzer in engines and report.status is not Status.SKIPPED:
+                self._seconds_of(report.analyzer).observe(report.milliseconds / 1000)
+
+    def _count(self, finished: FinishedRequest) -> None:
+        verdict, decision = finished.judgement.verdict, finished.ruling.decision
+        self._finished_as(verdict, decision).inc()
+        for failure in finished.evidence.failures:
+            self._failures.labels(failure.analyzer, failure.kind).inc()
+            log.warning("analyzer_failed", analyzer=failure.analyzer, kind=failure.kind, sentence=failure.sentence)
+        took = round((finished.completed - finished.created).total_seconds() * 1000, 1)
+        log.info("judged", verdict=verdict, decision=decision, tags=finished.tags, tenant=str(finished.tenant), ms=took)
+
+
+def settle_together(examined: Sequence[Examined]) -> list[Examined]:
+    """Return the parts as one answer can express them, the leading part first."""
+    by_tenant = {each.finished.tenant: each for each in examined}
+    return [replace(by_tenant[part.tenant], finished=part) for part in settle([each.finished for each in examined])]

@@ -1,0 +1,1 @@
+"""The memory of a tenant about senders: contacts, domains, threads and bank details of earlier messages."""

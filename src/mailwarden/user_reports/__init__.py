@@ -1,0 +1,1 @@
+"""Reports of users, whole: the API, mails and mailboxes, cases and answers, training."""

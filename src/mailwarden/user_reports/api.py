@@ -1,0 +1,203 @@
+"""Reports of users about messages under /v1: create, withdraw, list, and the training status of a tenant.
+
+Security: reads hostile bytes, and holds no more of a reported message than training needs. Tenants are separated here:
+a token learns nothing about another tenant's reports.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from uuid import UUID
+
+import msgspec
+from aiohttp import web
+
+from mailwarden.access.callers import Caller
+from mailwarden.access.tenants import TenantDirectory
+from mailwarden.errors import (
+    EmptyEmail,
+    Overloaded,
+    ReportNotFound,
+    TenantForbidden,
+    TenantNotFound,
+    UnsupportedMediaType,
+)
+from mailwarden.serving.form_data import parse_options
+from mailwarden.serving.http_app import Call
+from mailwarden.serving.uploads import MAX_BODY, BodyClock, send_continue, too_large
+from mailwarden.user_reports.reports import (
+    MIN_REPORTS,
+    Kind,
+    MessageCollector,
+    ReportedMessage,
+    TrainingStatus,
+    UserReport,
+)
+from mailwarden.user_reports.requests import (
+    Forgotten,
+    Learning,
+    MessageReportQuery,
+    Report,
+    ReportQuery,
+    Reports,
+    ReportsQuery,
+    TenantQuery,
+)
+from mailwarden.user_reports.service import ReportService
+from mailwarden.wire.strict_json import T, read_query, violation_at
+
+MESSAGE = "message/rfc822"
+MAX_CALLS = 64  # concurrent calls: each may hold a message of 1 MiB
+_encoder = msgspec.json.Encoder()
+
+
+class ReportApi:
+    """Handles reports, at most MAX_CALLS at once."""
+
+    def __init__(self, reports: ReportService, tenants: TenantDirectory, *, body_timeout_ms: int) -> None:
+        self._reports = reports
+        self._tenants = tenants
+        self._body_timeout_ms = body_timeout_ms
+        self._calls = 0
+
+    async def report_message(self, call: Call, caller: Caller) -> web.StreamResponse:
+        """Store a report about a scanned message; another tenant's message is reported as missing."""
+        comes = call.request.can_read_body or "Content-Type" in call.request.headers
+        if comes:
+            _check_head(call.request)
+        query = _query(call, MessageReportQuery)
+        with self._turn():
+            given = await self._receive(call.request) if comes else None
+            ggrid, kind = call.variables["ggrid"], Kind(query.kind)
+            scope = caller.scope.narrowed(query.tenant_uid or None)
+            report = await self._reports.report_message(scope, ggrid, kind, caller.actor(call), given)
+        return _answer(report_of(report), 202)
+
+    async def report(self, call: Call, caller: Caller) -> web.StreamResponse:
+        """Store a report with its message, scanned or not."""
+        _check_head(call.request)
+        query = _query(call, ReportQuery)
+        with self._turn():
+            given = await self._receive(call.request)
+            tenant = await self._tenant(query.tenant_uid, caller)
+            kind, actor = Kind(query.kind), caller.actor(call)
+            report = await self._reports.report_contents(caller.scope, tenant, kind, actor, contents=given)
+        return _answer(report_of(report), 202)
+
+    async def list_reports(self, call: Call, caller: Caller) -> web.StreamResponse:
+        query = _query(call, ReportsQuery)
+        before = None if query.before is msgspec.UNSET else _in_utc(query.before)
+        uid = None if query.before_uid is msgspec.UNSET else query.before_uid
+        tenant = await self._tenant(query.tenant_uid, caller)
+        found = await self._reports.reports(caller.scope, tenant, before, query.limit, before_uid=uid)
+        return _answer(Reports(tuple(map(report_of, found))))
+
+    async def take_back(self, call: Call, caller: Caller) -> web.StreamResponse:
+        """Withdraw a report; another tenant's report is reported as missing."""
+        await self._reports.withdraw(caller.scope, _uid_in(call.variables["uid"]), caller.actor(call))
+        return web.Response(status=204)
+
+    async def show_learning(self, call: Call, caller: Caller) -> web.StreamResponse:
+        tenant = await self._tenant(_query(call, TenantQuery).tenant_uid, caller)
+        standing = await self._reports.status(caller.scope, tenant)
+        return _answer(learning_of(standing))
+
+    async def reset(self, call: Call, caller: Caller) -> web.StreamResponse:
+        """Delete all training of a tenant."""
+        tenant = await self._tenant(_query(call, TenantQuery).tenant_uid, caller)
+        return _answer(Forgotten(await self._reports.reset(caller.scope, tenant, caller.actor(call))))
+
+    async def _receive(self, request: web.BaseRequest) -> ReportedMessage:
+        intake = MessageCollector()
+        await send_continue(request)
+        async with BodyClock(self._body_timeout_ms) as clock:
+            while chunk := await clock.next_chunk(request):
+                intake.add(chunk)
+        given = intake.finish()
+        if not given.size:
+            raise EmptyEmail("The body is empty: send the raw message.")
+        return given
+
+    async def _tenant(self, tenant: UUID, caller: Caller) -> UUID:
+        """Return the tenant, if the caller may act for it; only callers with all tenants learn whether it exists."""
+        if not caller.scope.allows(tenant):
+            raise _forbidden()
+        if await self._tenants.find(tenant) is None:
+            raise TenantNotFound(f"There is no tenant {tenant}.") if caller.scope.tenants is None else _forbidden()
+        return tenant
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if self._calls >= MAX_CALLS:
+            raise Overloaded("Too many reports at once; try again.")
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+
+
+def report_of(report: UserReport) -> Report:
+    """Return the API record of a report."""
+    return Report(
+        uid=report.uid,
+        tenant_uid=report.tenant,
+        kind=report.kind,
+        state=report.state,
+        ggrid=report.ggrid,
+        subject=report.subject,
+        size=report.size,
+        reported_by=report.reported_by,
+        reported_at=report.reported_at,
+    )
+
+
+def learning_of(standing: TrainingStatus) -> Learning:
+    """Return the API record of a tenant's training status."""
+    return Learning(
+        tenant_uid=standing.tenant,
+        threats=standing.threats,
+        fine=standing.fine,
+        waiting=standing.waiting,
+        enough=MIN_REPORTS,
+        speaks=standing.speaks,
+        rebuilding=standing.rebuilding,
+    )
+
+
+def _check_head(request: web.BaseRequest) -> None:
+    """Check the headers before the body is read."""
+    if (request.content_length or 0) > MAX_BODY:
+        raise too_large(MAX_BODY)
+    if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedMediaType("The body must not be compressed.")
+    kinds = request.headers.getall("Content-Type", [])
+    if len(kinds) != 1 or parse_options(kinds[0])[0] != MESSAGE:
+        raise UnsupportedMediaType(f"The body must be a raw message: send one header `Content-Type: {MESSAGE}`.")
+
+
+def _query(call: Call, kind: type[T]) -> T:
+    return read_query(call.request.query.items(), kind)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:  # before year 1 or after 9999 in UTC
+        raise violation_at("/before", "Not a moment that can be written in UTC") from None
+
+
+def _uid_in(text: str) -> UUID:
+    """Return the uid in the path; raise for other text."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise ReportNotFound("There is no such report.") from None
+
+
+def _answer(record: Report | Reports | Learning | Forgotten, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=_encoder.encode(record), content_type="application/json")
+
+
+def _forbidden() -> TenantForbidden:
+    return TenantForbidden("This credential may not act for this tenant.")

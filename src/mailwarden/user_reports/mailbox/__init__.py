@@ -1,0 +1,1 @@
+"""Report mailboxes: read over IMAP, one mail after the other."""

@@ -1,0 +1,121 @@
+"""`python -m workshop.rig engines` starts the servers, `... run` the product as well; Ctrl-C stops them."""
+
+import argparse
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from workshop.rig.engines import Engines, start_engines
+from workshop.rig.process import RigError
+from workshop.rig.product import Product, install_product
+from workshop.rig.samples import malware_message, plain_message, spam_message
+
+FOLDER = Path("run")
+ABBY_PORT = 9081
+GUARD_PORT = 9785
+SAMPLES = {"plain": plain_message, "spam": spam_message, "malware": malware_message}
+PARAMETERS = (
+    '{"borderMtaData": {"envelopeFrom": "alice@pass.example", "envelopeRecipients": ["bob@company.example"],'
+    ' "remoteAddress": "192.0.2.10", "senderHelo": "mail.pass.example"}}'
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m workshop.rig", description=__doc__)
+    parser.add_argument("what", choices=("engines", "run"), help="the servers alone, or the product with them")
+    parser.add_argument("--separate", action="store_true", help="abby and guard as two processes (default: one)")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where everything is kept (default: ./run)")
+    arguments = parser.parse_args()
+    folder: Path = arguments.folder
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _break_off)
+    try:
+        with _sole_use(folder), start_engines(folder / "engines", progress=_say) as engines:
+            if arguments.what == "engines":
+                _show_engines(engines)
+                _wait()
+            else:
+                _run_product(folder, engines, one_process=not arguments.separate)
+    except RigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        _say("stopped")
+    return 0
+
+
+def _run_product(folder: Path, engines: Engines, *, one_process: bool) -> None:
+    _say("setting up abby and guard")
+    database_url = engines.postgresql.create_database("mailwarden")
+    product = install_product(
+        folder, engines, database_url, abby_port=ABBY_PORT, guard_port=GUARD_PORT, one_process=one_process
+    )
+    with product:
+        product.start()
+        _show_engines(engines)
+        _show_product(folder, engines, product)
+        _wait()
+
+
+def _show_engines(engines: Engines) -> None:
+    for server in engines.servers:
+        _say(f"{server.name:12}{server.address}")
+
+
+def _show_product(folder: Path, engines: Engines, product: Product) -> None:
+    for service in (product.abby, *product.guards):
+        print(f"{service.name:12}{service.url}")
+    # Sessions and passkeys belong to the host name of the setup link; browsers reject passkeys for an IP address.
+    console = product.setup_link.partition("setup/")[0] or f"{product.url}/console/"
+    print(f"{'console':12}{product.setup_link} (the first time; afterwards {console})")
+    samples = folder / "samples"
+    samples.mkdir(exist_ok=True)
+    for name, make in SAMPLES.items():
+        (samples / f"{name}.eml").write_bytes(engines.dns.sign(make(), "pass.example"))
+    here = Path.cwd()
+    ca, token = (os.path.relpath(path, here) for path in (product.ca, product.abby.folder / "token"))
+    print(
+        f"\nTry it (also with {', '.join(f'{name}.eml' for name in list(SAMPLES)[1:])}):\n\n"
+        f'curl --cacert {ca} -H "Authorization: Bearer $(cat {token})" \\\n'
+        f"  -F 'parameters={PARAMETERS};type=application/json' \\\n"
+        f"  -F 'email=@{samples}/plain.eml' \\\n"
+        f"  {product.url}/v1/messageQueue/submitEmail\n"
+    )
+
+
+def _break_off(_number: int, _frame: FrameType | None) -> None:
+    """Unwind, so that everything is stopped in order; a second Ctrl-C must not interrupt that."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise KeyboardInterrupt
+
+
+def _wait() -> None:
+    _say("Ctrl-C stops everything")
+    while True:
+        signal.pause()
+
+
+@contextlib.contextmanager
+def _sole_use(folder: Path) -> Iterator[None]:
+    """Refuse to empty a folder that another rig uses."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RigError(f"another rig is running in {folder}: stop it, or use --folder") from None
+        yield
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

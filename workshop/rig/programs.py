@@ -1,0 +1,27 @@
+"""Finds the servers' programs on this machine."""
+
+import shutil
+from pathlib import Path
+
+from workshop.rig.process import RigError
+
+# An ordinary user's PATH often lacks the folders of the servers.
+FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/sbin")
+
+
+def find_program(*names: str) -> str:
+    """Find the first of these programs that is installed: a successor may have another name."""
+    places = [None, *FOLDERS]
+    found = next((path for name in names for place in places if (path := shutil.which(name, path=place))), None)
+    if found is None:
+        raise RigError(f"{' or '.join(names)} is not installed: `make setup` or `make setup-long` installs it")
+    return found
+
+
+def find_postgresql() -> Path:
+    """Find the folder with the programs of the newest PostgreSQL from 15 on; Debian keeps them out of PATH."""
+    versions = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()]
+    usable = [path for path in versions if int(path.parent.name) >= 15 and (path / "initdb").exists()]
+    if not usable:
+        raise RigError("PostgreSQL 15 or newer is not installed: `make setup` or `make setup-long` installs it")
+    return max(usable, key=lambda path: int(path.parent.name))
