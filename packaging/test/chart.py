@@ -1,4 +1,4 @@
-"""Checks the Helm chart: `make test-chart`; prints one line per check.
+"""Checks the Helm chart: `make check-long ONLY=chart`; prints one line per check.
 
 helm lints and renders every values file of the chart's ci folder; kubernetes-validate checks the manifests strictly for
 two versions of Kubernetes; `mailwarden config check` checks the configuration in them. Both tools come from

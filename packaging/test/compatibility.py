@@ -1,6 +1,6 @@
-"""Runs the tests with every supported version of Debian, Python and the engines: `make compatibility`; prints a table.
+"""`make check-long ONLY=compatibility`: the tests with every supported version of Debian, Python and the engines.
 
-Example: make compatibility ROWS="trixie rspamd4"
+Example: make check-long ONLY=compatibility ROWS="trixie rspamd4"
 
 Each row is a clean root with the engines of that release, started by the project's own rig. The tests run in a network
 namespace of their own, where only loopback exists. Needs root and mmdebstrap.

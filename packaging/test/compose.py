@@ -1,4 +1,4 @@
-"""Checks the compose file: part of `make test-images`; prints one line per check.
+"""Checks the compose file: part of `make check-long ONLY=images`; prints one line per check.
 
 Builds the images of the engines, starts everything by the commands of docs/compose.md, sends mail through Postfix and
 removes everything. Needs root, podman, mmdebstrap and the image of `make image`. Containers run in mount and network

@@ -1,4 +1,4 @@
-"""Checks the image: `make test-images`; prints one line per check.
+"""Checks the image: `make check-long ONLY=images`; prints one line per check.
 
 Needs root, podman and the image of `make image`. Containers run in mount and network namespaces of their own, because
 podman would otherwise change the host's networks.

@@ -1,4 +1,4 @@
-"""Builds, checks and boots the Debian packages: `make test-packages`; prints one line per check.
+"""Builds, checks and boots the Debian packages: `make check-long ONLY=packages`; prints one line per check.
 
 Needs root, mmdebstrap, lintian, piuparts, reprepro, systemd-container. systemd-nspawn boots the root without network;
 apt downloads the packages into the same root before.

@@ -1,4 +1,4 @@
-"""Builds the release of HEAD twice and compares every artifact: `make test-release`; prints one line per check.
+"""`make check-long ONLY=release`: builds the release of HEAD twice and compares every artifact.
 
 The second build has another folder, host name, umask, locale, time zone and number of processors. Needs what
 packaging/release.py needs. A key of its own signs the checksums, and the documented commands verify them.

@@ -1,4 +1,4 @@
-"""Restores the backups of `make test-upgrade` on a clean Debian 12 with the package of this checkout, and uses them.
+"""Restores the backups of `make check-long ONLY=upgrade` on a clean Debian 12 with this checkout's package.
 
 Needs root, mmdebstrap, systemd-container, and the files that tests/faults/test_upgrade.py left in run/upgrade. Prints
 one line per check.
@@ -39,7 +39,7 @@ def main() -> int:
         print("Run this as root, with: apt-get install mmdebstrap systemd-container", file=sys.stderr)
         return 2
     if missing := [name for name in ARCHIVES if not (MADE / name).exists()]:
-        print(f"{MADE} has no {missing[0]}. Run: make test-upgrade", file=sys.stderr)
+        print(f"{MADE} has no {missing[0]}. Run: make check-long ONLY=upgrade", file=sys.stderr)
         return 2
     summary = SuiteSummary(SUITE)
     summary.subject = "restored"

@@ -19,7 +19,7 @@ from tests.conventions.project_files import ROOT
 from workshop.rig.samples import spam_message
 
 README = ROOT / "clients" / "python" / "README.md"
-INTERPRETER = "MAILWARDEN_CLIENT_PYTHON"  # the words that start another Python, see `make test-client`
+INTERPRETER = "MAILWARDEN_CLIENT_PYTHON"  # the words that start another Python, see `make check-long ONLY=client`
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

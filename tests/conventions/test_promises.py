@@ -23,7 +23,7 @@ def test_the_page_of_promises_is_current() -> None:
 
 
 def test_every_break_fits_the_product() -> None:
-    """`make check-breaks` takes minutes; that a break still finds its text, and its tests, shows at once."""
+    """`make check-long ONLY=breaks` takes minutes; that a break still finds its text, and its tests, shows at once."""
     breaks = read(LIST)
     gone = [each.promise for each in breaks if Path(each.file).read_text("utf-8").count(each.old) != 1]
     lost = [place for each in breaks for place in each.tests if not Path(place.partition("::")[0]).exists()]

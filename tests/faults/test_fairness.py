@@ -10,7 +10,7 @@ from workshop.torture.harm import measure_harm, p99
 
 pytestmark = pytest.mark.slow
 
-# `make bench-fairness` measures the p99 with hundreds of messages. Of sixty, the p99 is the slowest one, and a pause of
+# `workshop.torture --only harm` measures the p99 with hundreds of messages. Of sixty, the p99 is the slowest one, and a pause of
 # the machine decides it. With one queue for all messages, every one waited for many seconds.
 STARVED = 3.0
 SOON_MILLISECONDS = 1_000.0

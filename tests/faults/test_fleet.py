@@ -1,4 +1,4 @@
-"""A small fleet with one fault of each kind and a killed HAProxy; `make test-fleet` runs the whole one by seed."""
+"""A small fleet with one fault of each kind and a killed HAProxy; `make check-long ONLY=fleet` runs the whole."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`make test-fleet`: 2 abbys, 4 guards and their databases in network namespaces, under load and faults by seed."""
+"""`make check-long ONLY=fleet`: 2 abbys, 4 guards, their databases in network namespaces, load and faults by seed."""
 
 import argparse
 import os
@@ -34,7 +34,7 @@ def main() -> int:
         try:
             contain([sys.executable, "-m", "tests.fleet", *sys.argv[1:]], {INSIDE: "1"})
         except RigError as error:
-            say(f"make test-fleet: {error}")
+            say(f"make check-long ONLY=fleet: {error}")
             return 1
     signal.signal(signal.SIGINT, signal.default_int_handler)
     run("ip", "link", "set", "lo", "up")

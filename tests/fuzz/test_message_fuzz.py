@@ -79,7 +79,7 @@ OUTLOOK = [
     compound({"__substg1.0_37010102": b"x" * 99, "__substg1.0_10130102": b"<html>", "__substg1.0_10090102": b"LZFu"}),
 ]
 ENCODED = [encode(b"a.js", bytes(range(256))) + encode(b"b.js", b"y") for encode in (uuencoded, xxencoded, yencoded)]
-# `make fuzz` looks ten times as long, from another start each time.
+# `make check-long ONLY=fuzz` looks ten times as long, from another start each time.
 LONGER = 10 if os.environ.get("MAILWARDEN_FULL") else 1
 START = time.time_ns() if LONGER > 1 else 20_261_115
 

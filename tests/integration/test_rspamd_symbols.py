@@ -1,4 +1,4 @@
-"""The symbols that we read exist in the Rspamd that runs; `make compatibility` asks every supported version."""
+"""The symbols that we read exist in this Rspamd; `make check-long ONLY=compatibility` asks every version."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""`make bench-budget`: the CPU time of each step of a worker, compared with its budget.
+"""The CPU time of each step of a worker, compared with its budget.
 
 The unit is the time that the standard library's `email` package takes to parse the same messages in the same process.
 It is measured beside every message, so that a slow or busy machine changes both. Every round has new messages, and the

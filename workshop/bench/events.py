@@ -1,4 +1,4 @@
-"""`make bench-events`: the cost of events in a scan, and 1,000 events per second through one abby to one client.
+"""The cost of events in a scan, and 1,000 events per second through one abby to one client.
 
 `--only-beside` measures scanning with and without those events through the same abby, see `bench.events_beside_scans`.
 """

@@ -1,4 +1,4 @@
-"""`make bench-growth`: how CPU and memory grow with the size of a message, against Rspamd and clamd.
+"""How CPU and memory grow with the size of a message, against Rspamd and clamd.
 
 A message goes through one worker of Mailwarden, through Rspamd and through clamd, one after the other. Every message is
 different, so that no cache answers.

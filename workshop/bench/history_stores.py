@@ -1,4 +1,4 @@
-"""`make bench-history-stores`: bytes per message and search p95 of PostgreSQL and ClickHouse with the same rows."""
+"""Bytes per message and search p95 of PostgreSQL and ClickHouse with the same rows."""
 
 import argparse
 import asyncio

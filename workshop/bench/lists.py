@@ -1,4 +1,4 @@
-"""`make bench-lists`: streaming and adding entries over the List API, compared with direct PostgreSQL statements."""
+"""Streaming and adding entries over the List API, compared with direct PostgreSQL statements."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""`make bench-peers`: the same messages through Mailwarden, plain Rspamd and SpamAssassin's spamd, in one run.
+"""The same messages through Mailwarden, plain Rspamd and SpamAssassin's spamd, in one run.
 
 Rspamd has the settings that Mailwarden requires, spamd its own rules without network tests and learning. Neither asks a
 virus scanner; Mailwarden asks Rspamd and ClamAV.

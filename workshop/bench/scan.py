@@ -1,4 +1,4 @@
-"""`make bench-scan`: scanning through abby and guard, compared with direct engine calls, alternating in one run."""
+"""Scanning through abby and guard, compared with direct engine calls, alternating in one run."""
 
 import argparse
 import os

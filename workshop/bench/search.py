@@ -1,4 +1,4 @@
-"""`make bench-search`: the first page of a search over five million messages, operator by operator."""
+"""The first page of a search over five million messages, operator by operator."""
 
 import argparse
 import asyncio

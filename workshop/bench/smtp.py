@@ -1,4 +1,4 @@
-"""`make bench-smtp`: Postfix with guard before its queue, compared with Postfix with Rspamd's milter, in one run."""
+"""Postfix with guard before its queue, compared with Postfix with Rspamd's milter, in one run."""
 
 import argparse
 import asyncio

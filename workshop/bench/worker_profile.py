@@ -1,4 +1,4 @@
-"""`make bench-profile`: where a worker spends its CPU time, function by function.
+"""Where a worker spends its CPU time, function by function.
 
 Runs the worker's steps in this process on messages that are all different, and notes the Python call stack each
 millisecond of CPU time. `alone` is the time in a function itself and in the C code that it calls, `with callees`

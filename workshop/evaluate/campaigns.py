@@ -1,4 +1,4 @@
-"""`make evaluate-campaigns`: how well similar messages of labelled corpora are grouped into campaigns.
+"""How well similar messages of labelled corpora are grouped into campaigns.
 
 Every message of the corpora arrives once, then a near duplicate of each (near_duplicates.py). A near duplicate
 must join the campaign of its original; test mails of software projects (fixtures) often have no text. Messages of

@@ -1,4 +1,4 @@
-"""`make evaluate-ham`: good mail of several collections through guard's own pipeline; prints held messages and rules.
+"""Good mail of several collections through guard's own pipeline; prints held messages and rules.
 
 Run it on the code before a change with `--out`, and on the code after it with `--before`: it prints both and the
 difference in percentage points, and every message that is newly held, by its rules, never by its text.

@@ -1,4 +1,4 @@
-"""`make parity`: submits the same messages by SMTP, by the scanning API and by `/checkv2`, and compares the results.
+"""Submits the same messages by SMTP, by the scanning API and by `/checkv2`, and compares the results.
 
 All three go to one running guard. Verdict, decision and tags are read from history by the returned id. SMTP needs whole
 lines and no NUL, so all three get the message in the form that SMTP can carry.

@@ -1,4 +1,4 @@
-"""`make check-breaks`: breaks the product on purpose, one break at a time, and looks whether the named test notices.
+"""`make check-long ONLY=breaks`: breaks the product, one break at a time; does the named test notice?
 
 Each break of breaks.toml replaces one piece of text in a copy of the checkout. Its tests must pass there before, and
 fail with it. A break whose text is gone, or whose tests fail anyway, is an error of breaks.toml. Prints a line for each

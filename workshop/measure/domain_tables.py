@@ -1,4 +1,4 @@
-"""`make popular-domains LISTS=folder`: makes the tables of popular domains and of kinds of domains that are shipped.
+"""Makes the tables of popular domains and of kinds of domains that are shipped.
 
 The folder has the warning lists of MISP, as the Python package `pymispwarninglists` has them. Decision 72 has their
 sources and licences.
@@ -22,7 +22,7 @@ SAMPLES = {
     "listed.example": Band.LISTED,
 }
 MIN_NAME = 6  # letters
-HEADING = ("# The most used domains, which others imitate. Made by `make popular-domains`; sources in decision 72.",)
+HEADING = ("# The most used domains, which others imitate. Made by `workshop.measure.domain_tables`; see decision 72.",)
 KIND_SAMPLES = {"dynamic.example": DomainKind.DYNAMIC, "disposable.example": DomainKind.DISPOSABLE}
 
 

@@ -2,7 +2,7 @@
 
 No Python package carries the ECS schema, so the part that is needed is written here as data: the type of each field,
 which fields hold a list, and the allowed values of the four categorisation fields with their combinations.
-`make test-ecs` compares it with the definitions that Elastic publishes for Node.js.
+`make check-long ONLY=ecs` compares it with the definitions that Elastic publishes for Node.js.
 """
 
 KEYWORD, WILDCARD, DATE, IP, TEXT = "keyword", "wildcard", "date", "ip", "match_only_text"

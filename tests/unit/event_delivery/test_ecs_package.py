@@ -1,4 +1,4 @@
-"""ECS events against the field definitions that Elastic publishes; `make test-ecs` fetches them and runs this.
+"""ECS events against the definitions that Elastic publishes; `make check-long ONLY=ecs` fetches them, runs this.
 
 The package is @elastic/ecs (Apache-2.0). Its versions jump from 8.11 to 9.0. Version 9.0 has all fields and values of
 8.17 that events use: a field that is missing or differs fails here.
@@ -23,7 +23,7 @@ from tests.unit.event_delivery.ecs_fields import CATEGORIES, FIELDS, KINDS, LIST
 from tests.unit.event_delivery.test_formats import VARIANTS, flat, name
 
 PACKAGE = os.environ.get("MAILWARDEN_ECS", "")
-pytestmark = pytest.mark.skipif(not PACKAGE, reason="needs the package @elastic/ecs: `make test-ecs`")
+pytestmark = pytest.mark.skipif(not PACKAGE, reason="needs the package @elastic/ecs: `make check-long ONLY=ecs`")
 PRINT = "process.stdout.write(JSON.stringify(require(process.argv[1]).EcsFlat))"
 TEXTS = ("keyword", "constant_keyword", "match_only_text", "wildcard", "date", "ip")
 

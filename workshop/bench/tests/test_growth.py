@@ -1,4 +1,4 @@
-"""The messages of `make bench-growth`, and a load of a fixed rate."""
+"""The messages of `python -m workshop.bench.growth`, and a load of a fixed rate."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The comparison of `make bench-peers`: factors of adjacent rounds, the printed figures, and a missing spamd."""
+"""The comparison of `bench.peers`: factors of adjacent rounds, the printed figures, and a missing spamd."""
 
 import pytest
 
