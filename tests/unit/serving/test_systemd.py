@@ -14,6 +14,7 @@ from mailwarden.serving import systemd
 
 FREE = 700  # descriptors from this number on are in use by nothing else
 
+
 @pytest.fixture
 def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
