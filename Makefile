@@ -9,7 +9,7 @@ ECS_SHA256 := 5e6d991fb79bc25ac8edb12fb19f0706a6ee22c0d8ced7f2c420950e44b88c65
 .PHONY: $(shell grep -oE '^[a-z0-9-]+:' Makefile | tr -d :)
 
 help: ## Show what can be made
-	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 22
 
 # Where only the asyncio client was edited since.
 CLIENT = src/mailwarden_client/synchronous.py
@@ -47,7 +47,6 @@ translations: ## Update the languages of the console, print texts without a tran
 client-wheel: ## Build the wheel of mailwarden-client into dist, without a network
 	@$(BIN)/pip wheel -q --no-deps --no-build-isolation --no-index -w dist ./clients/python && ls dist/mailwarden_client-*.whl
 
-
 client-size: client-wheel ## Print the installed size of mailwarden-client, alone and with its dependencies
 	@$(BIN)/python packaging/client_size.py dist/mailwarden_client-*.whl
 
@@ -60,11 +59,11 @@ ifdef AREA
 FAST = $(wildcard tests/unit/$(AREA) tests/unit/test_$(AREA).py tests/conventions/test_$(AREA).py) \
 	$(if $(filter analysis policy,$(AREA)),tests/analyzers) $(if $(filter settings,$(AREA)),tests/configuration)
 endif
-test: $(CLIENT) ## The fast tests: no servers, about a minute (AREA=lists: what mirrors this package, seconds)
+test: $(CLIENT) ## Run the fast tests: no servers, about a minute (AREA=lists: what mirrors this package, seconds)
 	@test -n "$(strip $(FAST))" || { echo "No tests of $(AREA). There are: $(notdir $(wildcard tests/unit/[a-z]*[a-z]))"; exit 2; }
 	@MAILWARDEN_EXAMPLES=few PYTHONDONTWRITEBYTECODE= $(if $(AREA),,$(BIN)/python -m measure.ceilings) $(BIN)/pytest -q -n 2 --dist loadgroup $(FAST) -m "not slow and not long"
 
-test-workshop: ## The workshop's own tests: benchmarks, evaluation
+test-workshop: ## The tests of bench, evaluate, measure and rig
 	@$(BIN)/pytest -q $(wildcard */tests)
 
 check: $(CLIENT) format lint contracts ## The gate: format, lint, import contracts, types, and every test without the mark `long`
@@ -118,16 +117,16 @@ check-types:
 check-alone:
 	$(GROUP) alone $(PYTEST) $(ALONE)
 
-format:
+format: ## Check the formatting (`.venv/bin/ruff format .` formats)
 	@$(BIN)/ruff format --check .
 
-lint:
+lint: ## Check the code with ruff
 	@$(BIN)/ruff check .
 
-contracts:
+contracts: ## Check that a package imports only lower packages
 	@$(BIN)/lint-imports --no-cache
 
-compare: ## Answers and CPU of this checkout and of a commit over HTTPS and SMTP (BASE=commit, MESSAGES="folder corpus ...", MORE="--sample 1000 --seed 1")
+compare: ## Compare answers and CPU of this checkout with those of a commit, over HTTPS and SMTP (BASE=commit, MESSAGES="folder corpus ...", MORE="--sample 1000 --seed 1")
 	@$(BIN)/python -m bench.compare --base $(BASE) $(foreach folder,$(MESSAGES),--messages $(folder)) $(MORE)
 
 bench-scan: ## Measure scanning against the bare engines (MESSAGES=folder of .eml files)
@@ -172,7 +171,7 @@ bench-fairness: ## Measure the p99 of a harmless message alone and beside attack
 evaluate: ## Measure detection on labelled corpora (CORPUS="folder ...", SPLIT=dev|test, MORE="--blind" or "--rejudge" and the like)
 	@$(BIN)/python -m evaluate $(foreach folder,$(CORPUS),--corpus $(folder)) $(if $(SPLIT),--split $(SPLIT)) $(MORE)
 
-parity: ## The same messages by SMTP, the scanning API and /checkv2 (CORPUS=folder): judged the same?
+parity: ## Send the same messages by SMTP, the scanning API and /checkv2, and compare the verdicts (CORPUS=folder)
 	@$(BIN)/python -m evaluate.parity $(if $(CORPUS),--corpus $(CORPUS)) $(MORE)
 
 pictures: ## Take the pictures of the docs again
@@ -184,13 +183,13 @@ test-ecs: ## Events in ECS against the field definitions that Elastic publishes 
 		echo "$(ECS_SHA256)  elastic-ecs-$(ECS).tgz" | sha256sum --check --quiet && tar -xzf elastic-ecs-$(ECS).tgz
 	@MAILWARDEN_ECS=run/ecs $(BIN)/pytest -q -p no:schemathesis tests/unit/event_delivery/test_ecs_package.py
 
-torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSON
+torture: ## Send structural bombs, ambiguous messages, broken HTTP, multipart and JSON to a running product
 	@$(BIN)/python -m torture
 
-evasion: ## Payloads in every wrapper and encoding through the real product: none may be clean (ONLY=pattern)
+evasion: ## Send payloads in every wrapper and encoding through the product: none may be clean (ONLY=pattern)
 	@$(BIN)/python -m evasion $(if $(ONLY),--only "$(ONLY)")
 
-evaluate-ham: ## Good mail that is held (CORPUS="folder ...", MORE="--before FILE" compares with an earlier run)
+evaluate-ham: ## Measure how much good mail is held (CORPUS="folder ...", MORE="--before FILE" compares with an earlier run)
 	@$(BIN)/python -m evaluate.ham $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
 
 evaluate-campaigns: ## Similar messages grouped into campaigns: near duplicates and unrelated messages joined (CORPUS="folder ...", MORE="--sample 2000 --show" or "--flood 100000")
@@ -202,7 +201,7 @@ evaluate-reports: ## Near duplicates in the reports of users that join the case 
 evaluate-languages: ## Lures and honest messages in ten languages: noticed, held, passed (MORE="--missed --honest")
 	@$(BIN)/python -m evaluate.languages $(MORE)
 
-fuzz: ## Properties of everything that reads hostile bytes, and the API by its description, with more examples
+fuzz: ## Try readers of hostile bytes and the API with more generated input than `make check`
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/fuzz $$(grep -rl "@given" tests/unit) tests/acceptance/test_openapi.py
 
 test-client: ## The client's README with Python 3.9, in a clean root of Debian 11 (as root)
@@ -234,11 +233,10 @@ test-upgrade: ## Upgrade the previous version in place under load, restore its b
 	@MAILWARDEN_FULL=1 $(if $(PREVIOUS),MAILWARDEN_PREVIOUS=$(PREVIOUS)) $(BIN)/pytest -q tests/faults/test_upgrade.py
 	@$(BIN)/python packaging/test/restored.py
 
-
 test-fleet: ## 2 abbys, 4 guards, their databases and a ClickHouse pair in network namespaces: each component cut off, killed, paused, out of disk (SEEDS=1-30)
 	@$(BIN)/python -m tests.fleet --seeds $(or $(SEEDS),1-30) $(MORE)
 
-popular-domains: ## Make the shipped tables of domains from the warning lists of MISP in LISTS
+popular-domains: ## Make the shipped tables of domains from the warning lists of MISP (LISTS=folder)
 	@$(BIN)/python -m measure.domain_tables $(LISTS)
 
 docs: ## Write the pages that are made from the code
@@ -248,13 +246,13 @@ docs: ## Write the pages that are made from the code
 site: ## Build the documentation site with search into run/site; dead links fail
 	@$(BIN)/zensical build --strict --clean
 
-check-breaks: ## Break the product on purpose, one break at a time: does the named test notice? (ONLY=text)
+check-breaks: ## Break the product on purpose, one break at a time, and run the test that must fail (ONLY=text)
 	@$(BIN)/python -m measure.breaks $(if $(ONLY),--only "$(ONLY)")
 
-structure: ## Figures of the checkout: files, imports, cycles, duplicates, tests, docs (BASE=commit prints before and after)
+structure: ## Print figures of the checkout: files, imports, cycles, duplicates, tests, docs (BASE=commit prints before and after)
 	@$(BIN)/python -m measure.structure $(if $(BASE),--base $(BASE))
 
-style: ## Wording that readers cannot search for, with better words (MORE="--count", MORE="--path docs/*")
+style: ## Print wording to avoid, with better words (MORE="--count", MORE="--path docs/*")
 	@$(BIN)/python -m measure.style $(MORE)
 
 clean: ## Remove what running left behind
