@@ -41,7 +41,7 @@ ifdef AREA
 FAST = $(wildcard tests/unit/$(AREA) tests/unit/test_$(AREA).py tests/conventions/test_$(AREA).py) \
 	$(if $(filter analysis policy,$(AREA)),tests/analyzers) $(if $(filter settings,$(AREA)),tests/configuration)
 endif
-test: $(CLIENT) ## The fast tests: no servers, about a minute (AREA=lists: what mirrors this package, seconds)
+test: $(CLIENT) ## Run the fast tests: no servers, about a minute (AREA=lists: what mirrors this package, seconds)
 	@test -n "$(strip $(FAST))" || { echo "No tests of $(AREA). There are: $(notdir $(wildcard tests/unit/[a-z]*[a-z]))"; exit 2; }
 	@MAILWARDEN_EXAMPLES=few PYTHONDONTWRITEBYTECODE= $(if $(AREA),,$(BIN)/python -m workshop.measure.ceilings) $(BIN)/pytest -q -n 2 --dist loadgroup $(FAST) -m "not slow and not long"
 
@@ -97,16 +97,16 @@ check-types:
 check-alone:
 	$(GROUP) alone $(PYTEST) $(ALONE)
 
-format: ## Is every file formatted?
+format: ## Check the formatting (`.venv/bin/ruff format .` formats)
 	@$(BIN)/ruff format --check .
 
-lint: ## What ruff finds
+lint: ## Check the code with ruff
 	@$(BIN)/ruff check .
 
-contracts: ## Does a package import only what it may?
+contracts: ## Check that a package imports only what it may
 	@$(BIN)/lint-imports --no-cache
 
-types: ## What mypy finds
+types: ## Check the types with mypy
 	@$(BIN)/mypy
 
 # The longer checks, one by one: `make check-long ONLY=fleet`.
@@ -166,7 +166,7 @@ pictures: ## Take the pictures of the docs again
 	@$(BIN)/python -m tests.browser.pictures run/screenshots docs/pictures
 
 #: Figures
-compare: ## Answers and CPU of this checkout and of a commit over HTTPS and SMTP (BASE=commit, MESSAGES="folder corpus ...", MORE="--sample 1000 --seed 1")
+compare: ## Compare answers and CPU of this checkout and of a commit over HTTPS and SMTP (BASE=commit, MESSAGES="folder corpus ...", MORE="--sample 1000 --seed 1")
 	@$(BIN)/python -m workshop.bench.compare --base $(BASE) $(foreach folder,$(MESSAGES),--messages $(folder)) $(MORE)
 
 structure: ## Figures of the checkout: files, imports, cycles, duplicates, tests, docs (BASE=commit prints before and after)
@@ -175,10 +175,10 @@ structure: ## Figures of the checkout: files, imports, cycles, duplicates, tests
 evaluate: ## Measure detection on labelled corpora (CORPUS="folder ...", SPLIT=dev|test, MORE="--blind" or "--rejudge" and the like)
 	@$(BIN)/python -m workshop.evaluate $(foreach folder,$(CORPUS),--corpus $(folder)) $(if $(SPLIT),--split $(SPLIT)) $(MORE)
 
-evasion: ## Payloads in every wrapper and encoding through the real product: none may be clean (ONLY=pattern)
+evasion: ## Send payloads in every wrapper and encoding through the real product: none may be clean (ONLY=pattern)
 	@$(BIN)/python -m workshop.evasion $(if $(ONLY),--only "$(ONLY)")
 
-torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSON
+torture: ## Send structural bombs, ambiguous messages, broken HTTP, multipart and JSON
 	@$(BIN)/python -m workshop.torture
 
 #: Releases

@@ -6,16 +6,16 @@ from pathlib import Path
 from workshop.rig import versions
 
 ROOT = versions.ROOT
-# The first file of the schema. Earlier commits have another schema, which nothing upgrades.
-_BASELINE = "src/mailwarden/database/migrations/0001_baseline/order.txt"
+# The schema, and how its checksum is made. Earlier commits have another one, which nothing upgrades.
+_SCHEMA = ("src/mailwarden/database/migrations/0001_baseline", "src/mailwarden/database/migrations.py")
 
 
 def find_commit() -> str:
-    """Return the previous version: MAILWARDEN_PREVIOUS, or the first commit that has the schema.
+    """Return the previous version: MAILWARDEN_PREVIOUS, or the first commit with this schema.
 
     It is empty without one: a source archive has no commits.
     """
-    return os.environ.get("MAILWARDEN_PREVIOUS") or versions.first_commit_with(_BASELINE)
+    return os.environ.get("MAILWARDEN_PREVIOUS") or versions.last_change_of(*_SCHEMA)
 
 
 def install(folder: Path, *, own_packages: bool) -> str:

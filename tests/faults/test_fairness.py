@@ -10,8 +10,8 @@ from workshop.torture.harm import measure_harm, p99
 
 pytestmark = pytest.mark.slow
 
-# `workshop.torture --only harm` measures the p99 with hundreds of messages. Of sixty, the p99 is the slowest one, and a pause of
-# the machine decides it. With one queue for all messages, every one waited for many seconds.
+# `workshop.torture --only harm` measures the p99 with hundreds of messages. Of sixty, the p99 is the slowest one, and a
+# pause of the machine decides it. With one queue for all messages, every one waited for many seconds.
 STARVED = 3.0
 SOON_MILLISECONDS = 1_000.0
 

@@ -64,6 +64,7 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error(f"no break of {LIST.name} has this text")
     caught = 0
     with tempfile.TemporaryDirectory(prefix="mailwarden-breaks-") as folder:
+        Path(folder).chmod(0o755)  # the sandbox test runs workers as another user, who must read the copy
         copy = Path(folder, "checkout")
         shutil.copytree(Path.cwd(), copy, ignore=LEFT_OUT, symlinks=True)
         for number, each in enumerate(chosen, 1):

@@ -22,10 +22,10 @@ HEAD = """<!-- Made from the code by `make docs`; change the code, not this page
 
 # Promises and their tests
 
-Every promise that Mailwarden makes, the tests that show it, and where they run. `make docs` writes this page from
-`tests/acceptance/rules.yml` and the markers of the tests. A promise without a test has its reason.
-`make check-long ONLY=breaks` breaks the product on purpose: do the tests notice? The numbers are those of the specification's sections,
-and of the questions that it leaves open.
+For contributors and security reviewers. Every promise that Mailwarden makes, the tests that show it, and where they
+run. `make docs` writes this page from `tests/acceptance/rules.yml` and the markers of the tests. A promise without a
+test has its reason. `make check-long ONLY=breaks` breaks the product on purpose: do the tests notice? The numbers are
+those of the specification's sections, and of the questions that it leaves open.
 """
 TITLES = {
     "product": "README and SECURITY",

@@ -14,9 +14,9 @@ _LOCK = Path("requirements/run.txt")
 _PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 
-def first_commit_with(path: str) -> str:
-    """Return the commit that added a file, or "" if this checkout has none, as a source archive."""
-    return _git("log", "--diff-filter=A", "--format=%H", "-1", "--", path, check=False).stdout.decode("ascii").strip()
+def last_change_of(*paths: str) -> str:
+    """Return the last commit that changed one of these paths, or "" if there is none, as in a source archive."""
+    return _git("log", "--format=%H", "-1", "--", *paths, check=False).stdout.decode("ascii").strip()
 
 
 def tree_of(commit: str) -> str:

@@ -24,6 +24,7 @@ STATEMENT_TIMEOUT = 600.0
 LOCK_SECONDS = 2.0
 LOCK_PAUSE = 3.0  # seconds between two attempts, for the queries that waited
 LOCK_PATIENCE = 300.0
+_COMMENT = re.compile(r"(?:^|\s)--\s.*$", re.MULTILINE)
 _FILE_NAME = re.compile(r"^[0-9]{4}_[a-z0-9_]+$")
 _LOCK = 0x6D61696C77617264  # any number, the same in every version
 
@@ -44,7 +45,8 @@ class Migration(Struct, frozen=True):
 
     @property
     def checksum(self) -> str:
-        return hashlib.sha256(self.sql.encode()).hexdigest()
+        """The checksum of the statements: comments document the tables, and may be corrected."""
+        return hashlib.sha256("\n".join(_COMMENT.sub("", self.sql).split()).encode()).hexdigest()
 
 
 def known_migrations(folder: Path = FOLDER) -> Sequence[Migration]:

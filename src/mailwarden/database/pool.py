@@ -1,4 +1,4 @@
-"""The PostgreSQL connections of one process, and transactions under row-level security.
+"""The PostgreSQL connections of one process, and transactions that name their scope for row-level security.
 
 Connections are opened when first needed, and again after an outage. Creating a `Database` does not use the network, so
 a process starts while PostgreSQL is down. Every failure of a connection becomes StorageUnavailable for the caller,
@@ -411,7 +411,9 @@ class ScopedTransaction:
 async def scoped(
     connection: Connection, setting: str, *, snapshot: bool = False, first: str = ""
 ) -> AsyncIterator[ScopedTransaction]:
-    """Run the block in one transaction under row-level security: `all`, `global`, or a tenant's UUID.
+    """Run the block in one transaction that may see the rows of a scope: `all`, `global`, or a tenant's UUID.
+
+    Only the tables of lists and feeds have row-level security; statements on others compare the tenant themselves.
 
     With `snapshot` every statement of the block sees the same state and none may write. `first` has statements without
     parameters that are sent with BEGIN.

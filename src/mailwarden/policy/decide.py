@@ -144,8 +144,8 @@ def _forced_quarantine(case: Case) -> tuple[Case, str]:
     if not case.judgement.forces_quarantine:
         return case, "nothing forces quarantine"
     if case.decision in (Decision.DELIVER, Decision.UNDECIDED):
-        return replace(case, decision=Decision.QUARANTINE), "a limit was exceeded: quarantine in every profile"
-    return case, f"a limit was exceeded: {case.decision} stands"
+        return replace(case, decision=Decision.QUARANTINE), "a rule forces quarantine, in every profile"
+    return case, f"a rule forces quarantine: {case.decision} stands"
 
 
 def _incomplete_analysis(case: Case) -> tuple[Case, str]:

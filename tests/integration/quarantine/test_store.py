@@ -164,10 +164,11 @@ async def test_a_release_from_another_vault_is_left_to_its_guards(setup: Quarant
     assert await setup.releasing.release_all() == 1
 
 
-async def test_malware_is_not_released(setup: QuarantineSetup):
-    uid = await setup.keep(verdict=Verdict.MALWARE)
+@pytest.mark.parametrize("recipients", [None, ["ann@north.example"]])
+async def test_malware_is_not_released(setup: QuarantineSetup, recipients: list[str] | None):
+    uid = await setup.keep(verdict=Verdict.MALWARE, recipients=("ann@north.example",))
     with pytest.raises(NotReleasable, match="file-hash-allow"):
-        await setup.store.request_release(ALL, uid, None, ANN)
+        await setup.store.request_release(ALL, uid, recipients, ANN)
 
 
 async def test_a_message_is_deleted_for_one_and_then_for_all_and_its_bytes_go(setup: QuarantineSetup):

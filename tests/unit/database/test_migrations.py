@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.database.migrations import ORDER, known_migrations
+from mailwarden.database.migrations import ORDER, Migration, known_migrations
 from mailwarden.errors import CommandError
 
 
@@ -32,3 +32,10 @@ def test_a_gap_a_double_or_a_strange_name_is_refused(tmp_path: Path, names: list
         (tmp_path / f"{name}.sql").write_text("SELECT 1")
     with pytest.raises(CommandError):
         known_migrations(tmp_path)
+
+
+def test_a_comment_may_be_corrected_and_a_statement_may_not() -> None:
+    first = Migration("0001_baseline", "-- rows of tests\nCREATE TABLE a (b text -- a word\n);\n")
+    corrected = Migration("0001_baseline", "CREATE TABLE a (b text -- a sentence\n);\n-- nothing more\n")
+    assert corrected.checksum == first.checksum
+    assert Migration("0001_baseline", "CREATE TABLE a (b int);").checksum != first.checksum

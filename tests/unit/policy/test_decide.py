@@ -57,6 +57,18 @@ def test_a_tripped_limit_is_quarantined_in_every_profile_without_a_warning(polic
     assert (ruling.decision, ruling.tags) == (Decision.QUARANTINE, ())
 
 
+@pytest.mark.parametrize(
+    ("verdict", "outcome"),
+    [
+        ("suspicious", "a rule forces quarantine, in every profile"),
+        ("malware", "a rule forces quarantine: quarantine stands"),
+    ],
+)
+def test_the_trace_names_the_rule_and_not_a_limit(policy, verdict, outcome):
+    trace = decide(judged(verdict, forced=True), assigned(), policy).trace
+    assert [str(step.outcome) for step in trace if step.step == "forced quarantine"] == [outcome]
+
+
 @pytest.mark.parametrize("verdict", ["suspicious", "bulk", "clean"])
 def test_an_incomplete_judgement_is_not_delivered_even_if_its_verdict_were(policy, verdict):
     assert decide(judged(verdict, incomplete=True), assigned(), policy).decision is Decision.UNDECIDED

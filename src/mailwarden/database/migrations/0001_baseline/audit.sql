@@ -1,8 +1,8 @@
--- The audit: what was done, by whom and from where.
+-- The audit log: actions, with actor and address.
 
--- Row: one deed.
--- Written by: `record_deed` below, in the transaction of the deed.
--- Deleted by: nothing; the trigger below refuses every change.
+-- Row: an audit event: one action of a user, a key or the system.
+-- Written by: `record_deed` below, in the transaction of the action.
+-- Deleted by: nothing; the trigger below rejects every change.
 CREATE TABLE audit (
     number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     moment timestamptz NOT NULL DEFAULT now(),
@@ -27,7 +27,7 @@ $$;
 CREATE TRIGGER audit_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_audit_change();
 
--- The one way in: a statement that changes something calls it, so that a deed and its record are one transaction.
+-- The only writer. A statement that changes something calls it, so that both are one transaction.
 CREATE FUNCTION record_deed(
     actor text, tenant uuid, action text, subject text, source_address text, request_id text, details jsonb
 ) RETURNS void LANGUAGE sql AS $$

@@ -1,7 +1,7 @@
 -- Receivers of events.
 
--- Row: a webhook, syslog server or file that gets events, and how far it came.
--- Written by: administrators; the abby process that has the lease notes what it delivered.
+-- Row: a receiver (webhook, syslog server or file), and the last event that it has acknowledged.
+-- Written by: administrators; the abby process that has the lease, after each delivery.
 -- Deleted by: an administrator.
 CREATE TABLE event_endpoints (
     uid uuid PRIMARY KEY,

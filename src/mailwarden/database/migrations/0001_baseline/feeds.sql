@@ -1,7 +1,7 @@
--- Feeds: subscriptions that fill block lists, what each of them gave, and the updates that wait for approval.
+-- Feeds: subscriptions that fill block lists, their entries, and the updates that wait for approval.
 
 -- Row: a feed, and the state of its last run.
--- Written by: administrators; the process that updates the feed notes the result.
+-- Written by: administrators; the abby process that updates the feed, with the result.
 -- Deleted by: an administrator, with everything below.
 CREATE TABLE feeds (
     uid uuid PRIMARY KEY DEFAULT gen_random_uuid(),
@@ -27,8 +27,8 @@ CREATE POLICY feeds_scope ON feeds USING (sees_tenant(tenant)) WITH CHECK (sees_
 
 -- Row: an entry that a feed gave. The list itself says who added an entry: a feed deletes only entries that feeds added
 -- and that nobody changed.
--- Written by: the run of the feed.
--- Deleted by: the run of the feed, `ttlDays` after the feed dropped it, or after `expires`.
+-- Written by: abby, when it updates the feed.
+-- Deleted by: abby at a later update, `ttlDays` after the feed dropped the entry, or after `expires`.
 CREATE TABLE feed_entries (
     feed uuid NOT NULL REFERENCES feeds (uid) ON DELETE CASCADE,
     entry text COLLATE "C" NOT NULL,
@@ -47,10 +47,10 @@ ALTER TABLE feed_entries ENABLE ROW LEVEL SECURITY;
 ALTER TABLE feed_entries FORCE ROW LEVEL SECURITY;
 CREATE POLICY feed_entries_scope ON feed_entries USING (feed IN (SELECT uid FROM feeds));
 
--- Row: a content that the feed had, and what became of it. An update that is being read stands beside one that waits: it
--- takes its place once it was read and rehearsed.
--- Written by: the run of the feed, and the person who decides.
--- Deleted by: later runs, beyond the latest few.
+-- Row: an update, the content that a feed had at one time, with its state. An update that is being read and one that
+-- waits for approval can exist together: the new one replaces the waiting one after it was read and rehearsed.
+-- Written by: abby, when it updates the feed; the user who approves or rejects.
+-- Deleted by: abby at a later update, if the update was not read to its end or is not among the latest.
 CREATE TABLE feed_updates (
     uid uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     feed uuid NOT NULL REFERENCES feeds (uid) ON DELETE CASCADE,
@@ -69,8 +69,8 @@ ALTER TABLE feed_updates FORCE ROW LEVEL SECURITY;
 CREATE POLICY feed_updates_scope ON feed_updates USING (feed IN (SELECT uid FROM feeds));
 
 -- Row: an entry of an update that is not applied yet.
--- Written by: the run of the feed, while it reads.
--- Deleted by: the run that follows the decision.
+-- Written by: abby, while it reads the feed.
+-- Deleted by: abby, after the update was applied, rejected or superseded, or with the update.
 CREATE TABLE feed_candidates (
     update_uid uuid NOT NULL REFERENCES feed_updates (uid) ON DELETE CASCADE,
     entry text COLLATE "C" NOT NULL,

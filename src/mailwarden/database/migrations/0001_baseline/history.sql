@@ -1,13 +1,13 @@
 -- History: finished messages, and what is counted of them.
 
--- Row: a finished message for one tenant, in one partition a day. The day is the one the ggrid carries, so whoever knows
--- a ggrid knows its partition, and a second guard that tells of the same message meets the same row. If history is in
--- ClickHouse, its rows are there and this table is empty.
+-- Row: a finished message of one tenant, in one partition a day. The day is part of the ggrid, so that a ggrid leads to
+-- its partition, and a second guard that stores the same message writes the same row. If history is in ClickHouse, its
+-- rows are there and this table is empty.
 -- Written by: guard, from its journal.
 -- Deleted by: guard, a day after `history.retentionDays`, and the rows of a tenant with a shorter `retention_days`.
 --
--- No row-level security here: its barrier keeps the index of terms from being asked, and a search would read every
--- row of every tenant. The one place that reads these rows names the tenants, and looks at each row once more.
+-- No row-level security here: with it PostgreSQL does not use the index of terms, and a search would read every row of
+-- every tenant. The store compares the tenants of the Scope in each statement, and in each row before it returns it.
 CREATE TABLE history (
     day date NOT NULL,
     ggrid uuid NOT NULL,
@@ -42,7 +42,7 @@ CREATE INDEX history_words ON history USING gin (words);
 -- Row: history of a tenant, or of the deployment under the nil uuid, counted for five minutes or an hour: verdicts,
 -- decisions, tags and classes of duration (see history/postgresql/statistics.py).
 -- Written by: guard, every 30 seconds; of several guards, one at a time.
--- Deleted by: guard, some days later.
+-- Deleted by: guard: the counts of five minutes after three hours, those of an hour after eight days.
 CREATE TABLE history_rollups (
     tenant uuid NOT NULL,
     hourly boolean NOT NULL,
@@ -52,7 +52,7 @@ CREATE TABLE history_rollups (
 );
 CREATE INDEX history_rollups_bucket ON history_rollups (hourly, bucket);
 
--- Row: the only one: up to when history has been counted, and from when it must be counted again because rows came late.
+-- Row: the only one: the time up to which history is counted, and from which it must be counted again for late rows.
 -- Written by: guard, when it counts and when it stores a late row.
 -- Deleted by: nothing.
 CREATE TABLE history_rolled (
@@ -61,10 +61,10 @@ CREATE TABLE history_rolled (
     late_from timestamptz
 );
 
--- Row: verdicts, decisions and `policy.monitor` of a tenant on a day, for reports about weeks. The deployment has the
--- nil uuid, also for a day without mail: it says that the day was counted.
+-- Row: counts of verdicts, decisions and `policy.monitor` of a tenant on a day, for weekly reports. The deployment has
+-- the nil uuid, also for a day without mail: that row shows that the day was counted.
 -- Written by: guard, when the day has ended, from history_rollups.
--- Deleted by: guard, after the weeks of which reports can be read.
+-- Deleted by: guard, 100 days later.
 CREATE TABLE history_days (
     tenant uuid NOT NULL,
     day date NOT NULL,

@@ -1,4 +1,4 @@
--- API keys, and how many calls each has made in this minute.
+-- API keys, and the calls that each has made in the current minute.
 
 -- Row: an API key.
 -- Written by: administrators, with the command, the API and the console; abby notes its use.
@@ -24,8 +24,8 @@ CREATE TABLE api_keys (
     CHECK (is_global <> (cardinality(tenants) > 0))
 );
 
--- Row: the calls of an API key in the present minute, over all abby processes. Losing it with a crash of PostgreSQL
--- costs one minute's count, so it is not written to the log.
+-- Row: the calls of an API key in the current minute, of all abby processes. UNLOGGED, because a crash of PostgreSQL
+-- costs one minute's count only.
 -- Written by: abby, which leases some calls at a time.
 -- Deleted by: abby, an hour after the minute.
 CREATE UNLOGGED TABLE rate_windows (

@@ -1,7 +1,7 @@
--- What the users of a tenant said of messages, and what is learned from it. The lessons are the truth: the statistics
--- that Rspamd keeps of them in Redis are made from them, and can be made from them again.
+-- Reports of messages by the users of a tenant, and the training from them. These rows are the source: the statistics
+-- that Rspamd keeps in Redis are made from them, and can be made again.
 
--- Row: a message that a user reported or released, as a lesson.
+-- Row: a message that a user reported or released, from which Rspamd is trained.
 -- Written by: abby, for a report or the outcome of a case; guard, for a release and when it has taught Rspamd.
 -- Deleted by: abby, if the report is taken back or learning starts anew; guard, `learning.retentionDays` later.
 CREATE TABLE lessons (

@@ -2,7 +2,7 @@
 
 -- Row: a list of the catalogue that a tenant, or the global scope, has used.
 -- Written by: abby, at the first entry; each later call changes the counter.
--- Deleted by: the deletion of the tenant.
+-- Deleted by: nothing but the deletion of the tenant.
 CREATE TABLE lists (
     list_id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant uuid REFERENCES tenants (uid) ON DELETE CASCADE, -- NULL: the global scope
@@ -16,7 +16,7 @@ CREATE POLICY lists_scope ON lists USING (sees_tenant(tenant)) WITH CHECK (sees_
 
 -- Row: an entry of a list.
 -- Written by: abby, for the List API, the console, the command and feeds; guard adds the hits.
--- Deleted by: the same, an undoing, and abby a day after `expires`.
+-- Deleted by: the same, an undo, and abby a day after `expires`.
 --
 -- Times are RFC 3339 text in UTC of one length, as they are shown: formatting them is what costs when 10 million
 -- entries are streamed. comment, created_by and updated_by are kept as JSON strings with their quotes for the same reason.
@@ -77,13 +77,13 @@ BEGIN
 END
 $$;
 
--- Row: a call that changed a list. It tells the replicas in the guards which entries to look at, and people who changed
--- them, from where, what was given and what was there before. A reader takes what its last snapshot did not see, so that
--- it never passes over a change whose transaction ends later than a younger one.
+-- Row: a call that changed a list. The replicas of the guards read from it which entries changed; the console shows who
+-- changed them, from where, the new values and the old ones. A reader takes the transactions that its last snapshot did
+-- not see, so that it does not skip a change that commits after a younger one.
 -- Written by: the transaction of the call, and the trigger below for a list that is gone.
 -- Deleted by: guard, 30 days later.
 --
--- Texts that hold several values are parted by U+001F, rows by U+001E.
+-- In texts with several values U+001F separates values, U+001E rows.
 CREATE TABLE list_changes (
     change bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     transaction xid8 NOT NULL DEFAULT pg_current_xact_id(),
@@ -98,16 +98,16 @@ CREATE TABLE list_changes (
     touched integer NOT NULL DEFAULT 0,
     added integer NOT NULL DEFAULT 0,
     deleted integer NOT NULL DEFAULT 0,
-    comments text COMPRESSION lz4, -- given for each entry; U+001E: left as it was
+    comments text COMPRESSION lz4, -- the new one of each entry; U+001E: left as it was
     expiries text COMPRESSION lz4, -- the same; an empty one: without an end
-    -- Of each entry that was there: itself, comment, expires; of one that is gone also created, created_by, hits, last_hit.
-    -- An entry alone was told anew what it had already.
+    -- The old values of each entry that existed: entry, comment, expires; of a deleted one also created, created_by,
+    -- hits, last_hit. An entry without values got those that it had already.
     replaced text COMPRESSION lz4,
-    removed text[] COMPRESSION lz4, -- of an undoing, those of its entries that it took away
-    undoes bigint -- the change that this one took back
+    removed text[] COMPRESSION lz4, -- of an undo, those of its entries that it deleted
+    undoes bigint -- the change that this one undoes
 );
 CREATE INDEX list_changes_transaction ON list_changes (transaction, change);
--- Changes of one list, the newest first; and what took a change back.
+-- Changes of one list, newest first; and the change that undoes another.
 CREATE INDEX list_changes_list ON list_changes (list_id, change);
 CREATE INDEX list_changes_undoes ON list_changes (undoes) WHERE undoes IS NOT NULL;
 

@@ -53,9 +53,9 @@ CREATE TABLE recovery_codes (
     PRIMARY KEY (person, digest)
 );
 
--- Row: a session. Without a person it is a visit that has not logged in: it holds a CSRF token and what a login needs
--- between two steps.
--- Written by: abby, at a visit and a login.
+-- Row: a session. Without a person it is a visit that has not logged in, with a CSRF token and the state of the login, or
+-- the mark that the cookie of a visit was used.
+-- Written by: abby, at a step of a login, and at the login.
 -- Deleted by: the login that follows it, the logout, the user for other devices, an administrator who changes or
 -- disables the user, too many later visits from the same address, and abby after the end.
 CREATE TABLE sessions (
@@ -77,8 +77,8 @@ CREATE INDEX sessions_expires ON sessions (expires);
 
 -- Row: a link by which a user sets credentials: the first of the deployment, an invited one, or one who lost them.
 -- Written by: the command, and administrators in the console.
--- Deleted by: its use, an administrator who withdraws it or disables its user, a newer link for the same user, and
--- the next link after its end.
+-- Deleted by: its use, an administrator who withdraws it, a newer link or a new password of the same user, a change of
+-- rights of that user or of the user who made it, and the next link after its end.
 CREATE TABLE setup_links (
     digest bytea PRIMARY KEY, -- id of the pepper key and SHA-256 of the link's token, which is not stored
     link_id uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE, -- how pages name it
@@ -93,7 +93,7 @@ CREATE TABLE setup_links (
     CHECK ((purpose = 'renew') = (person IS NOT NULL))
 );
 
--- Row: attempts to log in with a name or from an address, for all abby processes together.
+-- Row: login attempts with a name or from an address, of all abby processes together.
 -- Written by: `take_attempt` below.
 -- Deleted by: abby, at a login or two hours after the last attempt.
 CREATE TABLE login_attempts (

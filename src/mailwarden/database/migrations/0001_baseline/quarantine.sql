@@ -1,5 +1,5 @@
--- Messages that are held back. Their bytes are sealed in a vault: a row is written once they are there for good, and
--- they are removed once no row points to them.
+-- Held messages. Their bytes are encrypted in a vault: a row is written after they are stored durably, and they are
+-- removed after no row points to them.
 
 -- Row: the only one, the id of this deployment, which it writes into its vault: only the owner of a vault removes
 -- messages from it. A backup leaves the row out: a restored database draws a new id, so that it is not the owner of
@@ -46,13 +46,13 @@ CREATE TABLE quarantine_recipients (
     message uuid NOT NULL REFERENCES quarantine (uid) ON DELETE CASCADE,
     number integer NOT NULL, -- the place in the envelope
     recipient text NOT NULL,
-    folded text NOT NULL, -- in lower case, for whoever looks for it
+    folded text NOT NULL, -- in lower case, for searches
     state text NOT NULL DEFAULT 'held' CHECK (state IN ('held', 'releasing', 'released', 'deleted')),
-    failure text NOT NULL DEFAULT '', -- why the last release came to nothing
+    failure text NOT NULL DEFAULT '', -- why the last release failed
     changed_by text NOT NULL DEFAULT '',
     changed_at timestamptz,
-    claimed_until timestamptz, -- a guard releases it just now
-    -- When a digest told the recipient of it. Kept with each, because rows are not committed in the order of their times.
+    claimed_until timestamptz, -- until then one guard releases it
+    -- When a digest listed it for the recipient. One for each, because rows do not commit in the order of their times.
     told_at timestamptz,
     learn boolean NOT NULL DEFAULT false, -- whether the release also trains the tenant's statistics, as its user chose
     PRIMARY KEY (message, number)
@@ -62,7 +62,7 @@ CREATE INDEX quarantine_recipients_releasing ON quarantine_recipients (changed_a
 -- Finds the few messages that users have released, for the search `is:released`.
 CREATE INDEX quarantine_recipients_released ON quarantine_recipients (message) WHERE state = 'released';
 
--- Row: a recipient who has a digest coming, and the day for which it was tried last: one guard takes on each, once a day.
+-- Row: a recipient who gets a digest, and the day for which it was last tried: one guard claims each, once a day.
 -- Written by: guard.
 -- Deleted by: guard, on a later day.
 CREATE TABLE quarantine_digests (
@@ -72,9 +72,8 @@ CREATE TABLE quarantine_digests (
     PRIMARY KEY (tenant, recipient)
 );
 
--- Row: bytes in the vault that a message has given up, or that never had one: looked at once more under a lock, and
--- removed.
--- Written by: the transaction that gives them up, and guard, which looks for bytes without a row.
+-- Row: bytes in the vault that no message points to (orphans). guard checks them again under a lock and removes them.
+-- Written by: the transaction that takes `address` from a message, and guard, which searches the vault for such bytes.
 -- Deleted by: guard, when the bytes are removed or needed again.
 CREATE TABLE quarantine_leavings (
     vault uuid NOT NULL,
@@ -83,8 +82,8 @@ CREATE TABLE quarantine_leavings (
     PRIMARY KEY (vault, tenant, address)
 );
 
--- Row: a pass by which a released message went through a guard unscanned; each lets one message through, once.
--- Written by: the guard that lets the message through.
+-- Row: a release token that was used: each lets one released message pass a guard without a scan, once.
+-- Written by: the guard that the message passes.
 -- Deleted by: that guard, if the delivery failed; guard, a day after `expires`.
 CREATE TABLE quarantine_passes (
     pass uuid PRIMARY KEY,

@@ -1,5 +1,5 @@
--- What is known of senders, as counts. Addresses, domains and messages are here only as digests with a salt, so that
--- what is kept longer than history tells nothing to a reader who does not know the names already.
+-- Sender history, as counts. Addresses, domains and messages are stored only as digests with a salt: these rows stay
+-- longer than history, and a reader who does not know a name already cannot find it here.
 
 -- Row: the only one, the salt of all digests of this file.
 -- Written by: this file.

@@ -1,8 +1,10 @@
--- Tenants and their recipient domains, and the wall between the rows of two tenants.
+-- Tenants and their recipient domains, and the function that row-level security of other files calls.
 
 -- Row: a tenant, with the settings that it has for itself. One of them is the default tenant, for all other domains.
 -- Written by: administrators, with the command, the API and the console.
--- Deleted by: no command yet; the rows of a deleted tenant would go with it (ON DELETE CASCADE).
+-- Deleted by: nothing; no command deletes a tenant. Its rows in tables with a foreign key (domains, lists, feeds,
+-- quarantine, cases, learning, weekly reports) would go with it, those of history, senders, campaigns, events and audit
+-- would stay.
 CREATE TABLE tenants (
     uid uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     name text NOT NULL,
@@ -27,7 +29,8 @@ CREATE TABLE tenant_domains (
 );
 CREATE INDEX tenant_domains_tenant ON tenant_domains (tenant);
 
--- Row: the only one, a number that changes with every change above: a reader of 10,000 tenants asks for this one row.
+-- Row: the only one, a number that grows with every change of the two tables above. A process that has all tenants in
+-- memory reads this row to see whether it must read them again.
 -- Written by: the triggers below.
 -- Deleted by: nothing.
 CREATE TABLE tenants_version (
@@ -50,7 +53,9 @@ CREATE TRIGGER tenant_domains_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCA
 INSERT INTO tenants (name, is_default) VALUES ('default', true);
 
 -- Which rows a transaction may see: 'all' (the deployment itself), 'global', or a tenant's uuid. A transaction that
--- did not say sees nothing. This is the second wall between tenants; the first is the service's own check.
+-- did not set it sees nothing. Six tables have such a policy: lists, list_entries, feeds, feed_entries, feed_updates
+-- and feed_candidates. For these it is the second wall between tenants. The first wall, and the only one for the other
+-- tables with rows of tenants, is the Scope that a store's methods take and compare in their statements.
 CREATE FUNCTION sees_tenant(tenant uuid) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT CASE coalesce(current_setting('mailwarden.scope', true), '')
         WHEN '' THEN false
