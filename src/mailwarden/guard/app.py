@@ -327,20 +327,20 @@ async def _tenants_updated(context: GuardContext) -> AsyncIterator[None]:
 
 async def _start_workers(config: GuardConfig, folder: Path, metrics: Metrics, stack: AsyncExitStack) -> WorkerPool:
     """Start the workers. guard does not start if the sandbox fails, unless the configuration disables it."""
-    wanted = config.workers
-    if wanted.sandbox == REQUIRED:
+    settings = config.workers
+    if settings.sandbox == REQUIRED:
         check_out_of_reach(folder)
     else:
         log.warning("worker_sandbox_disabled", setting="workers.sandbox", file=PATH)
     rules = rules_folder(config, folder)
     workers = WorkerPool(
-        wanted.effective_count,
-        wanted.memory,
+        settings.effective_count,
+        settings.memory,
         worker_timeouts(config),
         rules,
-        wanted.sandbox,
+        settings.sandbox,
         domains=domains_folder(config, folder),
-        heavy=wanted.effective_heavy_count,
+        heavy=settings.effective_heavy_count,
         heavy_places=heavy_places(config),
     )
     stack.push_async_callback(workers.stop)
@@ -349,7 +349,7 @@ async def _start_workers(config: GuardConfig, folder: Path, metrics: Metrics, st
     except OSError as error:
         raise CommandError(f"guard does not start: {error}") from None
     _show_workers(workers, metrics)
-    counts = {"count": wanted.effective_count, "heavy": wanted.effective_heavy_count}
+    counts = {"count": settings.effective_count, "heavy": settings.effective_heavy_count}
     log.info("workers_started", **counts, sandbox=workers.layers, phrases=workers.phrases)
     return workers
 

@@ -49,10 +49,10 @@ class AllowlistRescan:
                 contents = await self._contents(raw, allowed)
                 if contents is None:
                     return False
-                kept, rest = contents
+                kept, others = contents
                 for engine in self._engines:
                     reported = frozenset(_named(f) for name, f in evidence.findings if name == engine.name)
-                    if await _ask(engine, envelope, rest) or not reported <= await _ask(engine, envelope, kept):
+                    if await _ask(engine, envelope, others) or not reported <= await _ask(engine, envelope, kept):
                         return False
         except (EngineFailed, WorkerFailed, Overloaded, TimeoutError):
             return False
@@ -70,8 +70,8 @@ class AllowlistRescan:
         if any(part.size and part.sha256 not in digests for part in summary.parts):
             return None
         kept = [content for digest, content in digests.items() if digest in allowed]
-        rest = [content for digest, content in digests.items() if digest not in allowed]
-        return kept, [*rest, *(_AS_MAIL + content for content in rest)]
+        others = [content for digest, content in digests.items() if digest not in allowed]
+        return kept, [*others, *(_AS_MAIL + content for content in others)]
 
 
 def _findings(examination: Examination) -> Iterable[Finding]:
@@ -79,11 +79,11 @@ def _findings(examination: Examination) -> Iterable[Finding]:
 
 
 async def _ask(engine: ScanEngine[EngineSettings], envelope: Envelope, contents: Iterable[bytes]) -> frozenset[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for content in contents:
         answer = await engine.examine(Content(content), envelope)
-        found.update(map(_named, answer.findings))
-    return frozenset(found)
+        names.update(map(_named, answer.findings))
+    return frozenset(names)
 
 
 def _named(finding: Finding) -> str:
@@ -113,24 +113,24 @@ class ListLookup:
 
     async def prepare(self, tenants: Iterable[UUID]) -> tuple[Observable, ...]:
         """Return what the tenants' lists need to see of a message; all of it where they cannot be asked now."""
-        wanted: set[Observable] = set()
+        needed: set[Observable] = set()
         try:
             for tenant in tenants:
                 await self._lists.prepare(tenant)
-                wanted.update(self._lists.wanted(tenant))
+                needed.update(self._lists.wanted(tenant))
         except StorageUnavailable:
             return EVERYTHING
-        return tuple(observable for observable in Observable if observable in wanted)
+        return tuple(observable for observable in Observable if observable in needed)
 
     def compare(
-        self, tenant: UUID, envelope: Envelope, collected: Collected, wanted: tuple[Observable, ...]
+        self, tenant: UUID, envelope: Envelope, collected: Collected, needed: tuple[Observable, ...]
     ) -> ListLookupResult:
-        """Return what the lists say, and the evidence with it; `wanted` is what the message was looked through for."""
+        """Return what the lists say, and the evidence with it; `needed` is what the message was looked through for."""
         started = time.perf_counter()
         observables = collected.observables
         try:
-            seen = Shown(envelope, collected.summary, observables, frozenset(wanted))
-            listing = self._lists.look_up(tenant, seen, collected.evidence)
+            shown = Shown(envelope, collected.summary, observables, frozenset(needed))
+            listing = self._lists.look_up(tenant, shown, collected.evidence)
         except StorageUnavailable as error:
             report = failed_report(error.message, _milliseconds(started))
             return ListLookupResult(envelope, observables, Listing(), Evidence((*collected.evidence.reports, report)))
@@ -157,8 +157,8 @@ class ListLookup:
             return None
         accused = any(report.convicts_files and report.findings for report in evidence.reports)
         clear = accused and await self._rescan.clears(raw, compared.envelope, evidence, allowed, deadline)
-        rest = without_allowed_files(evidence, compared.listing, compared.observables.files, engines_clear=clear)
-        return WithoutAllowedFiles(rest, allowed if clear else frozenset())
+        remaining = without_allowed_files(evidence, compared.listing, compared.observables.files, engines_clear=clear)
+        return WithoutAllowedFiles(remaining, allowed if clear else frozenset())
 
 
 def _milliseconds(started: float) -> float:

@@ -77,7 +77,7 @@ class Case(Struct, frozen=True):
     request: GuardRequest
     group: RecipientGroup
     collected: Collected
-    wanted: tuple[Observable, ...]
+    needed_observables: tuple[Observable, ...]
     created: datetime
     until: float  # the deadline of the analysis, by the monotonic clock
 
@@ -124,7 +124,7 @@ class Processing:
         """Return the answer for all recipients; `observe` is called with each report as it arrives."""
         examined = settle_together(await self.examine(request, observe))
         await self.keep(examined)
-        return answer_of([each.finished for each in examined])
+        return answer_of([part.finished for part in examined])
 
     async def examine(self, request: GuardRequest, observe: Observer = ignore) -> list[Examined]:
         """Analyze once, then judge and decide for each tenant; the source calls `keep` after it acted."""
@@ -140,24 +140,24 @@ class Processing:
         parts = self.parts
 
         # Collect: every analyzer reports its findings, or that it could not finish.
-        wanted = await parts.list_lookup.prepare([group.tenant for group in request.groups])
+        needed_observables = await parts.list_lookup.prepare([group.tenant for group in request.groups])
         collected = await parts.collector.collect_for(
             [Audience(group.recipients, self._learner(group.tenant)) for group in request.groups],
             ScanInput(request.raw, request.envelope, flow=request.flow),
             request.deadline,
-            wanted,
+            needed_observables,
             observe,
         )
 
         self._measure(collected[0], parts.collector.engine_names)
 
         examined: list[Examined] = []
-        for group, found in zip(request.groups, collected, strict=True):
+        for group, tenant_collected in zip(request.groups, collected, strict=True):
             if examined:
                 await asyncio.sleep(0)  # there may be a thousand tenants: let other messages run
-            case = Case(parts, request, group, found, wanted, created, until)
+            case = Case(parts, request, group, tenant_collected, needed_observables, created, until)
             examined.append(await self._conclude(case, ignore if examined else observe))
-        if parts.tempfail and (unfinished := undecided([each.finished for each in examined])):
+        if parts.tempfail and (unfinished := undecided([part.finished for part in examined])):
             raise EngineUnavailable(unfinished.judgement.summary)
         return examined
 
@@ -172,7 +172,7 @@ class Processing:
         observe(report)
 
         # Look up: which list entries match the message. Of conflicting entries only the winner takes effect.
-        compared = case.parts.list_lookup.compare(tenant, envelope, collected, case.wanted)
+        compared = case.parts.list_lookup.compare(tenant, envelope, collected, case.needed_observables)
         evidence = compared.evidence
         observe(evidence.reports[-1])
 
@@ -182,8 +182,8 @@ class Processing:
 
         # Decide: the action for this tenant. Allowlists take effect here, and never on the verdict.
         remaining = case.until - time.monotonic()
-        rest = await case.parts.list_lookup.without_allowed_files(request.raw, compared, remaining)
-        rest_judgement = judge(rest.evidence, policy) if rest else None
+        without_allowed = await case.parts.list_lookup.without_allowed_files(request.raw, compared, remaining)
+        rest_judgement = judge(without_allowed.evidence, policy) if without_allowed else None
         ruling = decide(
             judgement,
             assignment,
@@ -210,7 +210,7 @@ class Processing:
             assigned_by=assignment.by,
             session_open=request.session_open,
             listing=compared.listing.recorded(),
-            cleared_files=rest.cleared_files if rest else frozenset(),
+            cleared_files=without_allowed.cleared_files if without_allowed else frozenset(),
         )
         return Examined(finished, compared, request.stored)
 
@@ -227,11 +227,11 @@ class Processing:
 
     def _counted(self, examined: Sequence[Examined]) -> list[FinishedRequest]:
         """Count them, and return those that history stores."""
-        for each in examined:
-            if each.stored:
-                self.parts.list_lookup.count(each.compared)
-            self._count(each.finished)
-        return [each.finished for each in examined if each.stored]
+        for part in examined:
+            if part.stored:
+                self.parts.list_lookup.count(part.compared)
+            self._count(part.finished)
+        return [part.finished for part in examined if part.stored]
 
     def _measure(self, collected: Collected, engines: frozenset[str]) -> None:
         for report in collected.evidence.reports:
@@ -250,5 +250,6 @@ class Processing:
 
 def settle_together(examined: Sequence[Examined]) -> list[Examined]:
     """Return the parts as one answer can express them, the leading part first."""
-    by_tenant = {each.finished.tenant: each for each in examined}
-    return [replace(by_tenant[part.tenant], finished=part) for part in settle([each.finished for each in examined])]
+    by_tenant = {part.finished.tenant: part for part in examined}
+    settled = settle([part.finished for part in examined])
+    return [replace(by_tenant[finished.tenant], finished=finished) for finished in settled]

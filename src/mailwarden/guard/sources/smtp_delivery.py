@@ -153,7 +153,7 @@ class Delivery:
         if not progress.reached or not answer.reply.startswith("5"):
             return answer
         # Not by the whole content: before the queue Postfix adds another Received field with each retry.
-        addresses = frozenset(each.address for part in progress.parts for each in part.recipients)
+        addresses = frozenset(recipient.address for part in progress.parts for recipient in part.recipients)
         message = hash((sender.address, progress.parts[0].finished.summary.message_id, addresses))
         again = self._rejected.again(message, now=asyncio.get_running_loop().time())
         return answer if again else replace(answer, reply=IN_PART)
@@ -217,8 +217,8 @@ class Delivery:
                 timeout.reschedule(clock() + left)
                 return await self._send(waiting, message, progress)
         finally:
-            for each in waiting:
-                each.connection.close()
+            for prepared in waiting:
+                prepared.connection.close()
 
     async def _send(self, waiting: list[Prepared], message: Cleaned, progress: Progress) -> str:
         """Send the data of each part in order."""
