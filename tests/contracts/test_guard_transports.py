@@ -3,7 +3,6 @@
 import asyncio
 import socket
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -18,18 +17,18 @@ from mailwarden.errors import (
     ShuttingDown,
 )
 from mailwarden.hop import https
-from mailwarden.hop.client import submission_of
 from mailwarden.hop.https import HttpTransport, open_session, open_socket
 from mailwarden.hop.in_process import InProcessTransport, early_error
-from mailwarden.hop.records import AnalyzerDone
+from mailwarden.hop.records import MAX_SCAN_HEAD, SCAN_MEDIA_TYPE, SUBMIT_PATH, AnalyzerDone
+from mailwarden.hop.scan_body import MAX_SCAN_BODY
 from mailwarden.hop.transport import Died, Refused, ScanRequest
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup
 from mailwarden.serving.errors import STATUS_OF
+from mailwarden.serving.spool import CHUNK, Spooled, SpoolWriter
 from mailwarden.serving.tls import ClientNames
-from mailwarden.serving.uploads import Keep, UploadReceiver
 from tests.samples.finished import finished_request
 from tests.samples.guard_behaviour import FIRST, fail, finish
 from tests.waiting import eventually
@@ -41,12 +40,6 @@ GROUPS = (
     RecipientGroup(Assignment(UUID(int=1), AssignedBy.DOMAINS, Profile.STRICT, {"html.form": 3}), ("b@acme.example",)),
     RecipientGroup(Assignment(UUID(int=2), AssignedBy.DEFAULT), ("c@club.example",)),
 )
-PARAMETERS = (
-    b'{"borderMtaData":{"envelopeFrom":"a@sender.example","envelopeRecipients":["b@acme.example","c@club.example"],'
-    b'"remoteAddress":"192.0.2.7","senderHelo":"mx.example"}}'
-)
-HEAD = b'--b\r\nContent-Disposition: form-data; name="parameters"\r\nContent-Type: application/json\r\n\r\n'
-MIDDLE = b'\r\n--b\r\nContent-Disposition: form-data; name="email"\r\n\r\n'
 WAYS = ("in_process", "https")
 
 
@@ -55,40 +48,51 @@ def certificates(tmp_path_factory):
     return make_stand_in_certificates(tmp_path_factory.mktemp("certificates"))
 
 
+class CountedMessage(Spooled):
+    """A message that counts how often it is read to be sent in pieces."""
+
+    def __init__(self, spooled, case):
+        memory = spooled.data() if spooled.in_memory else None
+        super().__init__(memory, -1, 0, spooled.size, whole=True, owner=False)
+        self._spooled = spooled
+        self._case = case
+
+    def chunks(self, size=CHUNK):
+        return self._spooled.chunks(size)
+
+    async def stream(self, size=CHUNK):
+        self._case.reads += 1
+        async for piece in self._spooled.stream(size):
+            yield piece
+
+
 class Case:
     """A guard, and abby's transport to it."""
 
     def __init__(self, guard, transport, folder):
         self.guard = guard
         self.transport = transport
-        self.pieces_sent = 0  # of large messages
+        self.reads = 0  # of large messages, to send them
         self._folder = folder
 
-    async def submission(self, message=RAW):
-        receiver = UploadReceiver("b", self._folder, Keep.BODY)
-        await receiver.take(HEAD + PARAMETERS + MIDDLE + message + b"\r\n--b--\r\n")
-        submission = submission_of(await receiver.finish("multipart/form-data; boundary=b"))
-        body = submission.body()
-        return submission if isinstance(body, bytes) else replace(submission, body=lambda: self._counted(body))
-
-    async def _counted(self, body):
-        async for piece in body:
-            self.pieces_sent += 1
-            yield piece
+    async def spooled(self, message=RAW):
+        writer = SpoolWriter(self._folder)
+        await writer.write(message)
+        return CountedMessage(await writer.finish(), self)
 
     async def submit(self, message=RAW, seconds=60.0, ggrid=None):
         request = ScanRequest(ggrid or new_ggrid(), ENVELOPE, GROUPS, "id")
         deadline = asyncio.get_running_loop().time() + seconds
         async with asyncio.timeout_at(deadline):
-            return await self.transport.submit(await self.submission(message), request, deadline, "")
+            return await self.transport.submit(await self.spooled(message), request, deadline, "")
 
     async def watch(self, message=RAW, *, stored=True):
         """Return the steps and the error after them; errors before the first step are raised."""
         request = ScanRequest(new_ggrid(), ENVELOPE, GROUPS, "id")
         deadline = asyncio.get_running_loop().time() + 60.0
         steps: list[AnalyzerDone | FinishedRequest] = []
-        submission = await self.submission(message)
-        async with self.transport.watch(submission, request, deadline, stored=stored) as progress:
+        spooled = await self.spooled(message)
+        async with self.transport.watch(spooled, request, deadline, stored=stored) as progress:
             try:
                 while not steps or not isinstance(steps[-1], FinishedRequest):
                     steps.append(await progress.next())
@@ -165,7 +169,7 @@ async def test_a_full_guard_rejects_before_it_reads_the_message(open_case, way):
     await eventually(lambda: case.guard.admission.in_processing == 1)
     with pytest.raises(Refused) as caught:
         await case.submit(RAW + b"x" * 3_000_000)
-    assert case.pieces_sent == 0
+    assert case.reads == 0
     assert isinstance(caught.value.error, Overloaded)
     assert 1 <= (caught.value.error.retry_after or 0) <= 5
     assert len(case.guard.processing.messages) == 1
@@ -180,6 +184,34 @@ async def test_bytes_in_flight_are_limited(open_case, way):
     with pytest.raises(Refused) as caught:
         await case.submit(b"x" * 100_001)
     assert isinstance(caught.value.error, Overloaded)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "sentence"),
+    [
+        ({"Content-Type": "multipart/form-data; boundary=b"}, b"--b--", 415, "abby of the same version"),
+        ({"Content-Type": SCAN_MEDIA_TYPE, "Transfer-Encoding": "chunked"}, b"x", 400, "needs Content-Length"),
+        ({"Content-Type": SCAN_MEDIA_TYPE, "Content-Length": str(MAX_SCAN_BODY + 1)}, b"", 413, "body of the scan"),
+        ({"Content-Type": SCAN_MEDIA_TYPE}, (MAX_SCAN_HEAD + 1).to_bytes(4, "big"), 413, "head of the scan"),
+        ({"Content-Type": SCAN_MEDIA_TYPE}, b"\0\0\0\2{}x", 400, "malformed"),
+        ({"Content-Type": SCAN_MEDIA_TYPE}, b"", 400, "ends within its head"),
+    ],
+)
+async def test_guard_refuses_a_request_that_abby_never_sends(open_case, certificates, headers, body, status, sentence):
+    case = await open_case("https")
+    reader, writer = await asyncio.open_connection("127.0.0.1", case.guard.port, ssl=abby_context(certificates))
+    fields = {"Host": "guard", "Content-Length": str(len(body)), "Connection": "close", **headers}
+    if "Transfer-Encoding" in headers:
+        del fields["Content-Length"]
+        body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    writer.write(f"POST {SUBMIT_PATH} HTTP/1.1\r\n{head}\r\n".encode() + body)
+    async with asyncio.timeout(10):
+        answer = (await reader.readuntil(b"}")).decode()
+    writer.close()
+    assert answer.startswith(f"HTTP/1.1 {status} ")
+    assert sentence in answer
+    assert (case.guard.processing.requests, case.guard.admission.in_processing) == ([], 0)
 
 
 async def test_a_stopping_guard_rejects_and_finishes(open_case):

@@ -6,16 +6,20 @@ from pathlib import Path
 from workshop.rig import versions
 
 ROOT = versions.ROOT
-# The schema, and how its checksum is made. Earlier commits have another one, which nothing upgrades.
-_SCHEMA = ("src/mailwarden/database/migrations/0001_baseline", "src/mailwarden/database/migrations.py")
+# The schema, how its checksum is made, and what abby sends to guard. Nothing upgrades what earlier commits had.
+_FORMATS = (
+    "src/mailwarden/database/migrations/0001_baseline",
+    "src/mailwarden/database/migrations.py",
+    "src/mailwarden/hop/scan_body.py",
+)
 
 
 def find_commit() -> str:
-    """Return the previous version: MAILWARDEN_PREVIOUS, or the first commit with this schema.
+    """Return the previous version: MAILWARDEN_PREVIOUS, or the last commit that changed one of these.
 
     It is empty without one: a source archive has no commits.
     """
-    return os.environ.get("MAILWARDEN_PREVIOUS") or versions.last_change_of(*_SCHEMA)
+    return os.environ.get("MAILWARDEN_PREVIOUS") or versions.last_change_of(*_FORMATS)
 
 
 def install(folder: Path, *, own_packages: bool) -> str:

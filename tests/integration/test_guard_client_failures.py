@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import ssl
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 
 import msgspec
 import pytest
@@ -19,26 +19,24 @@ from mailwarden.errors import (
     ShuttingDown,
 )
 from mailwarden.hop import https
-from mailwarden.hop.client import GuardClient, submission_of
+from mailwarden.hop.client import GuardClient
 from mailwarden.hop.guard_choice import LeastLoadedOfTwo
 from mailwarden.hop.guards import Guard, GuardWatch
 from mailwarden.hop.https import HttpTransport, open_session
 from mailwarden.hop.records import GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
+from mailwarden.hop.scan_body import receive_scan
 from mailwarden.hop.transport import Died, ScanRequest
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
 from mailwarden.serving.http_app import HttpApp, Route
 from mailwarden.serving.server import Limits, serving
-from mailwarden.serving.uploads import Keep, UploadReceiver, receive_upload
+from mailwarden.serving.spool import SpoolWriter
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.metrics import Metrics
 
-HEAD = b'--b\r\nContent-Disposition: form-data; name="parameters"\r\nContent-Type: application/json\r\n\r\n{}\r\n'
-HEAD += b'--b\r\nContent-Disposition: form-data; name="email"\r\n\r\n'
-TAIL = b"\r\n--b--\r\n"
-CONTENT_TYPE = "multipart/form-data; boundary=b"
 ASSIGNMENT = Assignment(new_ggrid(), AssignedBy.DEFAULT)
+ENVELOPE = Envelope("", ("b@acme.example",))
 
 
 class StandIn:
@@ -63,18 +61,18 @@ class StandIn:
 
     async def submit(self, call):
         self.asked += 1
-        self.ggrids.append(call.request.headers["Mailwarden-Ggrid"])
         return await self.behave(self, call)
 
     async def receive(self, call):
-        upload = await receive_upload(call.request, self.tmp_path, body_timeout_ms=5_000, keep=Keep.EMAIL)
-        with upload:
-            self.received.append(upload.email.data())
+        scan = await receive_scan(call.request, self.tmp_path, body_timeout_ms=5_000)
+        self.ggrids.append(scan.head.ggrid)
+        self.received.append(scan.message.data())
+        scan.message.close()
+        return str(scan.head.ggrid)
 
 
 async def answer(guard, call):
-    await guard.receive(call)
-    ggrid = call.request.headers["Mailwarden-Ggrid"]
+    ggrid = await guard.receive(call)
     moment = "2026-01-01T00:00:00Z"
     return web.json_response(
         {"ggrid": ggrid, "created": moment, "completed": moment, "decision": "deliver", "verdict": "clean", "tags": []}
@@ -129,12 +127,12 @@ async def run(tmp_path):
             session = await stack.enter_async_context(open_session(ssl.create_default_context()))
             watch = GuardWatch([Guard(address, HttpTransport(session, address)) for address in addresses])
             await watch.look()
-            upload = await make_upload(message, tmp_path)
-            stack.callback(upload.close)
+            spooled = await make_message(message, tmp_path)
+            stack.callback(spooled.close)
             deadline = asyncio.get_running_loop().time() + patience
-            scan_request = ScanRequest(new_ggrid(), Envelope("", ()), (RecipientGroup(ASSIGNMENT),), "id")
+            scan_request = ScanRequest(new_ggrid(), ENVELOPE, (RecipientGroup(ASSIGNMENT, ENVELOPE.recipients),), "id")
             client = GuardClient(watch, Metrics(), chooser=LeastLoadedOfTwo(choices=len(addresses)))
-            call = client.submit(upload, scan_request, deadline)
+            call = client.submit(spooled, scan_request, deadline)
             outcome: object
             try:
                 outcome = await call
@@ -146,10 +144,10 @@ async def run(tmp_path):
         yield submit
 
 
-async def make_upload(message, tmp_path):
-    receiver = UploadReceiver("b", tmp_path, Keep.BODY)
-    await receiver.take(HEAD + message + TAIL)
-    return await receiver.finish(CONTENT_TYPE)
+async def make_message(message, tmp_path):
+    writer = SpoolWriter(tmp_path)
+    await writer.write(message)
+    return await writer.finish()
 
 
 def asked(guards):
@@ -196,10 +194,10 @@ async def test_only_a_guard_that_is_silent_loses_its_message(monkeypatch, tmp_pa
         open_session(ssl.create_default_context()) as session,
     ):
         transport = HttpTransport(session, f"http://127.0.0.1:{port}")
-        request = ScanRequest(new_ggrid(), Envelope("", ()), (RecipientGroup(ASSIGNMENT),), "id")
+        request = ScanRequest(new_ggrid(), ENVELOPE, (RecipientGroup(ASSIGNMENT, ENVELOPE.recipients),), "id")
         deadline = asyncio.get_running_loop().time() + 60.0
-        with await make_upload(b"Subject: x\r\n\r\n", tmp_path) as upload:
-            submitting = asyncio.create_task(transport.submit(submission_of(upload), request, deadline, ""))
+        with closing(await make_message(b"Subject: x\r\n\r\n", tmp_path)) as message:
+            submitting = asyncio.create_task(transport.submit(message, request, deadline, ""))
             for _ in range(10):
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(0.1):

@@ -18,12 +18,13 @@ from mailwarden.errors import (
     MailwardenError,
     Overloaded,
 )
-from mailwarden.guard.sources.abby import answer_with_progress, read_abby_headers
+from mailwarden.guard.sources.abby import answer_with_progress
 from mailwarden.hop.client import GuardClient
 from mailwarden.hop.guard_choice import LeastLoadedOfTwo
 from mailwarden.hop.guards import Guard, GuardWatch
 from mailwarden.hop.https import HttpTransport, open_session
-from mailwarden.hop.records import GROUPS_HEADER, GUARD_STATUS_PATH, SUBMIT_PATH, AnalyzerDone, GuardStatus
+from mailwarden.hop.records import GUARD_STATUS_PATH, SUBMIT_PATH, AnalyzerDone, GuardStatus
+from mailwarden.hop.scan_body import receive_scan
 from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
@@ -31,10 +32,9 @@ from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
 from mailwarden.serving.http_app import HttpApp, Route
 from mailwarden.serving.server import Limits, serving
 from mailwarden.serving.spool import Spooled
-from mailwarden.serving.uploads import Keep, receive_upload
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.wire.scanning import BorderMtaData, MessageAnalysisRequest, envelope_of, read_parameters
+from mailwarden.wire.scanning import BorderMtaData, MessageAnalysisRequest
 from tests.samples.finished import finished_request
 
 TENANT = finished_request().tenant
@@ -59,7 +59,7 @@ class StandIn:
         self.work = work
         self.busy = busy
         self.received = []
-        self.abby_headers = []
+        self.heads = []
 
     def app(self):
         return HttpApp(
@@ -71,12 +71,10 @@ class StandIn:
         return web.Response(body=msgspec.json.encode(status))
 
     async def submit(self, call):
-        abby_headers = read_abby_headers(call.request.headers, call.request.headers.getall(GROUPS_HEADER))
-        self.abby_headers.append(abby_headers)
-        upload = await receive_upload(call.request, self.tmp_path, body_timeout_ms=5_000, keep=Keep.EMAIL)
-        with upload:
-            self.received.append((envelope_of(read_parameters(upload.parameters)), upload.email.data()))
-            return await answer_with_progress(call, lambda observe: self.work(call, abby_headers.ggrid, observe))
+        scan = await receive_scan(call.request, self.tmp_path, body_timeout_ms=5_000)
+        self.heads.append(scan.head)
+        self.received.append((scan.envelope, scan.message.data()))
+        return await answer_with_progress(call, lambda observe: self.work(call, scan.head.ggrid, observe))
 
 
 async def finish(call, ggrid, observe):

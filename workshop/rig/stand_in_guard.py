@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from mailwarden.cli.certificates import make_certificates
-from mailwarden.guard.sources.abby import MAX_HEAD, MAX_HEADERS, RestApi
+from mailwarden.guard.sources.abby import RestApi
 from mailwarden.guard.sources.in_process import InProcess
 from mailwarden.hop.records import GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
 from mailwarden.model.record import FinishedRequest
@@ -90,9 +90,9 @@ async def stand_in_guard(
 
     routes = [Route("GET", GUARD_STATUS_PATH, show_status, quiet=True), Route("POST", SUBMIT_PATH, api.submit)]
     names = ClientNames((client,), "tls.clientNames in guard.yml")
-    app = HttpApp(routes, Metrics(), clients=names, max_head=MAX_HEAD, ends_with_caller=True)
+    app = HttpApp(routes, Metrics(), clients=names, ends_with_caller=True)
     tls = server_context(certificates / "guard.crt", certificates / "guard.key", certificates / "ca.crt")
-    limits = Limits(max_headers=MAX_HEADERS)
+    limits = Limits()
     async with serving(app, Listen(), tls, limits, grace_ms=100) as taken:
         local = InProcess(api, app, status, lambda: b"[]")
         yield StandInGuard(taken, processing, admission, app, local)

@@ -16,7 +16,7 @@ from mailwarden.access.idempotency import IdempotencyStore
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.console.services import Step
 from mailwarden.errors import Overloaded, TenantForbidden, TenantNotFound
-from mailwarden.hop.client import GuardClient, form_of
+from mailwarden.hop.client import GuardClient
 from mailwarden.hop.transport import ScanRequest
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.scope import Scope
@@ -70,9 +70,7 @@ class Scanning:
         self._guards.require_room()
         self._uploads += 1
         try:
-            upload = await receive_upload(
-                call.request, self._spool, body_timeout_ms=self._body_timeout_ms, keep=self._guards.keep
-            )
+            upload = await receive_upload(call.request, self._spool, body_timeout_ms=self._body_timeout_ms)
             with upload:
                 parameters = read_parameters(upload.parameters)
                 message = Received(upload, parameters, self._group(parameters, caller))
@@ -111,7 +109,7 @@ class Scanning:
         structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
         deadline = asyncio.get_running_loop().time() + self._patience
         request = ScanRequest(ggrid, envelope_of(message.parameters), message.groups, call.request_id)
-        return _encoder.encode(await self._guards.submit(message.upload, request, deadline))
+        return _encoder.encode(await self._guards.submit(message.upload.email, request, deadline))
 
 
 class Received(Struct, frozen=True):
@@ -161,8 +159,7 @@ class WatchedAnalyses:
         structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
         deadline = asyncio.get_running_loop().time() + self._patience
         scan_request = ScanRequest(ggrid, envelope_of(request), groups, request_id)
-        submission = form_of(message, msgspec.json.encode(request))
-        steps = self._guards.watch(submission, scan_request, deadline, stored=stored)
+        steps = self._guards.watch(message, scan_request, deadline, stored=stored)
         self._watched += 1
         try:
             async with aclosing(steps):

@@ -27,7 +27,7 @@ from mailwarden.guard.context import PROGRAM, GuardContext
 from mailwarden.guard.engine_events import EngineEvents
 from mailwarden.guard.engine_watch import EngineWatch
 from mailwarden.guard.reload import GuardReload, heavy_places, scan_parts, worker_timeouts
-from mailwarden.guard.sources.abby import MAX_HEAD, MAX_HEADERS, RestApi
+from mailwarden.guard.sources.abby import RestApi
 from mailwarden.guard.sources.in_process import InProcess, scanning_disabled
 from mailwarden.guard.sources.rspamd_listener import open_rspamd_api
 from mailwarden.guard.sources.smtp import open_smtp
@@ -179,7 +179,7 @@ async def open_guard(
         guard.closers = (close_smtp, close_rspamd_api)
         clients = ClientNames(config.tls.client_names, f"tls.clientNames in {PATH}")
         routes = _routes(context, guard, metrics)
-        app = HttpApp(routes, metrics, clients=clients, max_head=MAX_HEAD, ends_with_caller=True)
+        app = HttpApp(routes, metrics, clients=clients, ends_with_caller=True)
         api = _open_rest_api(context) if config.scan_sources.rest_api is not None else None
         yield guard, app, InProcess(api, app, guard.status, guard.settings)
 
@@ -191,7 +191,7 @@ async def _open_health(config: GuardConfig, guard: Guard) -> AsyncIterator[None]
         yield
         return
     app = HttpApp(_health_routes(guard), Metrics())  # its requests are not counted: they are probes
-    limits = Limits(max_connections=HEALTH_CONNECTIONS, max_headers=MAX_HEADERS)
+    limits = Limits(max_connections=HEALTH_CONNECTIONS)
     async with serving(app, config.health, None, limits, grace_ms=0):
         yield
 
@@ -476,7 +476,7 @@ async def open_service(config: GuardConfig, folder: Path) -> AsyncIterator[tuple
             app,
             config.listen,
             tls,
-            Limits(max_headers=MAX_HEADERS, max_age=CONNECTION_SECONDS),
+            Limits(max_age=CONNECTION_SECONDS),
             grace_ms=config.shutdown_grace_period,
             reload=partial(guard.reload, app),
             on_stop=guard.stop,

@@ -6,8 +6,7 @@ attempt has the same ggrid: history keeps one row.
 """
 
 import asyncio
-import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TypeVar
 
@@ -15,10 +14,9 @@ from mailwarden.errors import AnalysisTimeout, CoreUnreachable, EngineUnavailabl
 from mailwarden.hop.guard_choice import MAX_REJECTIONS, LeastLoadedOfTwo, RetryBudget
 from mailwarden.hop.guards import Guard, GuardWatch
 from mailwarden.hop.records import AnalyzerDone
-from mailwarden.hop.transport import REFUSALS, Died, Progress, Refused, ScanRequest, Submission
+from mailwarden.hop.transport import REFUSALS, Died, Progress, Refused, ScanRequest
 from mailwarden.model.record import FinishedRequest
 from mailwarden.serving.spool import Spooled
-from mailwarden.serving.uploads import Keep, Upload
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.tracing import NO_TRACING, Tracing
@@ -28,34 +26,6 @@ MAX_GUARDS_THAT_SEE_A_MESSAGE = 2
 
 log = get_logger("guard_client")
 T = TypeVar("T")
-
-
-def submission_of(upload: Upload) -> Submission:
-    """Return the upload unchanged, as guard accepts the same body as abby; build a body if only the message is kept."""
-    if upload.body is None:
-        return form_of(upload.email, upload.parameters)
-    body = upload.body
-    return Submission(upload.email, upload.content_type, body.size, body.data if body.in_memory else body.stream)
-
-
-def form_of(message: Spooled, parameters: bytes) -> Submission:
-    """Build a form-data body like an API caller; the boundary is random, so that no message can contain it."""
-    boundary = f"mailwarden-{secrets.token_hex(24)}"
-    head = (
-        f'--{boundary}\r\nContent-Disposition: form-data; name="parameters"\r\nContent-Type: application/json\r\n\r\n'
-    ).encode()
-    head += parameters
-    head += f'\r\n--{boundary}\r\nContent-Disposition: form-data; name="email"\r\n\r\n'.encode()
-    tail = f"\r\n--{boundary}--\r\n".encode()
-
-    async def stream() -> AsyncIterator[bytes]:
-        yield head
-        async for chunk in message.stream():
-            yield chunk
-        yield tail
-
-    size = len(head) + message.size + len(tail)
-    return Submission(message, f"multipart/form-data; boundary={boundary}", size, stream)
 
 
 def worst_error(refusals: list[MailwardenError], deaths: list[MailwardenError]) -> MailwardenError:
@@ -83,32 +53,26 @@ class GuardClient:
         self._watch = watch
         self._failures = metrics.counter("guard_failures", "Attempts that a guard did not answer.", "guard", "kind")
 
-    @property
-    def keep(self) -> Keep:
-        """Return the part of an upload that the guards need: a guard in this process reads the message alone."""
-        return Keep.EMAIL if any(guard.transport.in_process for guard in self._watch.guards) else Keep.BODY
-
     def require_room(self) -> None:
         """Raise Overloaded if every guard would certainly reject a message."""
         self._watch.require_room()
 
-    async def submit(self, received: Upload, request: ScanRequest, deadline: float) -> MessageAnalysisResult:
+    async def submit(self, message: Spooled, request: ScanRequest, deadline: float) -> MessageAnalysisResult:
         """Return the result of the analysis; `deadline` is a time of the event loop's clock."""
-        submission = submission_of(received)
 
         async def send(guard: Guard) -> MessageAnalysisResult:
             with self._tracing.span("guard request", guard=guard.name) as span, guard.loaded():
-                return await guard.transport.submit(submission, request, deadline, span.traceparent)
+                return await guard.transport.submit(message, request, deadline, span.traceparent)
 
         try:
-            with self._tracing.span("submit", ggrid=str(request.ggrid), bytes=submission.size):
+            with self._tracing.span("submit", ggrid=str(request.ggrid), bytes=message.size):
                 async with asyncio.timeout_at(deadline):
                     return await self._try_guards(send)
         except TimeoutError:
             raise _too_long() from None
 
     async def watch(
-        self, submission: Submission, request: ScanRequest, deadline: float, *, stored: bool
+        self, message: Spooled, request: ScanRequest, deadline: float, *, stored: bool
     ) -> AsyncGenerator[AnalyzerDone | FinishedRequest, None]:
         """Yield each analyzer's result as it finishes, and the finished request last.
 
@@ -119,7 +83,7 @@ class GuardClient:
             async def begin(guard: Guard) -> Progress:
                 async with AsyncExitStack() as trial:
                     trial.enter_context(guard.loaded())
-                    watched = guard.transport.watch(submission, request, deadline, stored=stored)
+                    watched = guard.transport.watch(message, request, deadline, stored=stored)
                     progress = await trial.enter_async_context(watched)
                     stack.push_async_exit(trial.pop_all())
                     return progress

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from http import HTTPStatus
 from ssl import SSLContext
 from uuid import UUID
@@ -14,22 +14,22 @@ from aiohttp import hdrs
 
 from mailwarden.errors import CoreError, CoreUnreachable
 from mailwarden.hop.records import (
-    DEADLINE_HEADER,
-    GGRID_HEADER,
-    GROUPS_HEADER,
     GUARD_CONFIGURATION_PATH,
     GUARD_STATUS_PATH,
+    MAX_DEADLINE_MS,
     MAX_LINE,
-    PROGRESS_HEADER,
     REQUEST_ID_HEADER,
-    STORE_HEADER,
+    SCAN_MEDIA_TYPE,
     SUBMIT_PATH,
     AnalysisDone,
     AnalysisFailed,
     AnalyzerDone,
     GuardStatus,
+    ScanHead,
+    border_of,
     read_line,
-    write_groups,
+    records_of,
+    write_scan_head,
 )
 from mailwarden.hop.transport import (
     Died,
@@ -37,7 +37,6 @@ from mailwarden.hop.transport import (
     Refused,
     ScanRequest,
     StatusAnswer,
-    Submission,
     error_in,
     late_error,
     malformed_answer,
@@ -45,6 +44,7 @@ from mailwarden.hop.transport import (
 from mailwarden.journal.records import decode
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
+from mailwarden.serving.spool import Spooled
 from mailwarden.settings.effective import Setting
 from mailwarden.telemetry.tracing import TRACEPARENT
 from mailwarden.wire.scanning import ErrorBody, MessageAnalysisResult
@@ -64,8 +64,6 @@ _decode_result = msgspec.json.Decoder(MessageAnalysisResult).decode
 _decode_error = msgspec.json.Decoder(ErrorBody).decode
 _decode_status = msgspec.json.Decoder(GuardStatus).decode
 _decode_settings = msgspec.json.Decoder(list[Setting]).decode
-
-Headers = list[tuple[str, str]]
 
 
 def open_session(tls: SSLContext) -> aiohttp.ClientSession:
@@ -93,34 +91,31 @@ def open_socket(address: aiohttp.AddrInfoType) -> socket.socket:
 class HttpTransport:
     """Implements `Transport` over HTTPS."""
 
-    in_process = False
-
     def __init__(self, session: aiohttp.ClientSession, address: str) -> None:
         self._session = session
-        self._address = address.rstrip("/")
+        self._submit_url = address.rstrip("/") + SUBMIT_PATH
+        self._status_url = address.rstrip("/") + GUARD_STATUS_PATH
+        self._configuration_url = address.rstrip("/") + GUARD_CONFIGURATION_PATH
         self._heard_at = float("-inf")
         self._waiting: dict[asyncio.Timeout, float] = {}  # the requests without an answer, and when they began
 
     async def submit(
-        self, submission: Submission, request: ScanRequest, deadline: float, traceparent: str
+        self, message: Spooled, request: ScanRequest, deadline: float, traceparent: str
     ) -> MessageAnalysisResult:
-        headers = headers_for(submission, request)
-        if traceparent:
-            headers.append((TRACEPARENT, traceparent))
+        head = write_scan_head(head_of(request, deadline, stored=True, watched=False))
         with guard_errors():
-            async with self._unless_silent(), self._posted(submission, headers, deadline) as response:
+            async with self._unless_silent(), self._post(head, message, request.request_id, traceparent) as response:
                 return await _result(response, request.ggrid)
 
     @asynccontextmanager
     async def watch(
-        self, submission: Submission, request: ScanRequest, deadline: float, *, stored: bool
+        self, message: Spooled, request: ScanRequest, deadline: float, *, stored: bool
     ) -> AsyncIterator["ProgressReader"]:
-        headers = headers_for(submission, request)
-        headers += [(PROGRESS_HEADER, "yes"), (STORE_HEADER, "yes" if stored else "no")]
+        head = write_scan_head(head_of(request, deadline, stored=stored, watched=True))
         async with AsyncExitStack() as stack:
             with guard_errors():
                 async with self._unless_silent():
-                    response = await stack.enter_async_context(self._posted(submission, headers, deadline))
+                    response = await stack.enter_async_context(self._post(head, message, request.request_id, ""))
                     if response.status != 200:
                         await _result(response, request.ggrid)
                     reader = ProgressReader(response.content, request.ggrid)
@@ -134,7 +129,7 @@ class HttpTransport:
             if now - max(began, self._heard_at) > SILENT_SECONDS:
                 waiting.reschedule(now)
         try:
-            async with self._session.get(self._address + GUARD_STATUS_PATH, allow_redirects=False) as response:
+            async with self._session.get(self._status_url, allow_redirects=False) as response:
                 self._hear()
                 raw = await response.content.read(MAX_STATUS_BYTES)
                 status = _decode_status(raw) if response.status == 200 else None
@@ -144,8 +139,7 @@ class HttpTransport:
 
     async def settings(self) -> Sequence[Setting]:
         try:
-            url = self._address + GUARD_CONFIGURATION_PATH
-            async with self._session.get(url, allow_redirects=False) as response:
+            async with self._session.get(self._configuration_url, allow_redirects=False) as response:
                 raw = await response.content.read(MAX_STATUS_BYTES)
                 return _decode_settings(raw) if response.status == 200 else ()
         except (aiohttp.ClientError, OSError, msgspec.MsgspecError, ValueError):
@@ -165,31 +159,45 @@ class HttpTransport:
             finally:
                 del self._waiting[waiting]
 
-    @asynccontextmanager
-    async def _posted(
-        self, submission: Submission, headers: Headers, deadline: float
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        remaining = max(1, int((deadline - asyncio.get_running_loop().time()) * 1000))
-        sent = [*headers, (DEADLINE_HEADER, str(remaining)), (hdrs.CONTENT_LENGTH, str(submission.size))]
-        async with self._session.post(
-            self._address + SUBMIT_PATH,
-            data=submission.body(),
-            headers=sent,
-            expect100=submission.size > ASK_FIRST_ABOVE,
+    def _post(
+        self, head: bytes, message: Spooled, request_id: str, traceparent: str
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Send a small message in one write with its head; a large one as it is read from the spool."""
+        size = len(head) + message.size
+        headers = {hdrs.CONTENT_TYPE: SCAN_MEDIA_TYPE, REQUEST_ID_HEADER: request_id}
+        if traceparent:
+            headers[TRACEPARENT] = traceparent
+        if size <= ASK_FIRST_ABOVE and message.in_memory:
+            return self._session.post(
+                self._submit_url, data=head + message.data(), headers=headers, allow_redirects=False
+            )
+        headers[hdrs.CONTENT_LENGTH] = str(size)
+        return self._session.post(
+            self._submit_url,
+            data=_stream(head, message),
+            headers=headers,
+            expect100=size > ASK_FIRST_ABOVE,
             allow_redirects=False,
-        ) as response:
-            yield response
+        )
 
 
-def headers_for(submission: Submission, request: ScanRequest) -> Headers:
-    """Return the headers of a guard request; the recipients by tenant may need several headers."""
-    groups = write_groups(request.groups, request.envelope.recipients)
-    return [
-        (hdrs.CONTENT_TYPE, submission.content_type),
-        (GGRID_HEADER, str(request.ggrid)),
-        (REQUEST_ID_HEADER, request.request_id),
-        *((GROUPS_HEADER, piece) for piece in groups),
-    ]
+def head_of(request: ScanRequest, deadline: float, *, stored: bool, watched: bool) -> ScanHead:
+    """Return the head of a scan request; `deadline` is a time of the event loop's clock."""
+    remaining = max(1, int((deadline - asyncio.get_running_loop().time()) * 1000))
+    return ScanHead(
+        ggrid=request.ggrid,
+        deadline_ms=min(remaining, MAX_DEADLINE_MS),
+        border_mta_data=border_of(request.envelope),
+        groups=records_of(request.groups, request.envelope.recipients),
+        stored=stored,
+        watched=watched,
+    )
+
+
+async def _stream(head: bytes, message: Spooled) -> AsyncIterator[bytes]:
+    yield head
+    async for chunk in message.stream():
+        yield chunk
 
 
 @contextmanager

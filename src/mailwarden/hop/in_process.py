@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 from mailwarden.errors import InternalError, MailwardenError
 from mailwarden.hop.local_guard import LocalGuard, LocalScan
 from mailwarden.hop.records import AnalyzerDone, done_by
-from mailwarden.hop.transport import ScanRequest, StatusAnswer, Submission, error_in, late_error
+from mailwarden.hop.transport import ScanRequest, StatusAnswer, error_in, late_error
 from mailwarden.journal.records import decode, encode
 from mailwarden.model.evidence import Report
 from mailwarden.model.record import FinishedRequest
 from mailwarden.serving.errors import retry_after_of, status_of
+from mailwarden.serving.spool import Spooled
 from mailwarden.settings.effective import Setting
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.periodic_task import end_tasks
@@ -23,15 +24,13 @@ log = get_logger(__name__)
 class InProcessTransport:
     """Implements `Transport` by calls."""
 
-    in_process = True
-
     def __init__(self, guard: LocalGuard) -> None:
         self._guard = guard
 
     async def submit(
-        self, submission: Submission, request: ScanRequest, deadline: float, traceparent: str
+        self, message: Spooled, request: ScanRequest, deadline: float, traceparent: str
     ) -> MessageAnalysisResult:
-        scan = _scan_of(submission, request, deadline, stored=True, traceparent=traceparent)
+        scan = _scan_of(message, request, deadline, stored=True, traceparent=traceparent)
         try:
             return result_of(await self._guard.scan(scan, _ignore))
         except MailwardenError as error:
@@ -39,9 +38,9 @@ class InProcessTransport:
 
     @asynccontextmanager
     async def watch(
-        self, submission: Submission, request: ScanRequest, deadline: float, *, stored: bool
+        self, message: Spooled, request: ScanRequest, deadline: float, *, stored: bool
     ) -> AsyncIterator["LocalProgress"]:
-        scan = _scan_of(submission, request, deadline, stored=stored, traceparent="")
+        scan = _scan_of(message, request, deadline, stored=stored, traceparent="")
         progress = LocalProgress()
         working = asyncio.create_task(progress.run(self._guard, scan), name="watched analysis")
         try:
@@ -57,15 +56,12 @@ class InProcessTransport:
         return self._guard.settings()
 
 
-def _scan_of(
-    submission: Submission, request: ScanRequest, deadline: float, *, stored: bool, traceparent: str
-) -> LocalScan:
+def _scan_of(message: Spooled, request: ScanRequest, deadline: float, *, stored: bool, traceparent: str) -> LocalScan:
     return LocalScan(
         ggrid=request.ggrid,
         envelope=request.envelope,
         groups=request.groups,
-        message=submission.message,
-        size=submission.size,
+        message=message,
         seconds=max(0.001, deadline - asyncio.get_running_loop().time()),
         stored=stored,
         traceparent=traceparent,

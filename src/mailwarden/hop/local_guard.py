@@ -18,13 +18,12 @@ Observer = Callable[[Report], None]
 
 
 class LocalScan(Struct, frozen=True):
-    """One message for a guard in the same process, with the values that the headers of a request have."""
+    """One message for a guard in the same process, with the values that the head of a request has."""
 
     ggrid: UUID
     envelope: Envelope
     groups: tuple[RecipientGroup, ...]
     message: Spooled
-    size: int  # of the whole upload: guard admits by it
     seconds: float  # left for the analysis
     stored: bool
     traceparent: str

@@ -1,86 +1,110 @@
-"""The private protocol between abby and guard: headers of a submission, guard's status, and progress lines."""
+"""The private protocol between abby and guard: the head of a scan request, guard's status, and progress lines.
 
-import base64
-import zlib
+The body of a scan request is the length of the head (4 bytes, big-endian), the head as JSON, and the message.
+"""
+
 from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
+from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Report
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup
-from mailwarden.wire.scanning import MessageAnalysisResult
+from mailwarden.wire.scanning import (
+    MAX_RECIPIENTS,
+    BorderMtaData,
+    MessageAnalysisRequest,
+    MessageAnalysisResult,
+    checked,
+    envelope_of,
+)
 
-GGRID_HEADER = "Mailwarden-Ggrid"
-DEADLINE_HEADER = "Mailwarden-Deadline-Ms"
 REQUEST_ID_HEADER = "X-Request-Id"
-GROUPS_HEADER = "Mailwarden-Groups"  # the recipients by tenant, see `write_groups`; several header lines if it is long
-PROGRESS_HEADER = "Mailwarden-Progress"  # "yes": one line for each analyzer when it finishes, see `ProgressLine`
-STORE_HEADER = "Mailwarden-Store"  # "no": the message is not stored in history and not counted as a hit of list entries
 
 SUBMIT_PATH = "/v1/messageQueue/submitEmail"
 GUARD_STATUS_PATH = "/v1/guard/status"
 GUARD_CONFIGURATION_PATH = "/v1/guard/configuration"
 
+SCAN_MEDIA_TYPE = "application/vnd.mailwarden.scan"
+LENGTH_BYTES = 4  # of the head's length
+MAX_SCAN_HEAD = 8 * 1024 * 1024  # 1,000 tenants with 50 weights each and 1,000 recipients need less than half
+MAX_DEADLINE_MS = 2**31 - 1
 
-MAX_GROUPS_TEXT = 524_288  # characters of all pieces: 1,000 tenants with 50 weights each need less than half
-MAX_GROUPS_RAW = 8 * 1024 * 1024
-PIECE = 8_000  # characters; an HTTP header has at most 8,190
 
-
-class GroupRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
+class GroupRecord(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """One tenant of a message; `recipients` are positions in the envelope, and empty if all belong to the tenant."""
 
     tenant: UUID
     by: AssignedBy
     profile: Profile
     weights: dict[str, int] = {}
-    recipients: tuple[int, ...] = ()
+    recipients: Annotated[tuple[int, ...], Meta(max_length=MAX_RECIPIENTS)] = ()
 
 
-_groups = msgspec.json.Decoder(tuple[GroupRecord, ...])
+class ScanHead(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """The parameters of one scan."""
+
+    ggrid: UUID
+    deadline_ms: Annotated[int, Meta(ge=0, le=MAX_DEADLINE_MS)]  # left for the analysis
+    border_mta_data: BorderMtaData
+    groups: Annotated[tuple[GroupRecord, ...], Meta(min_length=1, max_length=MAX_RECIPIENTS)]
+    stored: bool = True  # whether history stores the message, and list entries count it as a hit
+    watched: bool = False  # whether guard answers with a line for each analyzer that finishes, see `ProgressLine`
 
 
-def write_groups(groups: Sequence[RecipientGroup], recipients: Sequence[str]) -> list[str]:
-    """Return the values of GROUPS_HEADER: JSON, compressed, as Base64, cut into pieces."""
+_decode_head = msgspec.json.Decoder(ScanHead).decode
+
+
+def write_scan_head(head: ScanHead) -> bytes:
+    """Return the bytes that precede the message."""
+    text = _encoder.encode(head)
+    return len(text).to_bytes(LENGTH_BYTES, "big") + text
+
+
+def read_scan_head(text: bytes) -> tuple[ScanHead, Envelope, tuple[RecipientGroup, ...]]:
+    """Return the head with its envelope and recipients by tenant.
+
+    A malformed head raises `msgspec.MsgspecError`, ValueError or SchemaViolation.
+    """
+    head = _decode_head(text)
+    envelope = envelope_of(checked(MessageAnalysisRequest(head.border_mta_data)))
+    return head, envelope, groups_of(head.groups, envelope.recipients)
+
+
+def border_of(envelope: Envelope) -> BorderMtaData:
+    """Return the record of an envelope, from which `envelope_of` makes the same envelope."""
+    return BorderMtaData(envelope.sender, envelope.recipients, envelope.remote_address, envelope.helo)
+
+
+def records_of(groups: Sequence[RecipientGroup], recipients: Sequence[str]) -> tuple[GroupRecord, ...]:
+    """Return the groups of an envelope as records."""
+    if len(groups) == 1:
+        return (_record_of(groups[0].assignment, ()),)
     places: dict[str, deque[int]] = {}
     for place, recipient in enumerate(recipients):
         places.setdefault(recipient, deque()).append(place)
-    records = []
-    for group in groups:
-        own = () if len(groups) == 1 else tuple(places[recipient].popleft() for recipient in group.recipients)
-        assigned = group.assignment
-        records.append(GroupRecord(assigned.tenant, assigned.by, assigned.profile, assigned.weights, own))
-    text = base64.b64encode(zlib.compress(msgspec.json.encode(records))).decode("ascii")
-    return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+    return tuple(
+        _record_of(group.assignment, tuple(places[recipient].popleft() for recipient in group.recipients))
+        for group in groups
+    )
 
 
-def read_groups(pieces: Sequence[str]) -> tuple[GroupRecord, ...]:
-    """Return the groups that `write_groups` wrote, or raise ValueError."""
-    text = "".join(pieces)
-    if not text or len(text) > MAX_GROUPS_TEXT:
-        raise ValueError(f"{GROUPS_HEADER} is missing or too long")
-    unpacking = zlib.decompressobj()
-    try:
-        raw = unpacking.decompress(base64.b64decode(text, validate=True), MAX_GROUPS_RAW)
-    except zlib.error as error:
-        raise ValueError(f"{GROUPS_HEADER}: {error}") from None
-    records = _groups.decode(raw)
-    if not records or not unpacking.eof:
-        raise ValueError(f"{GROUPS_HEADER} has no group, or too much")
-    return records
+def _record_of(assigned: Assignment, places: tuple[int, ...]) -> GroupRecord:
+    return GroupRecord(assigned.tenant, assigned.by, assigned.profile, assigned.weights, places)
 
 
 def groups_of(records: Sequence[GroupRecord], recipients: Sequence[str]) -> tuple[RecipientGroup, ...]:
     """Return the groups of an envelope, or raise ValueError unless each recipient is in exactly one group."""
     assignments = [Assignment(each.tenant, each.by, each.profile, each.weights) for each in records]
-    if len({each.tenant for each in assignments}) != len(assignments):
-        raise ValueError("a tenant has two groups")
     if len(records) == 1 and not records[0].recipients:
         return (RecipientGroup(assignments[0], tuple(recipients)),)
+    if len({each.tenant for each in assignments}) != len(assignments):
+        raise ValueError("a tenant has two groups")
     if sorted(place for each in records for place in each.recipients) != list(range(len(recipients))):
         raise ValueError("a recipient is in no group, or in two")
     return tuple(

@@ -1,8 +1,7 @@
 """How abby reaches one guard: the interface of its transports, and the meaning of a guard's errors."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
@@ -44,16 +43,6 @@ class ScanRequest(Struct, frozen=True):
     request_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """A message for a guard, which can be sent more than once."""
-
-    message: Spooled  # for a guard in this process
-    content_type: str  # of the body
-    size: int  # of the body
-    body: Callable[[], bytes | AsyncIterator[bytes]]  # form-data, for a guard over HTTPS
-
-
 class Refused(Exception):
     """The guard rejected the message before it accepted it."""
 
@@ -93,14 +82,12 @@ class Progress(Protocol):
 class Transport(Protocol):
     """Reaches one guard. A rejection raises Refused, a failure Died, an analysis out of time AnalysisTimeout."""
 
-    in_process: bool  # whether the guard runs in this process, so that it needs the message alone
-
     async def submit(
-        self, submission: Submission, request: ScanRequest, deadline: float, traceparent: str
+        self, message: Spooled, request: ScanRequest, deadline: float, traceparent: str
     ) -> MessageAnalysisResult: ...
 
     def watch(
-        self, submission: Submission, request: ScanRequest, deadline: float, *, stored: bool
+        self, message: Spooled, request: ScanRequest, deadline: float, *, stored: bool
     ) -> AbstractAsyncContextManager[Progress]:
         """Begin a watched analysis; its first step has arrived when the block begins."""
         ...

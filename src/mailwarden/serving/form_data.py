@@ -1,4 +1,4 @@
-"""Parses multipart/form-data as it arrives, and reports the position of each part's bytes in the body.
+"""Parses multipart/form-data as it arrives.
 
 The grammar is that of RFC 2046, section 5.1.1: an ignored preamble and epilogue, blanks after a boundary, and part
 headers that may be folded (RFC 5322, section 2.2.3). Lines end in CRLF. A part ends only at CRLF, two hyphens and the
@@ -13,6 +13,7 @@ import re
 from collections.abc import Generator, Iterator, Mapping
 from enum import Enum, auto
 from functools import lru_cache
+from typing import NamedTuple
 
 from mailwarden.errors import MalformedMultipart, UnsupportedMediaType
 
@@ -37,19 +38,22 @@ _FOLD = re.compile(rb"\r\n(?=[ \t])")
 _PLAIN_ENCODINGS = ("7bit", "8bit", "binary")
 
 
+class PartHead(NamedTuple):
+    """The headers of one part."""
+
+    name: str
+    content_type: str
+    declared_size: int | None
+    is_file: bool  # whether it has a file name
+
+
 class Part:
-    """One part: its headers, and the position of its bytes in the body."""
+    """One part: its headers, and the number of its bytes so far."""
 
-    __slots__ = ("content_type", "declared_size", "is_file", "name", "offset", "size")
+    __slots__ = ("content_type", "declared_size", "is_file", "name", "size")
 
-    def __init__(
-        self, name: str, content_type: str, declared_size: int | None, offset: int, *, is_file: bool = False
-    ) -> None:
-        self.name = name
-        self.is_file = is_file  # whether it has a file name
-        self.content_type = content_type
-        self.declared_size = declared_size
-        self.offset = offset
+    def __init__(self, head: PartHead) -> None:
+        self.name, self.content_type, self.declared_size, self.is_file = head
         self.size = 0
 
 
@@ -66,7 +70,6 @@ class FormDataReader:
     def __init__(self, boundary: str) -> None:
         self._delimiter = b"\r\n--" + boundary.encode("ascii")
         self._buffer = b""
-        self._position = 0  # position of the buffer in the body
         self._state = _State.START
         self._part: Part | None = None
 
@@ -106,7 +109,6 @@ class FormDataReader:
 
     def _advance(self, count: int) -> None:
         self._buffer = self._buffer[count:]
-        self._position += count
 
     def _read_first_boundary(self) -> bool:
         """Skip the preamble and the first boundary, which is at the start of the body or of a line."""
@@ -147,7 +149,7 @@ class FormDataReader:
             return None
         block = self._buffer[2:end] if end else b""
         self._advance(end + 4)
-        self._part = read_part_headers(block, self._position)
+        self._part = Part(read_part_headers(block))
         self._state = _State.BODY
         return self._part
 
@@ -187,8 +189,9 @@ def boundary_of(content_type: str) -> str:
     return boundary
 
 
-def read_part_headers(block: bytes, offset: int) -> Part:
-    """Parse the headers of one part, whose bytes begin at `offset`."""
+@lru_cache(maxsize=256)  # a client sends the same headers again and again
+def read_part_headers(block: bytes) -> PartHead:
+    """Parse the headers of one part."""
     headers = _fields(block)
     kind, options = parse_options(headers.get("content-disposition", ""))
     if kind != "form-data" or options is None or "name" not in options or "name*" in options:
@@ -199,11 +202,10 @@ def read_part_headers(block: bytes, offset: int) -> Part:
     length = headers.get("content-length")
     if length is not None and not (length.isascii() and length.isdigit() and len(length) < 12):
         raise MalformedMultipart("A part has a Content-Length that is no number.")
-    return Part(
+    return PartHead(
         options["name"],
         headers.get("content-type", ""),
         int(length) if length else None,
-        offset,
         is_file="filename" in options or "filename*" in options,
     )
 

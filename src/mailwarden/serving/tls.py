@@ -114,14 +114,19 @@ class ClientNames:
         self._setting = setting
         self._clock = clock
         self._logged: dict[tuple[str, ...], float] = {}
+        self._accepted: set[tuple[str, ...]] = set()  # names of certificates that were compared before
 
     def require(self, certificate: Mapping[str, object] | None, address: str | None) -> None:
         """Raise Forbidden unless the certificate, in the form of `ssl`, has one of the names."""
         names = tuple(names_in(certificate or {}))
+        if names in self._accepted:
+            return
         if self._names.isdisjoint(map(_canonical, names)):
             self._log(names, address)
             shown = ", ".join(names) or "none"
             raise Forbidden(f"The client certificate has no name of {self._setting} (its names: {shown[:500]}).")
+        if len(self._accepted) < _MAX_REMEMBERED:
+            self._accepted.add(names)
 
     def _log(self, names: tuple[str, ...], address: str | None) -> None:
         """Log each certificate at most once per minute: a misconfigured client calls every second."""

@@ -5,7 +5,6 @@ while it streams. A sender that is too slow is disconnected.
 """
 
 import asyncio
-from enum import Enum, auto
 from pathlib import Path
 
 from aiohttp import StreamReader, web
@@ -32,26 +31,17 @@ _PARTS = ("parameters", "email")
 _JSON_WANTED = "The part `parameters` must say `Content-Type: application/json`, and no charset but UTF-8."
 
 
-class Keep(Enum):
-    """The part of the body that a receiver needs: abby forwards all of it, guard reads only the message."""
-
-    BODY = auto()
-    EMAIL = auto()
-
-
 class Upload:
-    """A received upload; `body` is present if the receiver keeps it, and `email` is a window into it."""
+    """A received upload: its parameters as JSON, and the message."""
 
-    __slots__ = ("body", "content_type", "email", "parameters")
+    __slots__ = ("email", "parameters")
 
-    def __init__(self, content_type: str, parameters: bytes, email: Spooled, body: Spooled | None) -> None:
-        self.content_type = content_type
+    def __init__(self, parameters: bytes, email: Spooled) -> None:
         self.parameters = parameters
         self.email = email
-        self.body = body
 
     def close(self) -> None:
-        (self.body or self.email).close()
+        self.email.close()
 
     def __enter__(self) -> "Upload":
         return self
@@ -71,15 +61,15 @@ def check_upload_head(request: web.BaseRequest) -> str:
     return boundary_of(request.headers.get("Content-Type", ""))
 
 
-async def receive_upload(request: web.BaseRequest, spool: Path, *, body_timeout_ms: int, keep: Keep) -> Upload:
+async def receive_upload(request: web.BaseRequest, spool: Path, *, body_timeout_ms: int) -> Upload:
     """Read the whole body; the caller must close the upload."""
-    receiver = UploadReceiver(check_upload_head(request), spool, keep)
+    receiver = UploadReceiver(check_upload_head(request), spool)
     await send_continue(request)
     try:
         async with BodyClock(body_timeout_ms) as clock:
             while chunk := await clock.next_chunk(request):
                 await receiver.take(chunk)
-        return await receiver.finish(request.headers["Content-Type"])
+        return await receiver.finish()
     finally:
         receiver.discard()
 
@@ -140,10 +130,9 @@ class BodyClock:
 class UploadReceiver:
     """Writes the body's bytes to the two parts."""
 
-    def __init__(self, boundary: str, spool: Path, keep: Keep) -> None:
+    def __init__(self, boundary: str, spool: Path) -> None:
         self._reader = FormDataReader(boundary)
         self._writer = SpoolWriter(spool)
-        self._keep = keep
         self._parts: dict[str, Part] = {}
         self._current: Part | None = None
         self._parameters: list[bytes] = []
@@ -156,22 +145,15 @@ class UploadReceiver:
                 self._end()
             elif self._current is not None and self._current.name == "parameters":
                 self._take_parameters(event)
-            elif self._keep is Keep.EMAIL:
+            else:
                 await self._writer.write(event)
-        if self._keep is Keep.BODY:
-            await self._writer.write(chunk)
 
-    async def finish(self, content_type: str) -> Upload:
+    async def finish(self) -> Upload:
         self._reader.finish()
         for name in _PARTS:
             if name not in self._parts:
                 raise MissingPart(f"The part `{name}` is missing.")
-        kept = await self._writer.finish()
-        parameters = b"".join(self._parameters)
-        if self._keep is Keep.EMAIL:
-            return Upload(content_type, parameters, kept, None)
-        email = self._parts["email"]
-        return Upload(content_type, parameters, kept.window(email.offset, email.size), kept)
+        return Upload(b"".join(self._parameters), await self._writer.finish())
 
     def discard(self) -> None:
         self._writer.discard()

@@ -1,6 +1,7 @@
 """The records of the Email Scanning API (specification, section 2), and the envelope that they describe."""
 
 import ipaddress
+import re
 from datetime import datetime
 from typing import Annotated
 from uuid import UUID
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 from mailwarden.model.envelope import Envelope, is_one_address
 from mailwarden.model.record import FinishedRequest
-from mailwarden.wire.strict_json import convert, read_object, violation_at
+from mailwarden.wire.strict_json import convert, read_object, read_plain, violation_at
 
 MAX_RECIPIENTS = 1_000
 
@@ -24,6 +25,9 @@ _BLANK = rf"[^\S{_CONTROL}]*"
 _MAILBOX = rf'(?:"(?:[^"\\{_CONTROL}]|\\[^{_CONTROL}])*"|[^\s"<>@{_CONTROL}]+)(?:@[^\s"<>@{_CONTROL}]+)?'
 RECIPIENT = rf"^{_BLANK}(?:(?:[^{_CONTROL}]*<)?{_BLANK}{_MAILBOX}{_BLANK}>|{_MAILBOX}){_BLANK}$"
 SENDER = rf"^{_BLANK}(?:(?:[^{_CONTROL}]*<)?{_BLANK}(?:{_MAILBOX})?{_BLANK}>|(?:{_MAILBOX})?){_BLANK}$"
+
+_BYTE = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4 = re.compile(rf"{_BYTE}(?:\.{_BYTE}){{3}}")  # all IPv4 addresses that `ipaddress` accepts, in a tenth of its time
 
 EnvelopeText = Annotated[str, Meta(max_length=1_024, pattern=_NO_CONTROL)]
 EnvelopeAddress = Annotated[str, Meta(min_length=1, max_length=1_024, pattern=_NO_CONTROL)]
@@ -82,14 +86,19 @@ class ErrorBody(Struct, frozen=True, omit_defaults=True):
 
 def read_parameters(raw: bytes) -> MessageAnalysisRequest:
     """Parse and validate the whole record."""
-    return read_record(read_object(raw))
+    plain = read_plain(raw, MessageAnalysisRequest)
+    return read_record(read_object(raw)) if plain is None else checked(plain)
 
 
 def read_record(value: dict[str, object]) -> MessageAnalysisRequest:
     """Validate the whole record; later code trusts every field."""
-    request = convert(value, MessageAnalysisRequest)
+    return checked(convert(value, MessageAnalysisRequest))
+
+
+def checked(request: MessageAnalysisRequest) -> MessageAnalysisRequest:
+    """Check the addresses of a record whose types are right; return it with bare addresses."""
     border = request.border_mta_data
-    if border.remote_address is not None:
+    if border.remote_address is not None and not _IPV4.fullmatch(border.remote_address):
         try:
             ipaddress.ip_address(border.remote_address)
         except ValueError:
@@ -103,8 +112,10 @@ def read_record(value: dict[str, object]) -> MessageAnalysisRequest:
     sender = bare_address(border.envelope_from)
     if sender and not is_one_address(sender):
         raise violation_at("/borderMtaData/envelopeFrom", 'Not an address, and neither "" nor "<>"')
+    if sender == border.envelope_from and recipients == border.envelope_recipients:
+        return request
     cleaned = replace(border, envelope_from=sender, envelope_recipients=recipients)
-    return request if cleaned == border else replace(request, border_mta_data=cleaned)
+    return replace(request, border_mta_data=cleaned)
 
 
 def bare_address(address: str) -> str:

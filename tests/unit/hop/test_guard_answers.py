@@ -6,14 +6,11 @@ from uuid import UUID
 import pytest
 
 from mailwarden.errors import AnalysisTimeout, CoreError, CoreUnreachable, Overloaded, ScanningDisabled, ShuttingDown
-from mailwarden.hop.client import GuardClient, worst_error
-from mailwarden.hop.guards import Guard, GuardWatch
+from mailwarden.hop.client import worst_error
+from mailwarden.hop.guards import Guard
 from mailwarden.hop.https import result_in
-from mailwarden.hop.in_process import InProcessTransport
 from mailwarden.hop.records import GuardStatus
 from mailwarden.hop.transport import Died, Refused
-from mailwarden.serving.uploads import Keep
-from mailwarden.telemetry.metrics import Metrics
 
 GGRID = UUID("0192f0c1-0000-7000-8000-000000000001")
 GOOD = (
@@ -86,8 +83,3 @@ def test_the_load_counts_requests_since_the_last_status():
     guard.take_status(None)
     guard.take_status(GuardStatus("g", "1", 3, 10, (), database_up=True, scanning_enabled=True))
     assert guard.load == pytest.approx(0.6)  # a guard that restarted has no past
-
-
-def test_abby_keeps_the_message_alone_if_a_guard_is_in_its_process():
-    guard = Guard("https://guard.example", InProcessTransport(cast("Any", None)))
-    assert GuardClient(GuardWatch([guard]), Metrics()).keep is Keep.EMAIL

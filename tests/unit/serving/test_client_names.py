@@ -50,6 +50,16 @@ def test_any_other_certificate_is_rejected(alternatives):
         CLIENTS.require(certificate(*alternatives), "192.0.2.1")
 
 
+def test_a_certificate_that_was_admitted_admits_no_other():
+    clients = ClientNames(["abby.example"], "tls.clientNames")
+    for _ in range(2):
+        clients.require(certificate(("DNS", "abby.example"), ("DNS", "other.example")), None)
+        with pytest.raises(Forbidden):
+            clients.require(certificate(("DNS", "other.example")), None)
+        with pytest.raises(Forbidden):
+            clients.require(certificate(("DNS", "abby.example, other.example")), None)
+
+
 @pytest.mark.parametrize("nothing", [None, {}, {"subjectAltName": None}])
 def test_no_certificate_is_rejected(nothing):
     with pytest.raises(Forbidden):

@@ -21,7 +21,7 @@ BODY = PARAMETERS + b"{}" + EMAIL + MESSAGE + b"\r\n--frontier--\r\n"
 
 
 def read(*chunks):
-    """Return (name, payload, offset) of every part."""
+    """Return (name, payload) of every part."""
     reader, parts, payload = FormDataReader(BOUNDARY), [], b""
     for chunk in chunks:
         for event in reader.feed(chunk):
@@ -29,17 +29,17 @@ def read(*chunks):
                 part, payload = event, b""
             elif event is None:
                 assert part.size == len(payload)
-                parts.append((part.name, payload, part.offset))
+                parts.append((part.name, payload))
             else:
                 payload += event
     reader.finish()
     return parts
 
 
-EXPECTED = [("parameters", b"{}", len(PARAMETERS)), ("email", MESSAGE, BODY.index(MESSAGE))]
+EXPECTED = [("parameters", b"{}"), ("email", MESSAGE)]
 
 
-def test_the_parts_are_byte_exact_and_their_place_in_the_body_is_known():
+def test_the_parts_are_byte_exact():
     assert read(BODY) == EXPECTED
 
 
@@ -64,7 +64,7 @@ def test_the_last_line_break_may_come_alone_or_not_at_all():
 
 
 def test_one_line_break_before_the_first_boundary_is_tolerated():
-    assert [part[:2] for part in read(b"\r\n" + BODY)] == [part[:2] for part in EXPECTED]
+    assert read(b"\r\n" + BODY) == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,7 @@ def test_one_line_break_before_the_first_boundary_is_tolerated():
 )
 def test_preamble_epilogue_and_padding_of_rfc_2046_are_accepted(body):
     for cut in range(len(body) + 1):
-        assert [part[:2] for part in read(body[:cut], body[cut:])] == [part[:2] for part in EXPECTED], cut
-    assert read(body)[1][2] == body.index(MESSAGE)
+        assert read(body[:cut], body[cut:]) == EXPECTED, cut
 
 
 AROUND = st.binary(max_size=60).filter(lambda text: b"--frontier" not in text)
@@ -96,7 +95,7 @@ def test_a_preamble_an_epilogue_and_blanks_change_no_part(preamble, epilogue, fi
     body = (preamble + b"\r\n" if preamble else b"") + body[:-2] + last + b"\r\n" + epilogue
     places = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
     chunks = [body[begin:end] for begin, end in itertools.pairwise(places)]
-    assert [part[:2] for part in read(*chunks)] == [part[:2] for part in EXPECTED]
+    assert read(*chunks) == EXPECTED
 
 
 @pytest.mark.parametrize(

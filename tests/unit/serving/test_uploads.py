@@ -8,7 +8,7 @@ import pytest
 
 from mailwarden import errors
 from mailwarden.serving.spool import MAX_IN_MEMORY, Spooled
-from mailwarden.serving.uploads import MAX_PARAMETERS, Keep, UploadReceiver
+from mailwarden.serving.uploads import MAX_PARAMETERS, UploadReceiver
 
 JSON = "Content-Type: application/json\r\n"
 
@@ -24,38 +24,31 @@ def body_of(*parts):
 GOOD = body_of(part("parameters", b'{"a": 1}', JSON), part("email", b"Subject: a\r\n\r\nb\r\n"))
 
 
-async def receive(body, tmp_path, keep=Keep.BODY, size=65_536):
-    receiver = UploadReceiver("b", tmp_path, keep)
+async def receive(body, tmp_path, size=65_536):
+    receiver = UploadReceiver("b", tmp_path)
     try:
         for start in range(0, len(body), size):
             await receiver.take(body[start : start + size])
-        return await receiver.finish("multipart/form-data; boundary=b")
+        return await receiver.finish()
     finally:
         receiver.discard()
 
 
-@pytest.mark.parametrize("keep", list(Keep))
 @pytest.mark.parametrize("size", [1, 7, 65_536])
-async def test_the_message_is_byte_exact(tmp_path, keep, size):
-    upload = await receive(GOOD, tmp_path, keep, size)
+async def test_the_message_is_byte_exact(tmp_path, size):
+    upload = await receive(GOOD, tmp_path, size)
     assert (upload.parameters, upload.email.data()) == (b'{"a": 1}', b"Subject: a\r\n\r\nb\r\n")
-    assert (upload.body.data() if upload.body else None) == (GOOD if keep is Keep.BODY else None)
 
 
-@pytest.mark.parametrize("keep", list(Keep))
-async def test_a_large_upload_goes_through_a_file_without_a_name(tmp_path, keep):
+async def test_a_large_upload_goes_through_a_file_without_a_name(tmp_path):
     message = os.urandom(3_000_001)
-    with await receive(body_of(part("parameters", b"{}", JSON), part("email", message)), tmp_path, keep) as upload:
+    with await receive(body_of(part("parameters", b"{}", JSON), part("email", message)), tmp_path) as upload:
         assert list(tmp_path.iterdir()) == []
         assert not upload.email.in_memory
         assert b"".join(upload.email.chunks(100_000)) == upload.email.data() == message
         assert upload.email.sha256() == hashlib.sha256(message).digest()
         assert b"".join([chunk async for chunk in upload.email.stream()]) == message
-        if keep is Keep.EMAIL:
-            assert read_opened(upload.email) == message
-        else:
-            assert upload.email.open_to_read() is None
-            assert read_opened(upload.body).count(message) == 1
+        assert read_opened(upload.email) == message
 
 
 def read_opened(spooled: Spooled) -> bytes:
@@ -64,9 +57,8 @@ def read_opened(spooled: Spooled) -> bytes:
 
 
 async def test_up_to_a_mebibyte_stays_in_memory(tmp_path):
-    frame = len(body_of(part("parameters", b"{}", JSON), part("email", b"")))
     for extra in (0, 1):
-        body = body_of(part("parameters", b"{}", JSON), part("email", b"x" * (MAX_IN_MEMORY - frame + extra)))
+        body = body_of(part("parameters", b"{}", JSON), part("email", b"x" * (MAX_IN_MEMORY + extra)))
         with await receive(body, tmp_path) as upload:
             assert upload.email.in_memory is (extra == 0)
 

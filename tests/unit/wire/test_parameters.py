@@ -1,11 +1,15 @@
 """The `parameters` part: what is read from it, and the error for each thing that is wrong with it."""
 
+import ipaddress
 import json
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from mailwarden.errors import InvalidJson, SchemaViolation
 from mailwarden.wire.scanning import envelope_of, read_parameters
+from tests.properties import examples
 
 BORDER = {"envelopeFrom": "ann@sender.example", "envelopeRecipients": ["bob@corp.example"]}
 
@@ -18,6 +22,24 @@ def test_the_envelope_is_read_as_the_border_mta_saw_it():
     envelope = envelope_of(read_parameters(parameters(remoteAddress="2001:db8::1", senderHelo="mail.sender.example")))
     assert (envelope.sender, envelope.recipients) == ("ann@sender.example", ("bob@corp.example",))
     assert (envelope.remote_address, envelope.helo) == ("2001:db8::1", "mail.sender.example")
+
+
+@examples(500)
+@given(st.from_regex(r"[0-9.٣ ]{0,20}\n?|([0-9]{1,3}\.){3}[0-9]{1,3}", fullmatch=True))
+@example("255.249.199.9")
+@example("192.0.2.256")
+@example("192.0.2.07")
+@example("192.0.2.1\n")
+def test_an_ipv4_address_is_what_ipaddress_accepts(written):
+    try:
+        expected = ipaddress.ip_address(written) is not None
+    except ValueError:
+        expected = False
+    if expected:
+        assert read_parameters(parameters(remoteAddress=written)).border_mta_data.remote_address == written
+    else:
+        with pytest.raises(SchemaViolation):
+            read_parameters(parameters(remoteAddress=written))
 
 
 @pytest.mark.parametrize(

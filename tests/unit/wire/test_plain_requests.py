@@ -1,4 +1,4 @@
-"""The fast way to read a request of the List API gives exactly the result of the strict one."""
+"""The fast way to read a request of the List API or a scan gives exactly the result of the strict one."""
 
 import json
 from collections.abc import Callable
@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from mailwarden.errors import MailwardenError
 from mailwarden.lists.requests import AddEntries, DeleteEntries, GetLists, ListEntries
+from mailwarden.wire.scanning import MessageAnalysisRequest
 from mailwarden.wire.strict_json import convert, read_object, read_plain
 from tests.properties import examples
 
-KINDS = (AddEntries, DeleteEntries, GetLists, ListEntries)
+KINDS = (AddEntries, DeleteEntries, GetLists, ListEntries, MessageAnalysisRequest)
 TEXT = st.one_of(
     st.text(max_size=8), st.sampled_from(["a.example", '"', "\\", "entry", "comment", "é", "\x7f", "\x00"])
 )
@@ -105,6 +106,10 @@ def strictly(raw: bytes, kind: type[Any]) -> object:
 @example(b'{"tenantUid":null,"tenantUid":"01890000-0000-7000-8000-000000000001"}', GetLists)
 @example(b'{"listName":"x","entries":["a","\xed\xa0\x80"]}', DeleteEntries)
 @example(b'{"listName":"x","entries":["a\\u0000"]}', DeleteEntries)
+@example(b'{"borderMtaData":{"envelopeFrom":"","envelopeFrom":"","envelopeRecipients":["a"]}}', MessageAnalysisRequest)
+@example(
+    b'{"borderMtaData":{"envelopeFrom":"\n","envelopeRecipients":["a"],"senderHelo":null}}', MessageAnalysisRequest
+)
 def test_a_plain_request_is_read_as_the_strict_parser_does(raw, kind):
     found = read_plain(raw, kind)
     assert found is None or repr(found) == strictly(raw, kind)
@@ -118,6 +123,7 @@ def test_a_plain_request_is_read_as_the_strict_parser_does(raw, kind):
         (b'{"listName":"x","entries":["a","b"],"tenantUid":"01890000-0000-7000-8000-000000000001"}', DeleteEntries),
         (b"{}", GetLists),
         (b'{"listName":"x"}', ListEntries),
+        (b'{"borderMtaData":{"envelopeFrom":"","envelopeRecipients":["a@b.example"]}}', MessageAnalysisRequest),
     ],
 )
 def test_usual_requests_take_the_fast_way(raw, kind):

@@ -43,7 +43,7 @@ from mailwarden.quarantine.ownership import check_owner
 from mailwarden.quarantine.retention import ALL, RetentionStore
 from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.serving.tls import client_context
-from mailwarden.wire.scanning import BorderMtaData, ErrorBody, MessageAnalysisRequest, MessageAnalysisResult
+from mailwarden.wire.scanning import BorderMtaData, ErrorBody, MessageAnalysisResult
 
 MAX_SKEW = 5.0  # seconds between this host's clock and the database's
 VAULT_PATIENCE = 30.0  # reading a message of 50 MiB may take this long
@@ -367,26 +367,24 @@ def _is_right(result: MessageAnalysisResult, expected: tuple[Verdict, ...] | Non
 
 
 def _largest() -> bytes:
-    """Return a message that fills an upload of the largest size, beside its other part and the boundaries."""
+    """Return a message that fills an upload of the largest size to abby, beside its other part and the boundaries."""
     return samples.message_with("padding.txt", b"Test.", samples.MAX_MESSAGE - 4_096)
 
 
 async def _submit(session: aiohttp.ClientSession, guard: str, message: bytes) -> MessageAnalysisResult:
-    border = BorderMtaData(envelope_from=_ADDRESS, envelope_recipients=(_ADDRESS,))
-    form = aiohttp.FormData()
-    parameters = msgspec.json.encode(MessageAnalysisRequest(border_mta_data=border)).decode()
-    form.add_field("parameters", parameters, content_type="application/json")
-    form.add_field("email", io.BytesIO(message), filename="message.eml", content_type="message/rfc822")
-    group = RecipientGroup(Assignment(NOBODY, AssignedBy.DEFAULT), (_ADDRESS,))
-    (groups,) = wire.write_groups((group,), (_ADDRESS,))
-    headers = {
-        wire.GGRID_HEADER: str(new_ggrid()),
-        wire.DEADLINE_HEADER: str(int(SECONDS * 1000)),
-        wire.GROUPS_HEADER: groups,
-        wire.STORE_HEADER: "no",
-    }
+    head = wire.write_scan_head(
+        wire.ScanHead(
+            ggrid=new_ggrid(),
+            deadline_ms=int(SECONDS * 1000),
+            border_mta_data=BorderMtaData(envelope_from=_ADDRESS, envelope_recipients=(_ADDRESS,)),
+            groups=wire.records_of((RecipientGroup(Assignment(NOBODY, AssignedBy.DEFAULT), (_ADDRESS,)),), (_ADDRESS,)),
+            stored=False,
+        )
+    )
+    headers = {"Content-Type": wire.SCAN_MEDIA_TYPE}
+    url = guard.rstrip("/") + wire.SUBMIT_PATH
     try:
-        async with session.post(guard.rstrip("/") + wire.SUBMIT_PATH, data=form, headers=headers) as response:
+        async with session.post(url, data=io.BytesIO(head + message), headers=headers) as response:
             body = await response.read()
     except TimeoutError:
         raise MailwardenError(f"no answer within {SECONDS:.0f} s") from None

@@ -6,7 +6,7 @@ Later errors are a last line of their own: a truncated answer is never taken for
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from uuid import UUID
@@ -16,24 +16,17 @@ import structlog
 from aiohttp import web
 from msgspec import Raw
 
-from mailwarden.errors import BadRequest, InternalError, MailwardenError
+from mailwarden.errors import InternalError, MailwardenError
 from mailwarden.hop.local_guard import LocalScan
 from mailwarden.hop.records import (
-    DEADLINE_HEADER,
-    GGRID_HEADER,
-    GROUPS_HEADER,
     MEDIA_TYPE,
-    PROGRESS_HEADER,
-    STORE_HEADER,
     AnalysisDone,
     AnalysisFailed,
-    GroupRecord,
     ProgressLine,
     done_by,
-    groups_of,
-    read_groups,
     write_line,
 )
+from mailwarden.hop.scan_body import ReceivedScan, receive_scan, scan_body_size
 from mailwarden.journal.records import encode
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Report
@@ -44,19 +37,17 @@ from mailwarden.scan.admission import Admission
 from mailwarden.scan.scan import GuardRequest, Processing
 from mailwarden.serving.http_app import Call, finish_headers
 from mailwarden.serving.spool import Spooled
-from mailwarden.serving.uploads import MAX_BODY, Keep, receive_upload
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.periodic_task import end_tasks
 from mailwarden.telemetry.tracing import TRACEPARENT, Tracing
-from mailwarden.wire.scanning import envelope_of, read_parameters, result_of
+from mailwarden.wire.scanning import result_of
 
 WRITE_SECONDS = 10.0  # abby reads at once or is gone; a slow reader must not hold capacity
 log = get_logger(__name__)
 Work = Callable[[Observer], Awaitable[FinishedRequest]]
 BODY_TIMEOUT_MS = 30_000
-MAX_HEAD = 655_360  # abby sends the tenants of 1,000 recipients in headers
-MAX_HEADERS = 128
-_YES_OR_NO = {"yes": True, "no": False}
+_JSON = {"Content-Type": "application/json"}
+_encode = msgspec.json.Encoder().encode
 
 
 async def answer_with_progress(call: Call, work: Work) -> web.StreamResponse:
@@ -108,16 +99,6 @@ async def _write(call: Call, response: web.StreamResponse, line: ProgressLine) -
         raise ConnectionResetError("The caller stopped reading.") from None
 
 
-class AbbyHeaders(msgspec.Struct, frozen=True):
-    """The headers that abby adds to a submission."""
-
-    ggrid: UUID
-    deadline: float
-    groups: tuple[GroupRecord, ...]
-    stored: bool
-    watched: bool
-
-
 class RestApi:
     name = "restApi"
 
@@ -138,7 +119,7 @@ class RestApi:
     async def scan(self, scan: LocalScan, observe: Observer) -> FinishedRequest:
         """Scan a message of abby in this process; admission and deadline are those of a submission."""
         with self._tracing.span("receive", parent=scan.traceparent):
-            async with self._admission.admitted(scan.size):
+            async with self._admission.admitted(scan.message.size):
                 guard_request = self._request(
                     scan.ggrid, scan.envelope, scan.groups, scan.message, seconds=scan.seconds, stored=scan.stored
                 )
@@ -146,21 +127,28 @@ class RestApi:
 
     async def _submit(self, call: Call) -> web.StreamResponse:
         """Admission happens before the body is read."""
-        request = call.request
-        abby_headers = read_abby_headers(request.headers, request.headers.getall(GROUPS_HEADER, ()))
-        structlog.contextvars.bind_contextvars(ggrid=str(abby_headers.ggrid))
-        async with self._admission.admitted(request.content_length or MAX_BODY):
-            upload = await receive_upload(request, self._spool, body_timeout_ms=BODY_TIMEOUT_MS, keep=Keep.EMAIL)
-            with upload:
-                envelope = envelope_of(read_parameters(upload.parameters))
-                groups, seconds = group_recipients(abby_headers.groups, envelope), abby_headers.deadline
-                guard_request = self._request(
-                    abby_headers.ggrid, envelope, groups, upload.email, seconds=seconds, stored=abby_headers.stored
-                )
-                if abby_headers.watched:
-                    return await answer_with_progress(call, partial(self._processing.process, guard_request))
-                finished = await self._processing.process(guard_request)
-        return web.Response(body=msgspec.json.encode(result_of(finished)), content_type="application/json")
+        async with self._admission.admitted(scan_body_size(call.request)):
+            received = await receive_scan(call.request, self._spool, body_timeout_ms=BODY_TIMEOUT_MS)
+            try:
+                return await self._answer(call, received)
+            finally:
+                received.message.close()
+
+    async def _answer(self, call: Call, received: ReceivedScan) -> web.StreamResponse:
+        head = received.head
+        structlog.contextvars.bind_contextvars(ggrid=str(head.ggrid))
+        guard_request = self._request(
+            head.ggrid,
+            received.envelope,
+            received.groups,
+            received.message,
+            seconds=head.deadline_ms / 1000,
+            stored=head.stored,
+        )
+        if head.watched:
+            return await answer_with_progress(call, partial(self._processing.process, guard_request))
+        finished = await self._processing.process(guard_request)
+        return web.Response(body=_encode(result_of(finished)), headers=_JSON)
 
     def _request(
         self,
@@ -177,28 +165,3 @@ class RestApi:
         return GuardRequest(
             ggrid=ggrid, source=self.name, envelope=envelope, groups=groups, raw=raw, deadline=deadline, stored=stored
         )
-
-
-def read_abby_headers(headers: Mapping[str, str], groups: Sequence[str]) -> AbbyHeaders:
-    try:
-        return AbbyHeaders(
-            ggrid=UUID(headers[GGRID_HEADER]),
-            deadline=max(int(headers[DEADLINE_HEADER]), 0) / 1000,
-            groups=read_groups(groups),
-            stored=_YES_OR_NO[headers.get(STORE_HEADER, "yes")],
-            watched=_YES_OR_NO[headers.get(PROGRESS_HEADER, "no")],
-        )
-    except (KeyError, ValueError, msgspec.DecodeError) as error:
-        raise _not_from_abby(error) from None
-
-
-def group_recipients(records: Sequence[GroupRecord], envelope: Envelope) -> tuple[RecipientGroup, ...]:
-    """Return the envelope's recipients grouped by tenant, as abby assigned them."""
-    try:
-        return groups_of(records, envelope.recipients)
-    except ValueError as error:
-        raise _not_from_abby(error) from None
-
-
-def _not_from_abby(error: Exception) -> BadRequest:
-    return BadRequest(f"This is guard's own port; messages come here through abby ({error}).")

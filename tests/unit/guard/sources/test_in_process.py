@@ -42,7 +42,5 @@ async def test_an_error_is_raised_and_counted(error, expected, status, tmp_path)
     api = RestApi(admission, cast("Any", Failing(error)), tmp_path, 3.0, NO_TRACING)
     guard = InProcess(api, HttpApp([], metrics), cast("Any", SimpleNamespace), lambda: b"[]")
     with pytest.raises(expected):
-        await guard.scan(
-            LocalScan(UUID(int=7), ENVELOPE, GROUPS, Spooled.of(b"a: b"), 100, 5.0, True, ""), lambda _: None
-        )
+        await guard.scan(LocalScan(UUID(int=7), ENVELOPE, GROUPS, Spooled.of(b"a: b"), 5.0, True, ""), lambda _: None)
     assert COUNTED % status in metrics.page().decode()
