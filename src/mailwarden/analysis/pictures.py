@@ -14,25 +14,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from PIL import Image
 
-from mailwarden.files.images import (
-    UNSUPPORTED,
-    WORKING_PIXELS,
-    PictureClock,
-    picture_kind,
-    read_frames,
-    read_metafile,
-)
-from mailwarden.files.qr_codes import (
-    find_page_drawings,
-    find_text_drawings,
-    is_photograph,
-    read_drawing,
-    read_image,
-    read_pdf,
-    read_picture,
-    read_pieces,
-    read_vectors,
-)
+from mailwarden.files.images import UNSUPPORTED, WORKING_PIXELS, PictureClock, picture_kind, read_frames
+from mailwarden.files.metafiles import read_metafile
+from mailwarden.files.qr_codes import is_photograph, read_drawing, read_image, read_pdf, read_picture, read_pieces
+from mailwarden.files.text_drawings import find_page_drawings, find_text_drawings
+from mailwarden.files.vector_drawings import read_vectors
 from mailwarden.message.charsets import decode_text
 from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.place import THE_TEXT, Place, area
