@@ -4,6 +4,41 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+_TIME = "a time such as 2026-12-31T23:59:59Z"
+JSON_TYPES: Mapping[str, str] = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "an array",
+    "object": "an object",
+    "null": "null",
+    "uuid": "a UUID",
+    "datetime": _TIME,
+}
+YAML_TYPES: Mapping[str, str] = {
+    **JSON_TYPES,
+    "str": "text",
+    "int": "a whole number",
+    "float": "a decimal number",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "empty",
+}
+_WRONG_TYPE = re.compile(r"Expected `(.+)`, got `(.+)`")
+_WRONG_LENGTH = re.compile(r"Expected `(str|array)` of length ([<>])= ([0-9]+)")
+_OUT_OF_RANGE = re.compile(r"Expected `(?:int|float)` ([<>])= (\S+)")
+_WRONG_PATTERN = re.compile(r"Expected `str` matching regex '(.+)'")
+_LIMITS = {"<": "at most", ">": "at least"}
+_SENTENCES = (
+    ("Invalid UUID", "must be a UUID"),
+    ("Invalid RFC3339 encoded datetime", f"must be {_TIME}"),
+    ("Expected `datetime` with a timezone component", f"must have a time zone: {_TIME}"),
+    ("Object contains unknown field", "has the unknown field"),
+    ("Object missing required field", "lacks the required field"),
+    ("Invalid enum value", "has the unknown value"),
+)
+
 
 class MailwardenError(Exception):
     """An error for callers: a code for programs, a sentence for people, and details."""
@@ -347,41 +382,6 @@ class CommandError(MailwardenError):
 
 
 # Validation errors in plain words: the words of JSON for API callers, those of YAML for configuration files
-
-_TIME = "a time such as 2026-12-31T23:59:59Z"
-JSON_TYPES: Mapping[str, str] = {
-    "str": "a string",
-    "int": "an integer",
-    "float": "a number",
-    "bool": "true or false",
-    "array": "an array",
-    "object": "an object",
-    "null": "null",
-    "uuid": "a UUID",
-    "datetime": _TIME,
-}
-YAML_TYPES: Mapping[str, str] = {
-    **JSON_TYPES,
-    "str": "text",
-    "int": "a whole number",
-    "float": "a decimal number",
-    "array": "a list",
-    "object": "a mapping",
-    "null": "empty",
-}
-_WRONG_TYPE = re.compile(r"Expected `(.+)`, got `(.+)`")
-_WRONG_LENGTH = re.compile(r"Expected `(str|array)` of length ([<>])= ([0-9]+)")
-_OUT_OF_RANGE = re.compile(r"Expected `(?:int|float)` ([<>])= (\S+)")
-_WRONG_PATTERN = re.compile(r"Expected `str` matching regex '(.+)'")
-_LIMITS = {"<": "at most", ">": "at least"}
-_SENTENCES = (
-    ("Invalid UUID", "must be a UUID"),
-    ("Invalid RFC3339 encoded datetime", f"must be {_TIME}"),
-    ("Expected `datetime` with a timezone component", f"must have a time zone: {_TIME}"),
-    ("Object contains unknown field", "has the unknown field"),
-    ("Object missing required field", "lacks the required field"),
-    ("Invalid enum value", "has the unknown value"),
-)
 
 
 def plain_problem(text: str, types: Mapping[str, str] = JSON_TYPES) -> str:

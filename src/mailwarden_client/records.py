@@ -13,6 +13,8 @@ from uuid import UUID
 T = TypeVar("T")
 Json = Mapping[str, Any]
 
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
+
 
 @dataclass(frozen=True)
 class ScanResult:
@@ -217,9 +219,6 @@ class EventPage:
     events: tuple[Event, ...]
     next: str
     more: bool
-
-
-_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
 
 
 def read_time(text: str) -> datetime:

@@ -18,9 +18,9 @@ from mailwarden.model.outcome import Decision, Ruling, Verdict
 from mailwarden.model.record import FinishedRequest, LinkSummary
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.blob_store import FilesystemStore
-from mailwarden.quarantine.digest import DigestLinkSigner
+from mailwarden.quarantine.digest_links import DigestLinkSigner
 from mailwarden.quarantine.model import RetentionDays
-from mailwarden.quarantine.release import ReleaseStore
+from mailwarden.quarantine.release_store import ReleaseStore
 from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault

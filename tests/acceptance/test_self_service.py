@@ -8,7 +8,8 @@ import pytest
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.model.outcome import Verdict
-from mailwarden.quarantine.digest import DigestLink, DigestLinkSigner
+from mailwarden.quarantine.digest import DigestLink
+from mailwarden.quarantine.digest_links import DigestLinkSigner
 from tests.acceptance.client import Answer
 from tests.acceptance.console_session import sign_in, text_of
 from tests.acceptance.deployment import Deployment

@@ -2,11 +2,14 @@
 
 import ast
 import re
+from collections.abc import Iterator
 
 from tests.conventions.project_files import ROOT, name_of, parsed, python_files, tracked_files
 
 CODE = python_files("src", "workshop")
 MAX_LINES = 600
+# Packages whose constants may still stand in mid-file.
+MID_FILE = {"abby", "access", "feeds", "hop", "lists", "policy"}
 # Put together here, so that this file does not hold what it looks for.
 FOREIGN = re.compile(
     "|".join(["/wo" + "rk/", "/ro" + "ot/", "py" + r"pi\.org", "python" + r"hosted\.org", "npm" + r"js\.org"])
@@ -33,6 +36,31 @@ def test_files_are_named_by_what_they_are() -> None:
 def test_no_file_names_a_machine_or_a_package_registry() -> None:
     found = [name_of(file) for file in tracked_files() if FOREIGN.search(file.read_bytes().decode("utf-8", "ignore"))]
     assert found == []
+
+
+def test_constants_stand_above_the_first_definition() -> None:
+    """A constant in mid-file is the seam of two stories; one that is made of a class or function stands below it."""
+    late = [
+        f"{name_of(file)}:{node.lineno}"
+        for file in python_files("src")
+        if file.relative_to(ROOT).parts[2] not in MID_FILE
+        for node in late_constants(parsed(file))
+    ]
+    assert not late, "move it above the first definition, or cut the file where its story changes"
+
+
+def late_constants(module: ast.Module) -> Iterator[ast.Assign | ast.AnnAssign]:
+    """Yield the assignments behind a class or function that need none of those before them."""
+    defined: set[str] = set()
+    for node in module.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and defined:
+            names = {name.id: type(name.ctx) for name in ast.walk(node) if isinstance(name, ast.Name)}
+            if defined.isdisjoint(names):
+                yield node
+            else:
+                defined |= {name for name, context in names.items() if context is ast.Store}
 
 
 BINARY = {".bin", ".ttf", ".png"}

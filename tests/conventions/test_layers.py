@@ -1,8 +1,10 @@
 """Import layers: a package imports only lower packages."""
 
 import os
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 from importlinter import cli
 
@@ -15,6 +17,12 @@ def test_a_package_imports_only_lower_packages(
     monkeypatch.chdir(ROOT)
     code = cli.lint_imports(config_filename=str(ROOT / ".importlinter"), no_cache=True)
     assert code == cli.EXIT_STATUS_SUCCESS, capsys.readouterr().out
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    """Imports for types alone count too: two modules that name each other's types are read together."""
+    graph = grimp.build_graph("mailwarden", "mailwarden_client", cache_dir=None)
+    TopologicalSorter({module: graph.find_modules_directly_imported_by(module) for module in graph.modules}).prepare()
 
 
 def test_every_package_has_a_layer() -> None:

@@ -17,8 +17,9 @@ from mailwarden.database.pool import Database
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.blob_store import ABANDONED, PARTS, FilesystemStore
 from mailwarden.quarantine.model import RetentionDays
-from mailwarden.quarantine.release import ReleaseStore
-from mailwarden.quarantine.retention import QuarantineRetention, RetentionStore
+from mailwarden.quarantine.release_store import ReleaseStore
+from mailwarden.quarantine.retention import QuarantineRetention
+from mailwarden.quarantine.retention_store import RetentionStore
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from tests.faults import quarantine_process

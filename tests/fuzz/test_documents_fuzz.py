@@ -12,17 +12,14 @@ import segno
 from PIL import Image
 
 from mailwarden.files.file_types import kind_by_content
-from mailwarden.files.images import PictureClock, picture_kind, read_metafile
+from mailwarden.files.images import PictureClock, picture_kind
+from mailwarden.files.metafiles import read_metafile
 from mailwarden.files.office.documents import read_document
 from mailwarden.files.office.onenote import ONENOTE, onenote_files, onenote_names
 from mailwarden.files.pdf.scan import scan_pdf
-from mailwarden.files.qr_codes import (
-    find_page_drawings,
-    find_text_drawings,
-    read_pdf,
-    read_picture,
-    read_vectors,
-)
+from mailwarden.files.qr_codes import read_pdf, read_picture
+from mailwarden.files.text_drawings import find_page_drawings, find_text_drawings
+from mailwarden.files.vector_drawings import read_vectors
 from mailwarden.message.coverage import Coverage
 from mailwarden.model.place import WHOLE_MESSAGE
 from tests.fuzz.mutations import mutate

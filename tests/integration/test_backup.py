@@ -33,8 +33,9 @@ from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.model import RetentionDays
-from mailwarden.quarantine.release import ReleaseStore
-from mailwarden.quarantine.retention import QuarantineRetention, RetentionStore
+from mailwarden.quarantine.release_store import ReleaseStore
+from mailwarden.quarantine.retention import QuarantineRetention
+from mailwarden.quarantine.retention_store import RetentionStore
 from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault, open_vault

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from mailwarden.cli.doctor.report import Host, Line
-from mailwarden.cli.doctor.servers import check_database, check_postfix
+from mailwarden.cli.doctor.scans import check_postfix
+from mailwarden.cli.doctor.servers import check_database
 from mailwarden.engines.clamav import ClamavEngine, ClamavSettings, age_of_signatures
 from mailwarden.engines.engine import AnyEngine, Diagnosis
 from mailwarden.engines.rspamd import RspamdEngine, RspamdSettings

@@ -25,7 +25,8 @@ from mailwarden.cli.init import PEPPER
 from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import KeyRing, read_ring
 from mailwarden.database.pool import Connection, Database
-from mailwarden.quarantine.digest import DigestLink, DigestLinkSigner
+from mailwarden.quarantine.digest import DigestLink
+from mailwarden.quarantine.digest_links import DigestLinkSigner
 from mailwarden.serving.http_app import HttpApp, Route
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.metrics import Metrics

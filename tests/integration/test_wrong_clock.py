@@ -18,10 +18,11 @@ from mailwarden.lists.service import Expiry
 from mailwarden.lists.store import ListStore
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.blob_store import FilesystemStore
-from mailwarden.quarantine.digest import DigestStore
+from mailwarden.quarantine.digest_store import DigestStore
 from mailwarden.quarantine.model import RetentionDays
-from mailwarden.quarantine.release import ReleaseStore
-from mailwarden.quarantine.retention import QuarantineRetention, RetentionStore
+from mailwarden.quarantine.release_store import ReleaseStore
+from mailwarden.quarantine.retention import QuarantineRetention
+from mailwarden.quarantine.retention_store import RetentionStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.senders.lookup import SenderHistory
 from mailwarden.serving.spool import Spooled

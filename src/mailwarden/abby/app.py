@@ -83,7 +83,8 @@ from mailwarden.policy.catalogue import catalogue
 from mailwarden.policy.impact import History, ImpactEstimator
 from mailwarden.policy.rules import Policy, load_policy
 from mailwarden.quarantine.api import QuarantineApi
-from mailwarden.quarantine.digest import DigestLinkService, DigestLinkSigner, DigestStore
+from mailwarden.quarantine.digest_links import DigestLinkService, DigestLinkSigner
+from mailwarden.quarantine.digest_store import DigestStore
 from mailwarden.quarantine.service import QuarantineService
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import open_vault

@@ -14,18 +14,16 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec import Struct
 from PIL import Image
 
-from mailwarden.analysis.pictures import OFFICE_MEDIA, find_pictures
+from mailwarden.analysis.pictures import OFFICE_MEDIA, PictureSource, find_pictures
 from mailwarden.files.images import UNSUPPORTED, PictureClock, read_frames
 from mailwarden.files.text_recognition import choose_language, recognize
+from mailwarden.message.addresses import Address
 from mailwarden.model.place import Place
-
-if TYPE_CHECKING:
-    from mailwarden.analysis.view import View
 
 LITTLE_TEXT = 400  # characters beside a picture that carries the message
 NO_TEXT = 100  # characters beside a picture that is a file, and not part of a page
@@ -42,12 +40,28 @@ _UNREAD = UNSUPPORTED | {"emf"}
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
 
 
+class PictureAndText(PictureSource, Protocol):
+    """A message whose pictures are judged by the text beside them."""
+
+    @property
+    def subject(self) -> str: ...
+
+    @property
+    def sender(self) -> Address: ...
+
+    @property
+    def own_text(self) -> str: ...
+
+    @property
+    def unseen(self) -> int: ...
+
+
 class PictureText(Struct, frozen=True):
     text: str
     place: Place
 
 
-def read_picture_texts(view: "View") -> Iterator[PictureText]:
+def read_picture_texts(view: PictureAndText) -> Iterator[PictureText]:
     """Yield the texts in the pictures of a message that they carry."""
     beside = _shown_length(view)
     if beside >= LITTLE_TEXT:
@@ -59,10 +73,12 @@ def read_picture_texts(view: "View") -> Iterator[PictureText]:
         yield from recognize_texts(view, (each[1:] for each in large), language)
 
 
-def recognize_texts(view: "View", pictures: Iterable[tuple[bytes, str, Place]], language: str) -> Iterator[PictureText]:
+def recognize_texts(
+    view: PictureAndText, pictures: Iterable[tuple[bytes, str, Place]], language: str
+) -> Iterator[PictureText]:
     """Yield the texts of the drawings among pictures, the largest first, within the time for recognition."""
     clock = PictureClock(view.coverage)
-    until = time.process_time() + view.limits.recognition_seconds
+    until = time.process_time() + view.coverage.limits.recognition_seconds
     carrying = islice(_drawings(pictures, clock), CARRYING)  # not inspection: which pictures carry the message
     for grey, place in carrying:
         left = int((until - time.process_time()) * 1_000)
@@ -98,7 +114,7 @@ def _fitted(grey: Image.Image) -> Image.Image:
     return grey.resize((max(1, int(grey.width * factor)), max(1, int(grey.height * factor))), reducing_gap=2.0)
 
 
-def _shown_length(view: "View") -> int:
+def _shown_length(view: PictureAndText) -> int:
     """Return how much a person reads beside the pictures; hidden text does not count, and could hide the picture."""
     text = ""
     for reach in (4 * LITTLE_TEXT, 20 * LITTLE_TEXT):  # not inspection: a long beginning is a long text
@@ -109,7 +125,7 @@ def _shown_length(view: "View") -> int:
     return max(0, len(text) - view.unseen) + 2 * wide
 
 
-def _is_shown(view: "View", place: Place, beside: int) -> bool:
+def _is_shown(view: PictureAndText, place: Place, beside: int) -> bool:
     """Return whether clients show a picture with the text: it is no file of its own, or there is next to no text."""
     if beside < NO_TEXT:
         return not (place.inside and OFFICE_MEDIA.search(place.inside[-1]))

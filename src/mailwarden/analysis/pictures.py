@@ -9,36 +9,24 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec import Struct
 from PIL import Image
 
-from mailwarden.files.images import (
-    UNSUPPORTED,
-    WORKING_PIXELS,
-    PictureClock,
-    picture_kind,
-    read_frames,
-    read_metafile,
-)
-from mailwarden.files.qr_codes import (
-    find_page_drawings,
-    find_text_drawings,
-    is_photograph,
-    read_drawing,
-    read_image,
-    read_pdf,
-    read_picture,
-    read_pieces,
-    read_vectors,
-)
+from mailwarden.analysis.text.renderings import Page
+from mailwarden.files.container import SeenFile
+from mailwarden.files.images import UNSUPPORTED, WORKING_PIXELS, PictureClock, picture_kind, read_frames
+from mailwarden.files.metafiles import read_metafile
+from mailwarden.files.pdf.scan import PdfScan
+from mailwarden.files.qr_codes import is_photograph, read_drawing, read_image, read_pdf, read_picture, read_pieces
+from mailwarden.files.text_drawings import find_page_drawings, find_text_drawings
+from mailwarden.files.vector_drawings import read_vectors
 from mailwarden.message.charsets import decode_text
+from mailwarden.message.coverage import Coverage
+from mailwarden.message.message import Message
 from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.place import THE_TEXT, Place, area
-
-if TYPE_CHECKING:
-    from mailwarden.analysis.view import View
 
 _CARRIED = re.compile(
     r"data:image/[a-z0-9.+-]{3,20}(?:;[a-z0-9=-]{1,40}){0,3};base64,\s{0,9}([A-Za-z0-9+/=_\s-]{100,})"
@@ -50,6 +38,28 @@ _BARE_HOST = re.compile(r"(?:[a-z0-9-]{1,63}\.){1,6}[a-z]{2,24}/\S{1,500}$", re.
 _SCAN = re.compile(r"\bqr\b|qr-?code|scan|numéris|smartphone|扫描|扫码|二维码|二維碼|スキャン|сканир|tara|skan")
 
 
+class PictureSource(Protocol):
+    """What is looked at for pictures; `View` has it, and computes each at its first use."""
+
+    message: Message
+    coverage: Coverage
+
+    @property
+    def opened_files(self) -> tuple[SeenFile, ...]: ...
+
+    @property
+    def pages(self) -> tuple[Page, ...]: ...
+
+    @property
+    def pdfs(self) -> tuple[tuple[SeenFile, PdfScan], ...]: ...
+
+    @property
+    def plain_text(self) -> str: ...
+
+    @property
+    def lower_text(self) -> str: ...
+
+
 class Code(Struct, frozen=True):
     """A code for cameras: its text, the address that a telephone opens for it or "", and its place."""
 
@@ -58,7 +68,7 @@ class Code(Struct, frozen=True):
     place: Place
 
 
-def find_codes(view: "View") -> Iterator[Code]:
+def find_codes(view: PictureSource) -> Iterator[Code]:
     """Yield the codes of a message, each address or text once."""
     seen: set[str] = set()
     for text, place in _codes(view):
@@ -67,7 +77,7 @@ def find_codes(view: "View") -> Iterator[Code]:
             continue
         seen.add(url or text)
         yield Code(text, url, place.code())
-        if len(seen) >= view.limits.codes:
+        if len(seen) >= view.coverage.limits.codes:
             view.coverage.beyond("codes", place)
             return
 
@@ -82,7 +92,7 @@ def _address(text: str) -> str:
     return next(iter(find_urls(text)), "") if "." in text else ""
 
 
-def _codes(view: "View") -> Iterator[tuple[str, Place]]:
+def _codes(view: PictureSource) -> Iterator[tuple[str, Place]]:
     """Yield the text and the place of each code: in pictures, in PDF files, cut into pieces, and drawn."""
     clock = PictureClock(view.coverage)
     pieces: dict[bytes, None] = {}
@@ -118,7 +128,7 @@ def _texts_of(content: bytes, kind: str, place: Place, clock: PictureClock) -> t
     return ()
 
 
-def _joined(view: "View", pieces: dict[bytes, None], clock: PictureClock) -> Iterator[str]:
+def _joined(view: PictureSource, pieces: dict[bytes, None], clock: PictureClock) -> Iterator[str]:
     """Yield the codes of pictures that a page may put together: those of one size, or all where it says to scan."""
     sizes: dict[tuple[int, int], list[Image.Image]] = {}
     every: list[Image.Image] = []
@@ -139,7 +149,7 @@ def _joined(view: "View", pieces: dict[bytes, None], clock: PictureClock) -> Ite
         yield from read_pieces(every)
 
 
-def find_pictures(view: "View") -> Iterator[tuple[bytes, str, Place]]:
+def find_pictures(view: PictureSource) -> Iterator[tuple[bytes, str, Place]]:
     """Yield the pictures with their formats and places, larger ones first: a code is no icon."""
     files = [(part.content, part.place) for part in view.message.parts if part.content]
     files += [(file.content, file.place) for file in view.opened_files if file.inside]
@@ -167,7 +177,7 @@ def _carried(source: str) -> Iterator[bytes]:
             continue
 
 
-def _drawn(view: "View", clock: PictureClock) -> Iterator[tuple[str, Place]]:
+def _drawn(view: PictureSource, clock: PictureClock) -> Iterator[tuple[str, Place]]:
     coverage = view.coverage
     drawings = (
         (drawing, place)
@@ -191,7 +201,7 @@ def _drawn(view: "View", clock: PictureClock) -> Iterator[tuple[str, Place]]:
                 yield text, place
 
 
-def _sources(view: "View") -> Iterator[tuple[str, Place]]:
+def _sources(view: PictureSource) -> Iterator[tuple[str, Place]]:
     """Yield the pages with drawings, and the drawings that are packed, as they were written."""
     for page in view.pages:
         if "<svg" in page.lower or "data:image/svg" in page.lower:

@@ -16,7 +16,7 @@ from mailwarden.analysis.pictures import Code, find_codes
 from mailwarden.analysis.text.calendars import Calendar
 from mailwarden.analysis.text.extraction import find_passwords, password_candidates
 from mailwarden.analysis.text.folding import fold
-from mailwarden.analysis.text.renderings import PAGE_ENDINGS, Rendering, Source, render
+from mailwarden.analysis.text.renderings import PAGE_ENDINGS, Page, Rendering, Source, render
 from mailwarden.files.container import Opening
 from mailwarden.files.file_types import is_body
 from mailwarden.files.office.documents import SeenDocument, read_office_files
@@ -42,19 +42,6 @@ _GAPS = re.compile(r"[\W_]+")  # everything but letters and digits
 _ASCII_GAPS = bytes(code for code in range(128) if not chr(code).isalnum())
 _ASCII_GAPS_IN_LINES = _ASCII_GAPS.replace(b"\n", b"")
 _FEW_WORDS = 200  # characters that a second text may have beyond the first before it is one of its own
-
-
-class Page(Struct, frozen=True):
-    """A web page of the message, parsed; `lower` is its source in lower case."""
-
-    part: Part  # the MIME part that it came in
-    name: str
-    place: Place
-    source: str
-    document: HtmlDocument
-    lower: str
-    attached: bool
-    first: bool = True  # False: another charset or client makes this page of the same bytes
 
 
 class SeenLink(Struct, frozen=True):

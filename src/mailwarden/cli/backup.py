@@ -31,9 +31,10 @@ from mailwarden.cli.archive import (
     Manifest,
     Owner,
 )
-from mailwarden.cli.command import Command, Progress, add_config_option
+from mailwarden.cli.command import Command, add_config_option
 from mailwarden.cli.database import unreachable
 from mailwarden.cli.installation import Installation, read_installation
+from mailwarden.cli.progress import Progress
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.dump import Snapshot, dump, open_snapshot
 from mailwarden.errors import CommandError, StorageUnavailable

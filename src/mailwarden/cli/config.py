@@ -8,7 +8,8 @@ from mailwarden.abby import config as abby
 from mailwarden.cli.command import Command, add_action, add_config_option
 from mailwarden.guard import config as guard
 from mailwarden.guard.config import rule_mistakes
-from mailwarden.settings.reader import Mistake, Mistakes, NotADocument, line_of, load, read
+from mailwarden.settings.document import NotADocument, load
+from mailwarden.settings.reader import Mistake, Mistakes, line_of, read
 from mailwarden.settings.reload import merge, sentences
 
 

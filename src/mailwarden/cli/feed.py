@@ -38,15 +38,6 @@ from mailwarden.telemetry.metrics import Metrics
 
 T = TypeVar("T")
 
-
-class Tools(msgspec.Struct, frozen=True):
-    """The database with the service and the job on it."""
-
-    database: Database
-    service: FeedService
-    job: FeedJob
-
-
 ALL = Scope.deployment()
 _SHOWN = 20
 _FIELDS = msgspec.structs.fields(FieldMapping)
@@ -63,6 +54,14 @@ _NUMBERS = {
     "max-bytes": "size of the feed above which an update is rejected",
     "max-entries": "entries above which an update is rejected",
 }
+
+
+class Tools(msgspec.Struct, frozen=True):
+    """The database with the service and the job on it."""
+
+    database: Database
+    service: FeedService
+    job: FeedJob
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

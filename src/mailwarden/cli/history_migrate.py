@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
-from mailwarden.cli.command import Progress, add_config_option, shown
+from mailwarden.cli.command import add_config_option, shown
 from mailwarden.cli.database import with_driver_error
+from mailwarden.cli.progress import Progress
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
 from mailwarden.history.clickhouse.opening import open_clickhouse
@@ -25,6 +26,11 @@ from mailwarden.settings.reader import read
 STORES = ("postgresql", "clickhouse")
 COMMAND_SECONDS = 300.0  # counting a day in PostgreSQL takes long
 MAX_LINES = 20
+
+_DELETE = {
+    "postgresql": "psql -c 'TRUNCATE history'",
+    "clickhouse": "clickhouse-client -q 'TRUNCATE TABLE mailwarden.history'",
+}
 
 
 class Migrated(Struct, frozen=True):
@@ -122,9 +128,3 @@ def _report(source: str, target: str, migrated: Migrated) -> int:
     print("  1. Check that abby and every guard were restarted with this configuration: `mailwarden doctor`.")
     print(f"  2. Run this command once more: it must print `0 copied now`. Then delete the rows: {_DELETE[source]}")
     return 0
-
-
-_DELETE = {
-    "postgresql": "psql -c 'TRUNCATE history'",
-    "clickhouse": "clickhouse-client -q 'TRUNCATE TABLE mailwarden.history'",
-}

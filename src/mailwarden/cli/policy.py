@@ -38,6 +38,16 @@ from mailwarden.policy.rules import Policy, load_policy, read_weights, reweigh, 
 from mailwarden.search.query import parse_query
 from mailwarden.settings.reader import Mistake, Mistakes, read
 
+MAX_MESSAGES = 10_000
+MAX_LINE = 16 * 1024 * 1024
+MAX_SHOWN = 50  # in the text output; JSON has all
+NAME_LENGTH = 120
+
+MAX_SAMPLES = 5_000
+MAX_BYTES = 52_428_800
+SECONDS = 30.0  # for one message
+MEMORY = 1_024  # MiB of the worker
+
 
 class SampleEnvelope(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The envelope of a sample; the default addresses are those of the header."""
@@ -121,12 +131,6 @@ def chosen_policy(options: argparse.Namespace) -> Policy:
         return reweigh(policy, read_weights(options.weights))
     except ValueError as error:
         raise CommandError(str(error)) from None
-
-
-MAX_MESSAGES = 10_000
-MAX_LINE = 16 * 1024 * 1024
-MAX_SHOWN = 50  # in the text output; JSON has all
-NAME_LENGTH = 120
 
 
 class _Sample(Struct, frozen=True):
@@ -271,12 +275,6 @@ def _difference_json(difference: Difference) -> str:
 
 def _pairs(counts: Mapping[Verdict, tuple[int, int]] | Mapping[Decision, tuple[int, int]]) -> dict[str, dict[str, int]]:
     return {str(name): {"before": before, "after": after} for name, (before, after) in counts.items()}
-
-
-MAX_SAMPLES = 5_000
-MAX_BYTES = 52_428_800
-SECONDS = 30.0  # for one message
-MEMORY = 1_024  # MiB of the worker
 
 
 class Sample(Struct, frozen=True):

@@ -30,8 +30,10 @@ from mailwarden.lists.store import ListStore
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant
-from mailwarden.quarantine.digest import Digest, DigestJob, DigestLinkSigner, DigestStore
+from mailwarden.quarantine.digest import Digest, DigestJob
+from mailwarden.quarantine.digest_links import DigestLinkSigner
 from mailwarden.quarantine.digest_mail import DigestWriter, Unwritable
+from mailwarden.quarantine.digest_store import DigestStore
 from mailwarden.quarantine.model import HeldFilter, HeldMessage, State
 from mailwarden.quarantine.requests import Listed
 from mailwarden.quarantine.service import QuarantineService, held_of

@@ -18,6 +18,8 @@ from mailwarden.policy.catalogue import verdicts_and_tags
 from mailwarden.settings.reader import by_type
 from mailwarden.settings.reload import Reloadable
 
+_MADE = "<!-- Made from the code by `make docs`; change the code, not this page. -->\n\n"
+
 
 class Key(msgspec.Struct, frozen=True):
     """One key of a configuration file."""
@@ -117,9 +119,6 @@ def _required(field: msgspec.structs.FieldInfo) -> str:
 
 def _first_line(kind: type) -> str:
     return (kind.__doc__ or "").strip().split("\n")[0]
-
-
-_MADE = "<!-- Made from the code by `make docs`; change the code, not this page. -->\n\n"
 
 
 def pages() -> dict[str, str]:

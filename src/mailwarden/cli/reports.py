@@ -15,8 +15,9 @@ import msgspec
 
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.tenants import TenantStore
-from mailwarden.cli.command import Command, Progress, add_action, operator, print_json, shown, table
+from mailwarden.cli.command import Command, add_action, operator, print_json, shown, table
 from mailwarden.cli.database import add_database_options, find_tenant, history_of, query_database
+from mailwarden.cli.progress import Progress
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, EmptyEmail, LearningFull, ReportNotFound

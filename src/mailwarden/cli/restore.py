@@ -21,9 +21,10 @@ from msgspec import Struct
 from ruamel.yaml import YAML
 
 from mailwarden.cli.archive import CONFIGURATION, DATABASE, VAULT, Archive, Manifest, Owner
-from mailwarden.cli.command import Command, Progress, add_config_option
+from mailwarden.cli.command import Command, add_config_option
 from mailwarden.cli.database import unreachable
 from mailwarden.cli.installation import FILES, Installation, read_installation
+from mailwarden.cli.progress import Progress
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.dump import count_processes, count_tables, drop_all, restore
 from mailwarden.database.migrations import known_migrations, migrate

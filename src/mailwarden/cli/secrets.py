@@ -33,7 +33,7 @@ from mailwarden.guard.config import GuardConfig
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.ownership import check_owner
 from mailwarden.quarantine.release_token import TOKEN_HOURS
-from mailwarden.quarantine.retention import RetentionStore
+from mailwarden.quarantine.retention_store import RetentionStore
 from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.settings.reader import read
 from mailwarden.settings.shared import Quarantine
@@ -45,6 +45,12 @@ LINK_DAYS = 90  # the maximum of quarantine.digest.linkDays
 NAMES = ("contents", "pepper")
 # For each key id: the kind of data that needs it, and the number of items.
 Uses = Mapping[bytes, Mapping[str, int]]
+
+_REMEDIES = {
+    "contents": "Run `mailwarden secrets reseal contents` on every host with a vault.",
+    "pepper": "Run `mailwarden secrets reseal pepper` for authenticators; rotate those API keys "
+    "(`mailwarden keys rotate`); people make new recovery codes in the console; setup links end within 72 hours.",
+}
 
 
 class Place(Struct, frozen=True):
@@ -331,13 +337,6 @@ def _shown(found: Mapping[str, int]) -> str:
 def _print_current(place: Place, key: Key) -> None:
     print(f"{place.path}: {key.name} is the current key. Back the file up now, copy it to every host that has it, and")
     print(f"restart abby and guard there. Then: `mailwarden secrets reseal {place.name}`.")
-
-
-_REMEDIES = {
-    "contents": "Run `mailwarden secrets reseal contents` on every host with a vault.",
-    "pepper": "Run `mailwarden secrets reseal pepper` for authenticators; rotate those API keys "
-    "(`mailwarden keys rotate`); people make new recovery codes in the console; setup links end within 72 hours.",
-}
 
 
 COMMAND = Command(

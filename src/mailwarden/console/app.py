@@ -31,8 +31,11 @@ from mailwarden.console.screens.feeds import FeedsScreen
 from mailwarden.console.screens.indicators import IndicatorScreen
 from mailwarden.console.screens.keys import KeysScreen
 from mailwarden.console.screens.learning import LearningScreen
-from mailwarden.console.screens.lists import ListChangesScreen, ListEditsScreen, ListExportScreen, ListsScreen
-from mailwarden.console.screens.login import LoginScreen, SetupScreen
+from mailwarden.console.screens.list_changes import ListChangesScreen
+from mailwarden.console.screens.list_edits import ListEditsScreen
+from mailwarden.console.screens.list_export import ListExportScreen
+from mailwarden.console.screens.lists import ListsScreen
+from mailwarden.console.screens.login import LoginScreen
 from mailwarden.console.screens.message import HeldScreen, MessagePages, MessageScreen
 from mailwarden.console.screens.messages import MessagesScreen
 from mailwarden.console.screens.palette import PaletteScreen
@@ -41,6 +44,7 @@ from mailwarden.console.screens.quarantine import QuarantineScreen
 from mailwarden.console.screens.reports import ReportsScreen
 from mailwarden.console.screens.rescan import RescanScreen
 from mailwarden.console.screens.selection import SelectionScreen
+from mailwarden.console.screens.setup import SetupScreen
 from mailwarden.console.screens.start import StartScreen
 from mailwarden.console.screens.tenant_switch import TenantSwitchScreen
 from mailwarden.console.screens.tenants import TenantsScreen
@@ -54,7 +58,7 @@ from mailwarden.feeds.service import FeedService
 from mailwarden.history.store import HistoryStore
 from mailwarden.pipeline.previews import Previews
 from mailwarden.policy.rules import Policy
-from mailwarden.quarantine.digest import DigestLinkService
+from mailwarden.quarantine.digest_links import DigestLinkService
 from mailwarden.quarantine.service import QuarantineService
 from mailwarden.serving.http_app import Call, Route
 from mailwarden.telemetry.metrics import Metrics

@@ -49,6 +49,13 @@ UserHandler = Callable[[UserRequest], Awaitable[web.StreamResponse]]
 VisitorHandler = Callable[[VisitorRequest], Awaitable[web.StreamResponse]]
 ASK_SECONDS = 5.0  # between two checks for a first user
 
+LOGIN = "/console/login"
+SIGN_OUT = "/console/logout"
+_SAFE_METHODS = ("GET", "HEAD")
+_SAME_SITE = ("same-origin", "none")
+
+log = get_logger("console")
+
 
 class BodyType(Enum):
     """The kind of body that a page accepts."""
@@ -77,14 +84,6 @@ class PublicPage:
     method: str
     path: str
     handler: VisitorHandler = field(repr=False)
-
-
-LOGIN = "/console/login"
-SIGN_OUT = "/console/logout"
-_SAFE_METHODS = ("GET", "HEAD")
-_SAME_SITE = ("same-origin", "none")
-
-log = get_logger("console")
 
 
 class ConsoleAuth:

@@ -25,6 +25,10 @@ from mailwarden.policy.impact import ImpactEstimator
 LISTS = "/console/lists"
 MAX_CHOICES = 500  # tenants in one menu; with more, a name is typed
 
+MAX_TEXT = 2_000_000  # bytes of a file or a text
+MAX_CONFIRMATION = 4_000_000  # characters of a form that confirms a preview
+_encode = msgspec.json.Encoder().encode
+
 
 class ScopedList(Struct, frozen=True):
     """One list of one scope."""
@@ -112,11 +116,6 @@ def read_number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise NotFound("There is no such change.")
     return int(text)
-
-
-MAX_TEXT = 2_000_000  # bytes of a file or a text
-MAX_CONFIRMATION = 4_000_000  # characters of a form that confirms a preview
-_encode = msgspec.json.Encoder().encode
 
 
 class ListForm(Struct, frozen=True):

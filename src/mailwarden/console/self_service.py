@@ -15,7 +15,8 @@ from mailwarden.console.language import N_
 from mailwarden.console.templating import HEADERS, REPORTS, Templates
 from mailwarden.errors import InternalError, MailwardenError
 from mailwarden.model.scope import Actor
-from mailwarden.quarantine.digest import LINK_PATH, DigestLine, DigestLinkService, HeldForRecipient
+from mailwarden.quarantine.digest import DigestLine, HeldForRecipient
+from mailwarden.quarantine.digest_links import LINK_PATH, DigestLinkService
 from mailwarden.quarantine.model import State
 from mailwarden.serving.errors import STATUS_OF, answer_for
 from mailwarden.serving.http_app import Call, Handler, Route

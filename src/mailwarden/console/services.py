@@ -14,6 +14,8 @@ from mailwarden.serving.spool import Spooled
 from mailwarden.settings.effective import Setting
 from mailwarden.wire.scanning import MessageAnalysisRequest
 
+Step = AnalyzerDone | FinishedRequest
+
 
 class GuardView(Struct, frozen=True):
     """A guard and its last status; None if it did not answer."""
@@ -51,9 +53,6 @@ class Deployment(Protocol):
 
     async def configurations(self) -> Sequence[tuple[str, Sequence[Setting]]]:
         """Return every setting of abby and of each guard with its source, secrets masked."""
-
-
-Step = AnalyzerDone | FinishedRequest
 
 
 class Analyses(Protocol):

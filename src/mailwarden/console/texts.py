@@ -90,61 +90,9 @@ TRAINING_STATES: Mapping[str, str] = {
 
 WORDS: Mapping[str, Mapping[str, str]] = {"colours": COLOURS, "training": TRAINING_STATES}
 
-
-def role_text(role: str, *, inside: bool = False) -> str:
-    """Return the name of a role; `inside` a sentence English writes it in lower case."""
-    text = gettext(ROLES[role])
-    return text.lower() if inside and current_language() is ENGLISH else text
-
-
-def script_texts() -> Mapping[str, str]:
-    """Return the texts of our scripts, by the names that the scripts use."""
-    return {
-        "recentSearch": gettext("recent search"),
-        "entry": ngettext("entry", "entries", 1),
-        "entries": ngettext("entry", "entries", 2),
-        "noAnswer": gettext("The console does not answer."),
-        "palette": gettext("Go to a page, a tenant or a search"),
-        "paletteHint": gettext("Page, tenant, list, or words to search for"),
-        "paletteField": gettext("Go to or search for"),
-        "paletteList": gettext("Entries"),
-        "suggestions": gettext("Suggestions"),
-        "suggestion": ngettext("suggestion", "suggestions", 2),
-        "selected": gettext("selected"),
-        "message": ngettext("message", "messages", 1),
-        "messages": ngettext("message", "messages", 2),
-        "copied": gettext("Copied"),
-        "notCounted": gettext("not counted in time"),
-        "wrongPassword": gettext("The password is wrong."),
-        "passkeyRefused": gettext("The server did not agree. Reload the page and try again."),
-        "passkeyCancelled": gettext("Cancelled, or there is no passkey for this site."),
-    }
-
-
 # Bidirectional embeddings, overrides and isolates, which reorder the text that follows.
 _TURNING = {code: f"[U+{code:04X}]" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 _UNITS = ("B", "KiB", "MiB", "GiB")
-
-
-def visible(text: str | None) -> str:
-    """Return untrusted text with bidirectional control characters spelled out, so that it cannot be reordered."""
-    return (text or "").translate(_TURNING)
-
-
-def moment_value(moment: datetime | None) -> str:
-    """Return a time as RFC 3339 in UTC."""
-    return "" if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def file_size(size: int) -> str:
-    """Return a number of bytes with a suitable unit."""
-    amount = float(size)
-    for unit in _UNITS:
-        if amount < 1024 or unit == _UNITS[-1]:
-            return f"{decimal_text(amount, 0 if unit == 'B' else 1)} {unit}"
-        amount /= 1024
-    raise AssertionError("the last unit takes everything")
-
 
 _HEALTH = N_("Try again in a moment. If it stays so, an administrator sees the cause on the page Health.")
 # Advice for the user about an error, by status.
@@ -234,3 +182,53 @@ NOTICES: Mapping[str, str] = {
     "session-ended": N_("The session has ended."),
     "sessions-ended": N_("Your other sessions have ended."),
 }
+
+
+def role_text(role: str, *, inside: bool = False) -> str:
+    """Return the name of a role; `inside` a sentence English writes it in lower case."""
+    text = gettext(ROLES[role])
+    return text.lower() if inside and current_language() is ENGLISH else text
+
+
+def script_texts() -> Mapping[str, str]:
+    """Return the texts of our scripts, by the names that the scripts use."""
+    return {
+        "recentSearch": gettext("recent search"),
+        "entry": ngettext("entry", "entries", 1),
+        "entries": ngettext("entry", "entries", 2),
+        "noAnswer": gettext("The console does not answer."),
+        "palette": gettext("Go to a page, a tenant or a search"),
+        "paletteHint": gettext("Page, tenant, list, or words to search for"),
+        "paletteField": gettext("Go to or search for"),
+        "paletteList": gettext("Entries"),
+        "suggestions": gettext("Suggestions"),
+        "suggestion": ngettext("suggestion", "suggestions", 2),
+        "selected": gettext("selected"),
+        "message": ngettext("message", "messages", 1),
+        "messages": ngettext("message", "messages", 2),
+        "copied": gettext("Copied"),
+        "notCounted": gettext("not counted in time"),
+        "wrongPassword": gettext("The password is wrong."),
+        "passkeyRefused": gettext("The server did not agree. Reload the page and try again."),
+        "passkeyCancelled": gettext("Cancelled, or there is no passkey for this site."),
+    }
+
+
+def visible(text: str | None) -> str:
+    """Return untrusted text with bidirectional control characters spelled out, so that it cannot be reordered."""
+    return (text or "").translate(_TURNING)
+
+
+def moment_value(moment: datetime | None) -> str:
+    """Return a time as RFC 3339 in UTC."""
+    return "" if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def file_size(size: int) -> str:
+    """Return a number of bytes with a suitable unit."""
+    amount = float(size)
+    for unit in _UNITS:
+        if amount < 1024 or unit == _UNITS[-1]:
+            return f"{decimal_text(amount, 0 if unit == 'B' else 1)} {unit}"
+        amount /= 1024
+    raise AssertionError("the last unit takes everything")

@@ -45,6 +45,28 @@ _LOST = (
 # The server works; the statement conflicted with another one.
 _BUSY = (asyncpg.TransactionRollbackError, asyncpg.LockNotAvailableError)
 
+APPLICATION = "mailwarden"
+STATEMENTS = 100  # prepared statements that a connection keeps
+COMMAND_TIMEOUT = 10.0
+CONNECT_TIMEOUT = 3.0
+IDLE_SECONDS = 60.0  # of a transaction that waits for its process
+PROBE_TIMEOUT = 2.0
+RETRY_SECONDS = 1.0  # of an outage in which callers wait for a connection; later ones fail at once
+RETRY_PAUSE = 0.05
+LOG_EVERY = 10.0  # seconds; a full pool may fail and recover many times per second
+_RELEASE_TIMEOUT = 1.0
+
+log = get_logger("database")
+
+# It writes to the WAL and changes no row. A transaction number alone would not make the commit wait.
+_WRITE_NOTHING = "SELECT pg_logical_emit_message(true, 'mailwarden', '')"
+
+EVERYTHING = "all"
+GLOBAL = "global"
+
+_BEGIN = "BEGIN"
+_BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
 
 def is_outage(error: BaseException, *, broken: bool = True) -> bool:
     """Return whether the error is about the connection or the server, not about the statement.
@@ -78,20 +100,6 @@ def storage_unavailable(error: BaseException, *, broken: bool = True) -> Storage
     if isinstance(error, TimeoutError):
         return StorageUnavailable("The database does not answer in time.", retry_after=RETRY_AFTER)
     return StorageUnavailable("The database is down.", retry_after=RETRY_AFTER)
-
-
-APPLICATION = "mailwarden"
-STATEMENTS = 100  # prepared statements that a connection keeps
-COMMAND_TIMEOUT = 10.0
-CONNECT_TIMEOUT = 3.0
-IDLE_SECONDS = 60.0  # of a transaction that waits for its process
-PROBE_TIMEOUT = 2.0
-RETRY_SECONDS = 1.0  # of an outage in which callers wait for a connection; later ones fail at once
-RETRY_PAUSE = 0.05
-LOG_EVERY = 10.0  # seconds; a full pool may fail and recover many times per second
-_RELEASE_TIMEOUT = 1.0
-
-log = get_logger("database")
 
 
 class Row(Protocol):
@@ -374,10 +382,6 @@ async def copy_lines(
         raise
 
 
-# It writes to the WAL and changes no row. A transaction number alone would not make the commit wait.
-_WRITE_NOTHING = "SELECT pg_logical_emit_message(true, 'mailwarden', '')"
-
-
 async def confirm_earlier(connection: Connection) -> None:
     """Make the commit of this transaction wait for the standby, as if the transaction had changed a row.
 
@@ -385,13 +389,6 @@ async def confirm_earlier(connection: Connection) -> None:
     would not wait, and acknowledge a change that a failover can lose. See decision 106.
     """
     await connection.execute(_WRITE_NOTHING)
-
-
-EVERYTHING = "all"
-GLOBAL = "global"
-
-_BEGIN = "BEGIN"
-_BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class ScopedTransaction:

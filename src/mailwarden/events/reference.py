@@ -2,7 +2,8 @@
 
 import msgspec
 
-from mailwarden.events.catalogue import CATALOGUE, encode, examples
+from mailwarden.events.catalogue import CATALOGUE, encode
+from mailwarden.events.examples import examples
 
 _HEAD = """# Events
 

@@ -7,8 +7,9 @@ import binascii
 import re
 from collections.abc import Iterator
 
+from mailwarden.files.archive_types import is_text
 from mailwarden.files.container import Entry, Opening, SeenFile
-from mailwarden.files.file_types import HEAD, is_text, kind_by_content
+from mailwarden.files.file_types import HEAD, kind_by_content
 from mailwarden.message.decoding import find_encoded, is_base64
 
 _CALENDAR = b"BEGIN:VCALENDAR"

@@ -33,6 +33,34 @@ _OUTLOOK_BREAKS = {b"par": "\r\n", b"line": "\r\n", b"tab": "\t", b"lquote": "â€
 _SKIPPED = frozenset({b"fonttbl", b"colortbl", b"stylesheet", b"info", b"pict", b"object", b"pntext", b"header",
                       b"footer", b"listtable", b"themedata"})  # fmt: skip
 
+# RTF 1.9.1: a control word with its number, a hexadecimal character, a control symbol, a brace, or text.
+_TOKEN = re.compile(
+    rb"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)"
+)
+_UNSHOWN = frozenset(
+    (  # noqa: SIM905 - as a list of quoted words it would fill the screen
+        "fonttbl colortbl stylesheet info pict objdata themedata colorschememapping latentstyles datastore generator "
+        "filetbl listtable listoverridetable rsidtbl xmlnstbl mmathPr"
+    ).split()
+)
+_BREAKS = frozenset({b"par", b"line", b"tab", b"cell", b"row", b"page", b"sect"})
+_CODE_PAGE = re.compile(rb"\\ansicpg(\d{1,5})")
+_ADDRESS = re.compile(r"HYPERLINK\s+(?:\\[a-z]\s+)*\"?([^\"\s}]+)", re.IGNORECASE)
+
+DDE_FIELD = re.compile(r"\bDDE(?:AUTO)?\b", re.IGNORECASE)
+
+_TEMPLATE = re.compile(rb"\\\*\\template\s{1,9}((?:https?:|ftp:|file:|\\\\)[^{}\s]{1,2000})", re.IGNORECASE)
+_ACTIVE_OBJECT = re.compile(rb"\\obj(?:ocx|autlink|update|link)\b")
+_OBJECT_DATA = re.compile(rb"\\objdata\b")
+_FIELD = re.compile(rb"\\fldinst\b")
+_FIELD_RESULT = b"\\fldrslt"
+_PICTURE = re.compile(rb"\\(?:pngblip|jpegblip)\b")
+_NOT_HEX = re.compile(rb"[^0-9a-fA-F]")
+_CONTROL = re.compile(rb"\\(?:bin\d{0,10}|[a-z]{1,32}-?\d{0,10}) ?|\\'[0-9a-f]{2}|\\\*")
+_HEX_CHARACTER = re.compile(rb"\\'([0-9a-fA-F]{2})")
+_INCLUDED = re.compile(r"INCLUDE(?:PICTURE|TEXT)\s{1,9}\"?((?:https?:|ftp:|file:|\\\\)[^\"\s]{1,2000})", re.IGNORECASE)
+_EQUATION = (b"equation.", bytes.fromhex("02ce020000000000c000000000000046"), b"equation native")
+
 
 def unpack_rtf(packed: bytes) -> Iterator[bytes]:
     """Yield decompressed RTF piece by piece; truncated data ends it."""
@@ -118,21 +146,6 @@ def _plain(token: re.Match[bytes], *, skip: int) -> str:
     return {b"~": "\u00a0", b"_": "-", b"-": ""}.get(symbol, symbol.decode("latin-1"))
 
 
-# RTF 1.9.1: a control word with its number, a hexadecimal character, a control symbol, a brace, or text.
-_TOKEN = re.compile(
-    rb"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)"
-)
-_UNSHOWN = frozenset(
-    (  # noqa: SIM905 - as a list of quoted words it would fill the screen
-        "fonttbl colortbl stylesheet info pict objdata themedata colorschememapping latentstyles datastore generator "
-        "filetbl listtable listoverridetable rsidtbl xmlnstbl mmathPr"
-    ).split()
-)
-_BREAKS = frozenset({b"par", b"line", b"tab", b"cell", b"row", b"page", b"sect"})
-_CODE_PAGE = re.compile(rb"\\ansicpg(\d{1,5})")
-_ADDRESS = re.compile(r"HYPERLINK\s+(?:\\[a-z]\s+)*\"?([^\"\s}]+)", re.IGNORECASE)
-
-
 def read_rtf_text(content: bytes, coverage: Coverage, place: Place) -> tuple[str, tuple[str, ...]]:
     """Return the text, fields included, and the addresses of its HYPERLINK fields."""
     page = _CODE_PAGE.search(content[:4_096])  # not inspection: where RTF names its code page
@@ -177,9 +190,6 @@ def _read(content: bytes, charset: str) -> str:
     return "".join(pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-DDE_FIELD = re.compile(r"\bDDE(?:AUTO)?\b", re.IGNORECASE)
-
-
 class OfficeDocument(Struct, frozen=True):
     """The capabilities of a document when it is opened."""
 
@@ -195,19 +205,6 @@ class OfficeDocument(Struct, frozen=True):
     active: bool = False  # it holds an object that comes alive by itself
     links: tuple[str, ...] = ()  # clickable
     letters: int = -1  # of a text; -1 where they are not counted
-
-
-_TEMPLATE = re.compile(rb"\\\*\\template\s{1,9}((?:https?:|ftp:|file:|\\\\)[^{}\s]{1,2000})", re.IGNORECASE)
-_ACTIVE_OBJECT = re.compile(rb"\\obj(?:ocx|autlink|update|link)\b")
-_OBJECT_DATA = re.compile(rb"\\objdata\b")
-_FIELD = re.compile(rb"\\fldinst\b")
-_FIELD_RESULT = b"\\fldrslt"
-_PICTURE = re.compile(rb"\\(?:pngblip|jpegblip)\b")
-_NOT_HEX = re.compile(rb"[^0-9a-fA-F]")
-_CONTROL = re.compile(rb"\\(?:bin\d{0,10}|[a-z]{1,32}-?\d{0,10}) ?|\\'[0-9a-f]{2}|\\\*")
-_HEX_CHARACTER = re.compile(rb"\\'([0-9a-fA-F]{2})")
-_INCLUDED = re.compile(r"INCLUDE(?:PICTURE|TEXT)\s{1,9}\"?((?:https?:|ftp:|file:|\\\\)[^\"\s]{1,2000})", re.IGNORECASE)
-_EQUATION = (b"equation.", bytes.fromhex("02ce020000000000c000000000000046"), b"equation native")
 
 
 def read_rtf_document(content: bytes, coverage: Coverage | None = None, place: Place = WHOLE_MESSAGE) -> OfficeDocument:

@@ -15,20 +15,10 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from mailwarden.files import encoded, file_types, mails, tnef
+from mailwarden.files.archive_types import ARCHIVES, STREAMS, ZIP, archive_kind, archive_kinds, unsupported_kind
 from mailwarden.files.archives import read_archive, read_stream
 from mailwarden.files.container import Entry, Exhausted, Opening, Reader, SeenFile
-from mailwarden.files.file_types import (
-    ARCHIVES,
-    HEAD,
-    STREAMS,
-    WEB_PAGE,
-    ZIP,
-    archive_kind,
-    archive_kinds,
-    is_shown,
-    kind_by_content,
-    unsupported_kind,
-)
+from mailwarden.files.file_types import HEAD, WEB_PAGE, is_shown, kind_by_content
 from mailwarden.files.office.compound import SIGNATURE, decrypt, read_compound
 from mailwarden.files.office.onenote import ONENOTE, onenote_files
 from mailwarden.files.pdf.document import attached_files, is_pdf
@@ -43,6 +33,19 @@ _PDF_MARKS = (b"EmbeddedFile", b"FileAttachment", b"ObjStm", b"/Encrypt")
 _PDF_ESCAPE = re.compile(rb"#[0-9a-fA-F]{2}")
 _ESCAPED_REACH = 3 * max(map(len, _PDF_MARKS))  # bytes of the longest of them, if every character is escaped
 _FEW_ESCAPES = 1_000  # a PDF with more is opened without looking at each
+
+__all__ = ["CONTAINERS", "Container", "SeenFile", "Unpacked", "files_of", "has_zip_behind", "unpack"]
+
+_CLOSED = frozenset({"pdf", "jpeg", "png", "gif", "rtf", "bmp", "tiff", "webp", "heic", "ogg", "mp3", "media"})
+_DOCUMENT_PARTS = frozenset({"[content_types].xml", "mimetype", "content.xml"})
+_EMBEDDED = ".embedded"  # in the path of a file that the parser found in the text of a body
+_NOT_SCANNED = frozenset({"ar", "warc", "rpm", "zstandard", "lz4", "lzip", "compress", "lzma"})
+# The kind of an archive is looked up once for all of them.
+_ARCHIVE_READERS: dict[str, Reader] = {
+    ZIP: read_zip,
+    **dict.fromkeys(STREAMS, read_stream),
+    **{kind: partial(read_archive, kind) for kind in ARCHIVES},
+}
 
 
 def holds_files(content: bytes) -> bool:
@@ -95,13 +98,6 @@ def _decrypted(file: SeenFile, opening: Opening) -> Iterator[Entry]:
 def _few_passwords(opening: Opening) -> tuple[str, ...]:
     """Return the passwords to try on a PDF; each trial costs a tenth of a second, so few are tried."""
     return opening.passwords[: opening.limits.office_trials]
-
-
-__all__ = ["CONTAINERS", "Container", "SeenFile", "Unpacked", "files_of", "has_zip_behind", "unpack"]
-
-_CLOSED = frozenset({"pdf", "jpeg", "png", "gif", "rtf", "bmp", "tiff", "webp", "heic", "ogg", "mp3", "media"})
-_DOCUMENT_PARTS = frozenset({"[content_types].xml", "mimetype", "content.xml"})
-_EMBEDDED = ".embedded"  # in the path of a file that the parser found in the text of a body
 
 
 class Container(NamedTuple):
@@ -161,13 +157,6 @@ CONTAINERS = (
     Container("document", lambda file: holds_files(file.content), _read_document),
     Container("unsupported", lambda file: bool(unsupported_kind(file.name, file.content)), _read_unsupported),
 )
-_NOT_SCANNED = frozenset({"ar", "warc", "rpm", "zstandard", "lz4", "lzip", "compress", "lzma"})
-# The kind of an archive is looked up once for all of them.
-_ARCHIVE_READERS: dict[str, Reader] = {
-    ZIP: read_zip,
-    **dict.fromkeys(STREAMS, read_stream),
-    **{kind: partial(read_archive, kind) for kind in ARCHIVES},
-}
 ARCHIVE_CONTAINERS = {
     kind: Container(kind, lambda file: bool(_archive_kinds(file)), reader, kind not in _NOT_SCANNED)
     for kind, reader in _ARCHIVE_READERS.items()

@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from mailwarden.files.archive_types import ZIP_END
 from mailwarden.files.archives import read_entries
 from mailwarden.files.container import Entry, Opening, SeenFile
-from mailwarden.files.file_types import ZIP_END
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.place import Place
 

@@ -5,12 +5,15 @@ from contextlib import AsyncExitStack
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.context import GuardContext
 from mailwarden.history.opening import open_history
-from mailwarden.quarantine.digest import DigestLinkSigner, DigestStore
+from mailwarden.quarantine.digest_links import DigestLinkSigner
 from mailwarden.quarantine.digest_mail import Digests, DigestWriter
-from mailwarden.quarantine.release import ReleaseJob, ReleaseStore
+from mailwarden.quarantine.digest_store import DigestStore
+from mailwarden.quarantine.release import ReleaseJob
 from mailwarden.quarantine.release_delivery import ReleaseInjector
+from mailwarden.quarantine.release_store import ReleaseStore
 from mailwarden.quarantine.release_token import ReleaseTokenSigner
-from mailwarden.quarantine.retention import QuarantineMetrics, QuarantineRetention, RetentionStore
+from mailwarden.quarantine.retention import QuarantineMetrics, QuarantineRetention
+from mailwarden.quarantine.retention_store import RetentionStore
 from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import open_vault

@@ -30,6 +30,8 @@ RECENT = timedelta(minutes=2)  # longer than an analysis takes, so the row may s
 WAIT_SECONDS = 1.0
 RETRY_SECONDS = 0.1
 
+ATTACKS = (Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF)
+
 
 class Row(Struct, frozen=True):
     """One message as a list of messages shows it."""
@@ -191,9 +193,6 @@ class Statistics(Struct, frozen=True):
     @property
     def messages(self) -> int:
         return sum(self.decisions.values())
-
-
-ATTACKS = (Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF)
 
 
 class CampaignFigure(Struct, frozen=True):

@@ -12,6 +12,9 @@ from mailwarden.model.storable import storable
 
 VERSION = 1  # of a stored record; raise it, with a migration, when a stored field changes its meaning or its form
 
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(FinishedRequest)
+
 
 class _Record(Struct, frozen=True):
     """The stored form: the version, and the request in the form of that version."""
@@ -20,8 +23,6 @@ class _Record(Struct, frozen=True):
     version: int = 0
 
 
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(FinishedRequest)
 _record_decoder = msgspec.json.Decoder(_Record)
 
 

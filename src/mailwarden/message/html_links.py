@@ -10,15 +10,6 @@ from urllib.parse import unquote_to_bytes, urljoin
 
 from msgspec import Struct
 
-
-class Link(Struct, frozen=True):
-    """A link or load of a page: the address, its visible text, and its tag."""
-
-    href: str
-    text: str
-    tag: str = "a"
-
-
 # Attributes with one address that is loaded or opened along with the page, in HTML, SVG and VML.
 LOADED = (
     "src", "background", "poster", "data", "dynsrc", "lowsrc", "longdesc", "cite", "ping", "codebase", "classid",
@@ -48,6 +39,14 @@ _DATA = re.compile(r"data:([^,;]{0,200})((?:;[^,;]{0,300}){0,20}),", re.IGNORECA
 _CHARSET = re.compile(r"charset=\"?([\w.:-]{1,40})", re.IGNORECASE)
 _PAGES = frozenset({"text/html", "application/xhtml+xml", "image/svg+xml", "text/xml", "application/xml"})
 _STYLE = "text/css"
+
+
+class Link(Struct, frozen=True):
+    """A link or load of a page: the address, its visible text, and its tag."""
+
+    href: str
+    text: str
+    tag: str = "a"
 
 
 def clean_address(value: str) -> str:

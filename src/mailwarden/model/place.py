@@ -5,6 +5,10 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+_NAME = 255  # recorded characters of a file name; the end has the extension
+_TEXT = 1_000
+_SHOWN = 200
+
 
 def shorten(text: str, length: int) -> str:
     """Return at most `length` printable characters of a text, on one line."""
@@ -13,11 +17,6 @@ def shorten(text: str, length: int) -> str:
         text = "".join(c if c.isprintable() else " " if c.isspace() else "" for c in text)
     text = text.strip()
     return text if len(text) <= length else text[: length - 1] + "…"
-
-
-_NAME = 255  # recorded characters of a file name; the end has the extension
-_TEXT = 1_000
-_SHOWN = 200
 
 
 class PlaceKind(StrEnum):

@@ -15,7 +15,8 @@ from mailwarden.engines.engine import EngineSettings, ScanEngine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Failure, FailureKind, Report, Status
 from mailwarden.pipeline.examination import Examination, Observer, skipped
-from mailwarden.pipeline.fair_queue import HEAVY_BYTES, NO_FLOW, FairQueue, Flow, Turn
+from mailwarden.pipeline.fair_queue import NO_FLOW, FairQueue, Flow, Turn
+from mailwarden.pipeline.message_weight import HEAVY_BYTES
 from mailwarden.telemetry.tracing import Tracing
 
 # Seconds from the structure check on; a message that is not weighed by then is treated as heavy.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from mailwarden.model.evidence import Failure, FailureKind, Report, Status
 from mailwarden.model.observables import Observable, Observables
 from mailwarden.model.record import MessageSummary
-from mailwarden.pipeline.fair_queue import Weight
+from mailwarden.pipeline.message_weight import Weight
 from mailwarden.pipeline.registry import COVERAGE, LOCAL, MESSAGE, OBSERVABLES, SIMILARITY, STRUCTURE
 from mailwarden.pipeline.worker_pool import WorkerFailed
 from mailwarden.pipeline.worker_steps import Frame

@@ -39,6 +39,9 @@ _FIRST = (
     b'<p>Dear Bob, here <a href="https://www.north.example/minutes">they are</a>.</p>\r\n'
 )
 
+_TRY_AGAIN = 0.05  # seconds of processor time, where a library swallowed the exception
+_sending = False  # half a batch would corrupt the next ones
+
 
 def main() -> None:
     """Serve jobs until the parent closes the socket."""
@@ -99,10 +102,6 @@ def _read_job(parent: socket.socket) -> Job | None:
 
 class OutOfTime(BaseException):
     """A message has used up its processor time on this worker; no analyzer may catch this."""
-
-
-_TRY_AGAIN = 0.05  # seconds of processor time, where a library swallowed the exception
-_sending = False  # half a batch would corrupt the next ones
 
 
 def _end_light_message(_: int, __: FrameType | None) -> None:

@@ -21,16 +21,8 @@ from mailwarden.errors import ConfigurationError, Overloaded
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind
 from mailwarden.model.observables import Observable
-from mailwarden.pipeline.fair_queue import (
-    HEAVY_BYTES,
-    LIGHT_SECONDS,
-    NO_FLOW,
-    QUICK_SECONDS,
-    FairQueue,
-    Flow,
-    Turn,
-    is_quick,
-)
+from mailwarden.pipeline.fair_queue import NO_FLOW, FairQueue, Flow, Turn
+from mailwarden.pipeline.message_weight import HEAVY_BYTES, LIGHT_SECONDS, QUICK_SECONDS, is_quick
 from mailwarden.pipeline.registry import STRUCTURE
 from mailwarden.pipeline.sandbox import REQUIRED, SandboxMode, environment
 from mailwarden.pipeline.worker_steps import Frame, Job, Started

@@ -24,10 +24,17 @@ from mailwarden.model.evidence import AMBIGUOUS_SENDER, Fact, Failure, FailureKi
 from mailwarden.model.observables import Observable, Observables
 from mailwarden.model.place import area
 from mailwarden.model.record import MessageSummary
-from mailwarden.pipeline.fair_queue import Weight, has_heavy_pictures, weigh
+from mailwarden.pipeline.message_weight import Weight, has_heavy_pictures, weigh
 from mailwarden.pipeline.registry import COVERAGE, LOCAL, MESSAGE, OBSERVABLES, SIMILARITY, STRUCTURE
 
 SECOND_LOOKS = 5.0  # seconds for all further tenants together, so that no message holds a worker for long
+
+_MISSED_FINDINGS = {
+    MissedReason.LIMIT: "structure.limit",
+    MissedReason.ENCRYPTED: "structure.encrypted-content",
+    MissedReason.UNSUPPORTED: "structure.unreadable-content",
+    MissedReason.DAMAGED: "structure.unreadable-content",
+}
 
 
 class Started(Struct, frozen=True, array_like=True):
@@ -183,14 +190,6 @@ def _contents(found: Iterable[bytes], coverage: Coverage) -> tuple[bytes, ...]:
             chosen[content] = None
             room -= len(content)
     return tuple(chosen)
-
-
-_MISSED_FINDINGS = {
-    MissedReason.LIMIT: "structure.limit",
-    MissedReason.ENCRYPTED: "structure.encrypted-content",
-    MissedReason.UNSUPPORTED: "structure.unreadable-content",
-    MissedReason.DAMAGED: "structure.unreadable-content",
-}
 
 
 def _missed(missed: Missed) -> Finding:

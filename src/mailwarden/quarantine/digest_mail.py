@@ -27,18 +27,16 @@ from mailwarden.access.tenants import TenantDirectory
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy
 from mailwarden.quarantine.digest import (
-    FIRST_JOB,
-    LINK_PATH,
     MAX_RECIPIENT,
     MAX_SENDER,
     Digest,
     DigestJob,
     DigestLine,
     DigestLink,
-    DigestLinkSigner,
-    DigestStore,
     inert_text,
 )
+from mailwarden.quarantine.digest_links import LINK_PATH, DigestLinkSigner
+from mailwarden.quarantine.digest_store import FIRST_JOB, DigestStore
 from mailwarden.quarantine.settings import DigestSettings
 from mailwarden.smtp.client import NO_ANSWER, DeliveryFailed, NextHop
 from mailwarden.smtp.commands import Forwarded, Recipient, Sender

@@ -25,6 +25,8 @@ from mailwarden.quarantine.store import BodyGone, QuarantineStore, check_deletio
 from mailwarden.quarantine.vault import Bytes, Vault
 from mailwarden.serving.spool import Spooled
 
+TRIES = 3
+
 
 class QuarantineService:
     def __init__(self, store: QuarantineStore, vault: Vault, lists: Lists, spool: Path) -> None:
@@ -146,9 +148,6 @@ def held_of(message: HeldMessage) -> Held:
             for each in message.recipients
         ),
     )
-
-
-TRIES = 3
 
 
 class QuarantineWriter:

@@ -37,6 +37,57 @@ _BODY_LOCKS = 0x6D77_7162  # the class of the advisory locks
 
 _recipients = msgspec.json.Decoder(tuple[HeldRecipient, ...])
 
+MAX_PAGE = 500
+MAX_SUBJECT = 1_000
+# Tags of messages that the analysis did not cover: a limit was exceeded, or an engine did not finish.
+NOT_WHOLE = frozenset({"analysis.structure-limit", "analysis.incomplete"})
+
+_ADD = f"""
+WITH days AS (
+    SELECT coalesce((SELECT coalesce(quarantine_days ->> $11, quarantine_days ->> '{DEFAULT}')::integer
+                     FROM tenants WHERE uid = $2), $13::integer) AS days
+), kept AS (
+    INSERT INTO quarantine (uid, tenant, ggrid, vault, address, size, sender, from_address, from_name, subject,
+                            verdict, received, expires, whole)
+    SELECT $1::uuid, $2::uuid, $3::uuid, $4::uuid, $5::bytea, $6::bigint, $7::text, $8::text, $9::text, $10::text,
+           $11::text, $12::timestamptz, $12::timestamptz + make_interval(days => days), $16::boolean FROM days
+    ON CONFLICT (tenant, ggrid) DO NOTHING RETURNING uid
+), those AS (
+    INSERT INTO quarantine_recipients (message, number, recipient, folded)
+    SELECT uid, number, recipient, folded FROM kept, unnest($14::text[], $15::text[])
+    WITH ORDINALITY AS each (recipient, folded, number)
+)
+SELECT coalesce((SELECT uid FROM kept), (SELECT uid FROM quarantine WHERE tenant = $2 AND ggrid = $3)) AS uid,
+       EXISTS (SELECT FROM kept) AS is_new
+"""  # noqa: S608 -- built from constants
+_ONE = f"{SELECT_MESSAGE} AND uid = $2"
+_LOCKED = f"{SELECT_MESSAGE} AND uid = $2 FOR UPDATE"
+_OF_GGRID = f"{SELECT_MESSAGE} AND tenant = $2 AND ggrid = $3"
+_COUNTS = f"""
+SELECT verdict, count(*) AS messages FROM quarantine WHERE {IN_SCOPE} AND ($2::uuid IS NULL OR tenant = $2)
+  AND EXISTS (SELECT FROM quarantine_recipients WHERE message = uid AND state IN ('held', 'releasing'))
+GROUP BY verdict
+"""  # noqa: S608 -- built from constants
+_REQUEST_RELEASE = """
+UPDATE quarantine_recipients SET state = 'releasing', failure = '', changed_by = $3, changed_at = now(), learn = $4
+WHERE message = $1 AND CASE WHEN $2::text[] IS NULL THEN state = 'held'
+                            ELSE folded = ANY ($2) AND state IN ('held', 'released') END
+RETURNING recipient
+"""
+# A release that no guard has claimed can still be deleted.
+_DELETE = """
+UPDATE quarantine_recipients SET state = 'deleted', failure = '', changed_by = $3, changed_at = now()
+WHERE message = $1 AND ($2::text[] IS NULL OR folded = ANY ($2))
+  AND (state = 'held' OR state = 'releasing' AND (claimed_until IS NULL OR claimed_until < now()))
+RETURNING recipient
+"""
+_IS_NEEDED = "SELECT EXISTS (SELECT FROM quarantine_recipients WHERE message = $1 AND state = ANY ($2::text[]))"
+_GIVE_UP = """
+WITH given AS (SELECT vault, tenant, address FROM quarantine WHERE uid = $1 AND address IS NOT NULL),
+left_over AS (INSERT INTO quarantine_leavings SELECT vault, tenant, address FROM given ON CONFLICT DO NOTHING)
+UPDATE quarantine SET address = NULL WHERE uid = $1
+"""
+
 
 class HeldAuditEvent(Struct, frozen=True):
     """An audit event about a held message."""
@@ -101,34 +152,6 @@ def storable_text(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-MAX_PAGE = 500
-MAX_SUBJECT = 1_000
-# Tags of messages that the analysis did not cover: a limit was exceeded, or an engine did not finish.
-NOT_WHOLE = frozenset({"analysis.structure-limit", "analysis.incomplete"})
-
-_ADD = f"""
-WITH days AS (
-    SELECT coalesce((SELECT coalesce(quarantine_days ->> $11, quarantine_days ->> '{DEFAULT}')::integer
-                     FROM tenants WHERE uid = $2), $13::integer) AS days
-), kept AS (
-    INSERT INTO quarantine (uid, tenant, ggrid, vault, address, size, sender, from_address, from_name, subject,
-                            verdict, received, expires, whole)
-    SELECT $1::uuid, $2::uuid, $3::uuid, $4::uuid, $5::bytea, $6::bigint, $7::text, $8::text, $9::text, $10::text,
-           $11::text, $12::timestamptz, $12::timestamptz + make_interval(days => days), $16::boolean FROM days
-    ON CONFLICT (tenant, ggrid) DO NOTHING RETURNING uid
-), those AS (
-    INSERT INTO quarantine_recipients (message, number, recipient, folded)
-    SELECT uid, number, recipient, folded FROM kept, unnest($14::text[], $15::text[])
-    WITH ORDINALITY AS each (recipient, folded, number)
-)
-SELECT coalesce((SELECT uid FROM kept), (SELECT uid FROM quarantine WHERE tenant = $2 AND ggrid = $3)) AS uid,
-       EXISTS (SELECT FROM kept) AS is_new
-"""  # noqa: S608 -- built from constants
-_ONE = f"{SELECT_MESSAGE} AND uid = $2"
-_LOCKED = f"{SELECT_MESSAGE} AND uid = $2 FOR UPDATE"
-_OF_GGRID = f"{SELECT_MESSAGE} AND tenant = $2 AND ggrid = $3"
-
-
 def _in_domain(address: str, domain: str) -> str:
     """Return the condition that an address is in `@domain` or in a subdomain."""
     return f"right({address}, length({domain})) IN ({domain}, '.' || substr({domain}, 2))"
@@ -149,30 +172,6 @@ _PAGE = f"""
   AND ($9::timestamptz IS NULL OR (received, uid) < ($9, $10::uuid))
 ORDER BY received DESC, uid DESC LIMIT $11
 """  # noqa: S608 -- built from constants
-_COUNTS = f"""
-SELECT verdict, count(*) AS messages FROM quarantine WHERE {IN_SCOPE} AND ($2::uuid IS NULL OR tenant = $2)
-  AND EXISTS (SELECT FROM quarantine_recipients WHERE message = uid AND state IN ('held', 'releasing'))
-GROUP BY verdict
-"""  # noqa: S608 -- built from constants
-_REQUEST_RELEASE = """
-UPDATE quarantine_recipients SET state = 'releasing', failure = '', changed_by = $3, changed_at = now(), learn = $4
-WHERE message = $1 AND CASE WHEN $2::text[] IS NULL THEN state = 'held'
-                            ELSE folded = ANY ($2) AND state IN ('held', 'released') END
-RETURNING recipient
-"""
-# A release that no guard has claimed can still be deleted.
-_DELETE = """
-UPDATE quarantine_recipients SET state = 'deleted', failure = '', changed_by = $3, changed_at = now()
-WHERE message = $1 AND ($2::text[] IS NULL OR folded = ANY ($2))
-  AND (state = 'held' OR state = 'releasing' AND (claimed_until IS NULL OR claimed_until < now()))
-RETURNING recipient
-"""
-_IS_NEEDED = "SELECT EXISTS (SELECT FROM quarantine_recipients WHERE message = $1 AND state = ANY ($2::text[]))"
-_GIVE_UP = """
-WITH given AS (SELECT vault, tenant, address FROM quarantine WHERE uid = $1 AND address IS NOT NULL),
-left_over AS (INSERT INTO quarantine_leavings SELECT vault, tenant, address FROM given ON CONFLICT DO NOTHING)
-UPDATE quarantine SET address = NULL WHERE uid = $1
-"""
 
 
 class BodyGone(Exception):

@@ -41,6 +41,9 @@ if TYPE_CHECKING:  # for the type checker only
 ADDRESS = 32
 UNREADABLE = UUID(int=0)  # the owner of a vault whose object `owner` has other contents
 
+TIMEOUT = "20s"
+RETRIES = timedelta(seconds=30)  # the sending MTA waits meanwhile
+
 
 class Bytes(Protocol):
     """A message that can be read in chunks, more than once."""
@@ -209,10 +212,6 @@ def _body(item: Blob) -> Body | None:
     if len(address) != ADDRESS or item.name != blob_name(tenant, address):
         return None
     return Body(tenant, address, item.changed)
-
-
-TIMEOUT = "20s"
-RETRIES = timedelta(seconds=30)  # the sending MTA waits meanwhile
 
 
 def open_vault(settings: Quarantine, folder: Path, ring: KeyRing) -> Vault:

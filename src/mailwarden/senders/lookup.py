@@ -58,6 +58,8 @@ _ALL = Scope.deployment()
 _NO_RELATION, _NO_EVIDENCE = Relation(), Evidence(())
 _log = get_logger("history.senders")
 
+_Related = tuple[FinishedRequest, Relation]
+
 
 class KnownSender(Struct, frozen=True):
     """The stats of a sender: with the tenant, with the recipients, and of the recipients' messages to the sender."""
@@ -76,9 +78,6 @@ class _Lookup(Struct, frozen=True):
     recipients: tuple[str, ...]
     relation: Relation
     domain: str = ""  # for the memory of the deployment
-
-
-_Related = tuple[FinishedRequest, Relation]
 
 
 class SenderHistory:

@@ -35,6 +35,18 @@ MAX_HOPS = 16
 _BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::[0-9]{1,5})?")
 _WITH_PORT = re.compile(r"([0-9.]+):[0-9]{1,5}")
 
+REQUEST_ID = "X-Request-Id"
+API_VERSION = "1.1.0"
+MAX_HEAD = 32_768
+_USABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_NO_VARIABLES: Mapping[str, str] = {}
+_NO_PROXIES = Networks()
+_NO_HEADERS: Mapping[str, str] = {}
+_VERSIONS = (HttpVersion10, HttpVersion11)
+
+log = get_logger("http")
+ErrorAnswer = Callable[[MailwardenError], web.Response]
+
 
 def client_address(peer: str | None, forwarded: Sequence[str], trusted: Networks) -> str | None:
     """Return the client's address from the peer and the values of the field; None if it is unknown."""
@@ -59,18 +71,6 @@ def _read_hop(text: str) -> Address | None:
     return read_address(text)
 
 
-REQUEST_ID = "X-Request-Id"
-API_VERSION = "1.1.0"
-MAX_HEAD = 32_768
-_USABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_NO_VARIABLES: Mapping[str, str] = {}
-_NO_PROXIES = Networks()
-_NO_HEADERS: Mapping[str, str] = {}
-_VERSIONS = (HttpVersion10, HttpVersion11)
-
-log = get_logger("http")
-
-
 @dataclass(frozen=True, slots=True)
 class Call:
     """One request, as a handler gets it."""
@@ -88,7 +88,6 @@ class Call:
 
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
-ErrorAnswer = Callable[[MailwardenError], web.Response]
 
 
 @dataclass(frozen=True, slots=True)

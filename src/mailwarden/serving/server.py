@@ -47,6 +47,14 @@ _REMEDIES = {
     errno.EACCES: "This user may not take this port: choose one from 1024 on in `listen.port`.",
 }
 
+KEEP_ALIVE_SECONDS = 75.0
+HANDSHAKE_SECONDS = 10.0
+LAST_WRITE_SECONDS = 1.0  # for responses that are not yet written when the server stops
+MAX_LINE = 8_190
+MAX_HEADERS = 64
+
+log = get_logger("server")
+
 
 async def open_port(
     make: Callable[[], asyncio.BaseProtocol],
@@ -73,15 +81,6 @@ async def open_port(
         reason = os.strerror(error.errno) if error.errno else str(error)
         remedy = _REMEDIES.get(error.errno or 0, "Set `listen.host` and `listen.port`.")
     raise ConfigurationError(f"Cannot listen on {listen.host} port {listen.port}: {reason}. {remedy}")
-
-
-KEEP_ALIVE_SECONDS = 75.0
-HANDSHAKE_SECONDS = 10.0
-LAST_WRITE_SECONDS = 1.0  # for responses that are not yet written when the server stops
-MAX_LINE = 8_190
-MAX_HEADERS = 64
-
-log = get_logger("server")
 
 
 @dataclass(frozen=True, slots=True)

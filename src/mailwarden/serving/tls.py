@@ -19,6 +19,14 @@ from pathlib import Path
 from mailwarden.errors import ConfigurationError, Forbidden
 from mailwarden.telemetry.logs import get_logger
 
+ABBY_NAME = "abby.mailwarden.internal"  # in the certificate of abby that `mailwarden init` makes
+LOG_AGAIN_SECONDS = 60.0
+_MAX_REMEMBERED = 100
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_DNS_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.IGNORECASE)
+
+log = get_logger("client_names")
+
 
 def server_context(certificate: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
     """Return the context of a server; with `client_ca` a client must present a certificate of that CA."""
@@ -95,15 +103,6 @@ def _must_be_readable(path: Path) -> None:
         path.open("rb").close()
     except OSError as error:
         raise ConfigurationError(f"tls: {path} cannot be read ({error.strerror}).") from None
-
-
-ABBY_NAME = "abby.mailwarden.internal"  # in the certificate of abby that `mailwarden init` makes
-LOG_AGAIN_SECONDS = 60.0
-_MAX_REMEMBERED = 100
-_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-_DNS_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.IGNORECASE)
-
-log = get_logger("client_names")
 
 
 class ClientNames:

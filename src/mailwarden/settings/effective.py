@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from mailwarden.settings.reader import TYPE, load
+from mailwarden.settings.document import load
+from mailwarden.settings.reader import TYPE
 
 DEFAULT = "default"
 MASK = "••••••••"

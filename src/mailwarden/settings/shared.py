@@ -18,6 +18,8 @@ PLAIN_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@[A-Za-z0-9][A-Za-z
 PORTS = Meta(ge=0, le=65535)
 _SCHEMES = ("postgresql://", "postgres://")
 
+Address = IPv4Address | IPv6Address
+
 
 class Listen(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The address that a process listens on."""
@@ -120,9 +122,6 @@ class TracingSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields
     def mistakes(self) -> Iterator[tuple[str, str]]:
         if self.endpoint and not self.endpoint.startswith(("https://", "http://")):
             yield "endpoint", "must start with https:// or http://"
-
-
-Address = IPv4Address | IPv6Address
 
 
 @dataclass(frozen=True, slots=True)

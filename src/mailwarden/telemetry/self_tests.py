@@ -22,6 +22,30 @@ PLAIN = b"Known answer. " * 20
 PYTHON = "install your distribution's current python3.11 (on Debian 12: `apt install python3.11`, deb12u9 or later)"
 _PACKAGES = "install Mailwarden's packages again, in the versions of requirements/"
 
+# Constructs of the product's patterns: flags, pattern, text, and the expected match and groups.
+_PATTERNS: tuple[tuple[int, str, str, tuple[str | None, ...]], ...] = (
+    (re.IGNORECASE, r"((?:[a-z0-9-]{1,63}\.){1,20}([a-z]{2,24}))(?:[/:?#]\S{0,500})?$", "Bank.Example/login",
+     ("Bank.Example/login", "Bank.Example", "Example")),
+    (0, r"(?<![\w@.-])((?:[a-z0-9-]{1,63}\.){1,8}(?![a-z0-9-]{1,63}\.)[a-z]{2,24})(?![\w@-])", "at north.mail.example",
+     ("north.mail.example", "north.mail.example")),
+    (re.DOTALL, r'(?<=[;\s])([^\s=;"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;\s]*)', 'text/plain; name = "a\\"b" ; x',
+     ('name = "a\\"b"', "name", '"a\\"b"')),
+    (0, r"""[^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*)*>""", """ href="a>b" x='c'>text""", (""" href="a>b" x='c'>""",)),
+    (re.MULTILINE | re.IGNORECASE, r"^x-a: ?([^\r\n]*(?:\r\n[ \t][^\r\n]*)*)\r\n(?![ \t])", "b:c\r\nX-A: 1\r\n\t2\r\nd",
+     ("X-A: 1\r\n\t2\r\n", "1\r\n\t2")),
+    (0, r"\b(\w+)\s\1\b", "the the", ("the the", "the")),
+    (re.IGNORECASE, r"[^\W\d_]{2,60}", "1_ÄÖß2", ("ÄÖß",)),
+    (0, r"(a|ab)(c|bcd)(d*)$", "abcd", ("abcd", "a", "bcd", "")),
+    (0, r"(?:x{1,3}?y|x+z)", "xxxxz", ("xxxxz",)),
+)  # fmt: skip
+
+# The same text in charsets of mail, by codec: each uses another part of Python's codecs.
+_CHARSETS = {
+    "utf-8": b"\xc3\xa9", "utf-16": b"\xff\xfe\xe9\x00", "utf-7": b"+AOk-", "cp1252": b"\xe9", "gb18030": b"\xa8\xa6",
+    "cp037": b"Q", "mac-roman": b"\x8e",
+}  # fmt: skip
+_JAPANESE = {"iso-2022-jp": b"\x1b$B9%\x1b(B", "shift_jis": b"\x8dD", "euc-kr": b"\xfb\xbf", "hz": b"~{:C~}"}
+
 
 @dataclass(frozen=True, slots=True)
 class SelfTest:
@@ -60,24 +84,6 @@ def require_known_answers(process: str, *tables: Iterable[SelfTest]) -> None:
         raise CommandError(f"{process} does not start, because a self-test failed: {lines}.")
 
 
-# Constructs of the product's patterns: flags, pattern, text, and the expected match and groups.
-_PATTERNS: tuple[tuple[int, str, str, tuple[str | None, ...]], ...] = (
-    (re.IGNORECASE, r"((?:[a-z0-9-]{1,63}\.){1,20}([a-z]{2,24}))(?:[/:?#]\S{0,500})?$", "Bank.Example/login",
-     ("Bank.Example/login", "Bank.Example", "Example")),
-    (0, r"(?<![\w@.-])((?:[a-z0-9-]{1,63}\.){1,8}(?![a-z0-9-]{1,63}\.)[a-z]{2,24})(?![\w@-])", "at north.mail.example",
-     ("north.mail.example", "north.mail.example")),
-    (re.DOTALL, r'(?<=[;\s])([^\s=;"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;\s]*)', 'text/plain; name = "a\\"b" ; x',
-     ('name = "a\\"b"', "name", '"a\\"b"')),
-    (0, r"""[^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*)*>""", """ href="a>b" x='c'>text""", (""" href="a>b" x='c'>""",)),
-    (re.MULTILINE | re.IGNORECASE, r"^x-a: ?([^\r\n]*(?:\r\n[ \t][^\r\n]*)*)\r\n(?![ \t])", "b:c\r\nX-A: 1\r\n\t2\r\nd",
-     ("X-A: 1\r\n\t2\r\n", "1\r\n\t2")),
-    (0, r"\b(\w+)\s\1\b", "the the", ("the the", "the")),
-    (re.IGNORECASE, r"[^\W\d_]{2,60}", "1_ÄÖß2", ("ÄÖß",)),
-    (0, r"(a|ab)(c|bcd)(d*)$", "abcd", ("abcd", "a", "bcd", "")),
-    (0, r"(?:x{1,3}?y|x+z)", "xxxxz", ("xxxxz",)),
-)  # fmt: skip
-
-
 def _matches_patterns() -> bool:
     found = ((re.compile(pattern, flags).search(text), groups) for flags, pattern, text, groups in _PATTERNS)
     return all(match is not None and (match[0], *match.groups()) == groups for match, groups in found)
@@ -109,14 +115,6 @@ def _decompresses() -> bool:
             )
         ) == PLAIN
     )  # fmt: skip
-
-
-# The same text in charsets of mail, by codec: each uses another part of Python's codecs.
-_CHARSETS = {
-    "utf-8": b"\xc3\xa9", "utf-16": b"\xff\xfe\xe9\x00", "utf-7": b"+AOk-", "cp1252": b"\xe9", "gb18030": b"\xa8\xa6",
-    "cp037": b"Q", "mac-roman": b"\x8e",
-}  # fmt: skip
-_JAPANESE = {"iso-2022-jp": b"\x1b$B9%\x1b(B", "shift_jis": b"\x8dD", "euc-kr": b"\xfb\xbf", "hz": b"~{:C~}"}
 
 
 def _decodes_charsets() -> bool:

@@ -20,6 +20,11 @@ _PLACE = re.compile(r" - at `\$(.*?)`$", re.DOTALL)
 _LIST_NAME = "must be the name of a list: lower-case letters and digits, with single hyphens between them"
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
+_encode = msgspec.json.Encoder().encode
+_decoders: dict[type, object] = {}
+
+_NUMBER = re.compile(r"-?[0-9]{1,9}", re.ASCII)
+
 
 def read_object(raw: bytes) -> dict[str, object]:
     """Return the one JSON object in `raw`, or raise InvalidJson."""
@@ -51,10 +56,6 @@ def convert(value: dict[str, object], kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise _violation(str(error)) from None
     return record
-
-
-_encode = msgspec.json.Encoder().encode
-_decoders: dict[type, object] = {}
 
 
 def read_plain(raw: bytes, kind: type[T]) -> T | None:
@@ -122,9 +123,6 @@ def _refuse_hidden_characters(value: object) -> None:
 
 def _refuse_constant(name: str) -> Never:
     raise InvalidJson(f"{name} is not JSON.")
-
-
-_NUMBER = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 
 
 def read_query(pairs: Iterable[tuple[str, str]], kind: type[T]) -> T:

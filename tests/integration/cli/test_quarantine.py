@@ -18,7 +18,8 @@ from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.model import HeldMessage, RetentionDays
-from mailwarden.quarantine.release import ReleaseJob, ReleaseStore
+from mailwarden.quarantine.release import ReleaseJob
+from mailwarden.quarantine.release_store import ReleaseStore
 from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault

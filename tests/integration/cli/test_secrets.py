@@ -19,7 +19,8 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import InvalidCredentials
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.blob_store import FilesystemStore
-from mailwarden.quarantine.digest import DigestLink, DigestLinkSigner
+from mailwarden.quarantine.digest import DigestLink
+from mailwarden.quarantine.digest_links import DigestLinkSigner
 from mailwarden.quarantine.model import RetentionDays
 from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore

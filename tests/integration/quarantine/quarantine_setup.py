@@ -10,8 +10,10 @@ from mailwarden.database.pool import Database
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.model import HeldMessage, RetentionDays
-from mailwarden.quarantine.release import ReleaseJob, ReleaseStore
-from mailwarden.quarantine.retention import QuarantineRetention, RetentionStore
+from mailwarden.quarantine.release import ReleaseJob
+from mailwarden.quarantine.release_store import ReleaseStore
+from mailwarden.quarantine.retention import QuarantineRetention
+from mailwarden.quarantine.retention_store import RetentionStore
 from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault

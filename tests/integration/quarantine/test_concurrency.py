@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from mailwarden.quarantine import retention as retention_store
+from mailwarden.quarantine import retention_store
 from mailwarden.quarantine.model import State
-from mailwarden.quarantine.retention import RetentionStore
+from mailwarden.quarantine.retention_store import RetentionStore
 from tests.integration.quarantine.quarantine_setup import ALL, ANN, QuarantineSetup
 from tests.waiting import eventually
 

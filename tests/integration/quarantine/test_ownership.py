@@ -14,8 +14,9 @@ from mailwarden.errors import CommandError
 from mailwarden.quarantine.blob_store import BlobStore, FilesystemStore, S3BlobStore
 from mailwarden.quarantine.model import RetentionDays
 from mailwarden.quarantine.ownership import read_deployment, renew_deployment
-from mailwarden.quarantine.release import ReleaseStore
-from mailwarden.quarantine.retention import SWEEP, QuarantineRetention, RetentionStore
+from mailwarden.quarantine.release_store import ReleaseStore
+from mailwarden.quarantine.retention import SWEEP, QuarantineRetention
+from mailwarden.quarantine.retention_store import RetentionStore
 from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault

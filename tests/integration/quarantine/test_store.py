@@ -26,7 +26,7 @@ from mailwarden.quarantine.release_token import (
     ReleaseTokenStore,
     TokenInUse,
 )
-from mailwarden.quarantine.retention import RetentionStore
+from mailwarden.quarantine.retention_store import RetentionStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
 from tests.integration.held_messages import RAW, finished

@@ -2,7 +2,7 @@
 
 import io
 
-from mailwarden.cli.command import Progress
+from mailwarden.cli.progress import Progress
 
 
 class Terminal(io.StringIO):

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from mailwarden.errors import SchemaViolation
-from mailwarden.events.catalogue import CATALOGUE, MAX_LISTED, MAX_TEXT, Event, encode, examples, schemas
+from mailwarden.events.catalogue import CATALOGUE, MAX_LISTED, MAX_TEXT, Event, encode, schemas
+from mailwarden.events.examples import examples
 from mailwarden.events.judged import JudgedEvents, judged
 from mailwarden.events.outbox import encode_data
 from mailwarden.events.reader import cursor_of, number_of

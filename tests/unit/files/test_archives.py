@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailwarden.files.file_types import archive_kind, unsupported_kind
+from mailwarden.files.archive_types import archive_kind, unsupported_kind
 from mailwarden.message.limits import Limits
 from tests.properties import examples
 from tests.unit.files.makers import cab, mail_with, opened, rar4, rar5, tar, winmail, written

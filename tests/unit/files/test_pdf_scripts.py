@@ -8,14 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from mailwarden.files.pdf import scan
+from mailwarden.files.pdf import scan, scripts
 from mailwarden.files.pdf.objects import PdfObjects
-from mailwarden.files.pdf.scan import (
-    DocumentScripts,
-    calls_at_once,
-    how_it_acts,
-    scan_pdf,
-)
+from mailwarden.files.pdf.scan import scan_pdf
+from mailwarden.files.pdf.scripts import DocumentScripts, calls_at_once, how_it_acts
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.limits import LIMITS
 
@@ -25,7 +21,7 @@ def opening_actions(content, packed):
 
 
 def look_at_scripts(content, packed):
-    return scan.look_at_scripts(PdfObjects((content,), packed), (content, *packed))
+    return scripts.look_at_scripts(PdfObjects((content,), packed), (content, *packed))
 
 
 RUNS = DocumentScripts(runs=True)
@@ -136,7 +132,7 @@ def test_more_scripts_of_one_object_than_are_read_are_not_quiet():
     content = kept(b"(this.print\\(\\))" + b" /JS (this.print\\(\\))" * 18)
     assert look_at_scripts(content, ()) == QUIET
     coverage = Coverage(replace(LIMITS, pdf_scripts=10))
-    scan.look_at_scripts(PdfObjects((content,), (), coverage), (content,))
+    scripts.look_at_scripts(PdfObjects((content,), (), coverage), (content,))
     assert [missed.limit for missed in coverage.missed] == ["pdf_scripts"]
 
 

@@ -12,13 +12,8 @@ from PIL import Image, ImageOps
 
 from mailwarden.files import qr_codes
 from mailwarden.files.images import PictureClock, picture_kind
-from mailwarden.files.qr_codes import (
-    find_page_drawings,
-    find_text_drawings,
-    read_drawing,
-    read_pdf,
-    read_pieces,
-)
+from mailwarden.files.qr_codes import read_drawing, read_pdf, read_pieces
+from mailwarden.files.text_drawings import find_page_drawings, find_text_drawings
 from mailwarden.message.coverage import Coverage, MissedReason
 from mailwarden.message.limits import LIMITS
 from mailwarden.model.place import Place

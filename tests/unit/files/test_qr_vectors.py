@@ -5,7 +5,7 @@ import time
 import pytest
 import segno
 
-from mailwarden.files import qr_codes
+from mailwarden.files.vector_drawings import read_vectors as read_all_vectors
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.limits import LIMITS
 
@@ -13,7 +13,7 @@ ADDRESS = "https://portal.evil.test/mfa"
 
 
 def read_vectors(source, coverage=None):
-    return list(qr_codes.read_vectors(source, coverage or Coverage()))
+    return list(read_all_vectors(source, coverage or Coverage()))
 
 
 @pytest.fixture(scope="module")

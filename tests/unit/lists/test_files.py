@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec import UNSET
 
-from mailwarden.cli.lists import form_of
+from mailwarden.cli.lists_import import form_of
 from mailwarden.errors import CommandError
 from mailwarden.lists.files import BadRow, Row, open_text, read_rows, write_rows
 from mailwarden.lists.requests import PublicListsEntry

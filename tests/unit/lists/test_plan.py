@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec import UNSET
 
-from mailwarden.cli.lists import StateFile, render_preview
+from mailwarden.cli.lists_import import StateFile, render_preview
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.files import BadRow, Plan, Row, compare, normalised, survey
 from mailwarden.lists.requests import PublicListsEntry

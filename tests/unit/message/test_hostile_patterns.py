@@ -10,7 +10,7 @@ from mailwarden.analysis.analyzers import camouflage, html, sender, urls
 from mailwarden.analysis.links import hosts, targets
 from mailwarden.analysis.text import calendars, renderings
 from mailwarden.analysis.text import extraction as passwords
-from mailwarden.files import encoded, file_types, mails, qr_codes, rtf
+from mailwarden.files import archive_types, encoded, mails, rtf, text_drawings, vector_drawings
 from mailwarden.lists.kinds import urls as url_entries
 from mailwarden.message import charsets, decoding, headers, html_links, media, preview, structure
 from mailwarden.message import html as message_html
@@ -39,9 +39,9 @@ NEAR_MATCHES = [
     (html._ANCHOR, "search", "<a <a "),
     (html._HANDLER_SENDS_ON, "search", "onload=' onload="),
     (pictures._CARRIED, "search", "data:image/png;base64,"),
-    (qr_codes._STYLED, "search", ".a{.a{"),
-    (qr_codes._ELEMENT, "search", "<path <path"),
-    (qr_codes._FIELD, "search", " d='a"),
+    (text_drawings._STYLED, "search", ".a{.a{"),
+    (vector_drawings._ELEMENT, "search", "<path <path"),
+    (vector_drawings._FIELD, "search", " d='a"),
     (preview._TAG, "search", '<a b="c" b="'),
     (preview._SCHEME, "search", "abc."),
     (message_urls._URL, "search", "http://www.http://"),
@@ -84,7 +84,7 @@ NEAR_MATCHES = [
     (mails._MAIL_FIELDS, "search", b"\nx-a-a-a-a-"),
     (mails._ENVELOPE, "search", b"\n\nFrom "),
     (rtf._OUTLOOK_TOKEN, "search", b"\\a\\'\\-"),
-    (file_types._VOLUME, "search", ".part1"),
+    (archive_types._VOLUME, "search", ".part1"),
     (passwords._JOINED, "search", "password for "),
     (passwords._NEAR, "search", "code d'acc"),
     (delivery_headers._OWN, "search", b"x-mailwarden-a\r\n a\n"),

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from mailwarden.message.message import Message, Part
-from mailwarden.pipeline.fair_queue import HEAVY_PACKED_BYTES, HEAVY_PICTURES, is_quick, weigh
+from mailwarden.pipeline.message_weight import HEAVY_PACKED_BYTES, HEAVY_PICTURES, is_quick, weigh
 from mailwarden.pipeline.worker_steps import Job, examine
 
 SMALL = (200, 100)

@@ -22,7 +22,7 @@ from mailwarden.pipeline.registry import CONCLUDING, LOCAL
 from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import failed_report, report_of
 from mailwarden.policy.rules import load_policy
-from mailwarden.settings.reader import load
+from mailwarden.settings.document import load
 from tests.properties import examples
 from tests.samples.examined import MESSAGES, examined
 from tests.samples.finished import finished_request

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.crypto.keyring import KeyRing
-from mailwarden.quarantine.digest import DigestLink, DigestLinkSigner, inert_text
+from mailwarden.quarantine.digest import DigestLink, inert_text
+from mailwarden.quarantine.digest_links import DigestLinkSigner
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 SIGNER = DigestLinkSigner(KeyRing.of(b"k" * 64))

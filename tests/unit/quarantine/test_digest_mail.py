@@ -12,7 +12,8 @@ import pytest
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.model.outcome import Verdict
-from mailwarden.quarantine.digest import Digest, DigestLinkSigner, HeldForRecipient
+from mailwarden.quarantine.digest import Digest, HeldForRecipient
+from mailwarden.quarantine.digest_links import DigestLinkSigner
 from mailwarden.quarantine.digest_mail import DigestWriter, Unwritable
 from mailwarden.quarantine.model import HeldMessage, State
 from mailwarden.quarantine.settings import DigestSettings

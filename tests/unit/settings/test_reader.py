@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from mailwarden.settings.reader import MAX_BYTES, Mistakes, read
+from mailwarden.settings.document import MAX_BYTES
+from mailwarden.settings.reader import Mistakes, read
 
 
 class Door(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -13,18 +13,8 @@ from mailwarden.analysis.analyzer import limit_each_kind
 from mailwarden.analysis.text.extraction import find_passwords
 from mailwarden.analysis.view import View
 from mailwarden.files import file_types
-from mailwarden.files.file_types import (
-    ARCHIVES,
-    DANGEROUS,
-    DISK_IMAGE,
-    HEAD,
-    STREAMS,
-    WEB_PAGE,
-    archive_kind,
-    kind_by_content,
-    kind_by_name,
-    unsupported_kind,
-)
+from mailwarden.files.archive_types import ARCHIVES, STREAMS, archive_kind, unsupported_kind
+from mailwarden.files.file_types import DANGEROUS, DISK_IMAGE, HEAD, WEB_PAGE, kind_by_content, kind_by_name
 from mailwarden.files.unpacking import SeenFile, Unpacked, has_zip_behind
 from mailwarden.message.file_names import ending_of
 from mailwarden.message.limits import SHOWN

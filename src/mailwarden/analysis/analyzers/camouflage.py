@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis.view import Page, View
+from mailwarden.analysis.text.renderings import Page
+from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
 
 NOT_SHOWN = 500  # characters; the line that mailings put before their text for previews is shorter

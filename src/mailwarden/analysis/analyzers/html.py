@@ -10,7 +10,8 @@ from typing import ClassVar
 
 from mailwarden.analysis.links.hosts import misleading
 from mailwarden.analysis.links.targets import Noticed, Parties, parties_of
-from mailwarden.analysis.view import Page, View
+from mailwarden.analysis.text.renderings import Page
+from mailwarden.analysis.view import View
 from mailwarden.message.html import HtmlDocument
 from mailwarden.message.html_links import skip_prolog
 from mailwarden.message.limits import SHOWN

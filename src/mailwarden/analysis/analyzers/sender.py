@@ -40,6 +40,17 @@ _SERVERS = frozenset({"root", "cron", "daemon", "nobody", "www-data", "mailer-da
 
 Oddity = tuple[str, dict[str, Fact]]
 
+LONGEST = 64  # not inspection: no label of a name is longer (RFC 1035 section 2.3.4)
+MIN_LETTERS = 5  # `xxxxxxxx` is a placeholder, not a random name
+_NO_VOWELS = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}")  # longer than in `schwarz`, `angstschreie` and their like
+_NO_VOWELS_AT_ALL = re.compile(r"[bcdfghjklmnpqrstvwxz]{7}")
+_HONEST_RUNS = re.compile(
+    r"schtsch|tsch|schr|schm|schl|schw|sch|ngst|rchst|ghtsh|ngsth|nsch|mpls|tch|ght|ngs|rst|nds|rth"
+)
+_DIGIT_BORDERS = re.compile(r"(?<=[a-z])(?=\d)|(?<=\d)(?=[a-z])")
+_CASE_BORDERS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_WORD = re.compile(r"[A-Za-z0-9]{7,64}")
+
 
 class _Words(Struct, frozen=True):
     """Words about senders, as data."""
@@ -247,18 +258,6 @@ def _general_text() -> str:
 @cache
 def load_words() -> _Words:
     return read_shipped("analyzers/sender_words.yml", _Words)
-
-
-LONGEST = 64  # not inspection: no label of a name is longer (RFC 1035 section 2.3.4)
-MIN_LETTERS = 5  # `xxxxxxxx` is a placeholder, not a random name
-_NO_VOWELS = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}")  # longer than in `schwarz`, `angstschreie` and their like
-_NO_VOWELS_AT_ALL = re.compile(r"[bcdfghjklmnpqrstvwxz]{7}")
-_HONEST_RUNS = re.compile(
-    r"schtsch|tsch|schr|schm|schl|schw|sch|ngst|rchst|ghtsh|ngsth|nsch|mpls|tch|ght|ngs|rst|nds|rth"
-)
-_DIGIT_BORDERS = re.compile(r"(?<=[a-z])(?=\d)|(?<=\d)(?=[a-z])")
-_CASE_BORDERS = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_WORD = re.compile(r"[A-Za-z0-9]{7,64}")
 
 
 def is_random_label(label: str) -> bool:

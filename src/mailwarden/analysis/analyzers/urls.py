@@ -9,14 +9,12 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from mailwarden.analysis.links.companies import same_company
+from mailwarden.analysis.links.fetched_files import fetched_name, is_archive, is_fetched
 from mailwarden.analysis.links.hosts import HostKind, kind_of, names_file, public_ip, shown_host
 from mailwarden.analysis.links.targets import (
     Noticed,
     Parties,
     destination,
-    fetched_name,
-    is_archive,
-    is_fetched,
     load_link_words,
     look_at_address,
     merge,

@@ -27,6 +27,13 @@ MAX_FILES = 1_000  # not inspection: more are reported as a mistake of the confi
 MAX_FILE = 4 * 1024 * 1024  # not inspection: as above
 _MAX_PROBLEMS = 100  # not inspection: problems shown to the operator
 
+SCAN_SECONDS = 1  # for one content; the worker has its own deadline
+MESSAGE_SECONDS = 3.0
+_META_TOLD = ("description", "author", "reference", "severity", "verdict")
+# The values of the meta key `verdict` of a rule; each has a finding of its own, because weights are policy.
+VERDICTS = frozenset({"malware", "phishing", "fraud", "spam"})
+_MILD = frozenset({"info", "low", "medium"})
+
 
 class Problem(Struct, frozen=True):
     """One mistake in a file of rules."""
@@ -87,14 +94,6 @@ def _sentence(error: dict[str, object]) -> str:
         [str(label.get("text", "")) for label in labels if isinstance(label, dict)] if isinstance(labels, list) else []
     )
     return ": ".join(filter(None, [str(error.get("title", "is wrong")), *details[:1]]))[:300]  # shown: to the operator
-
-
-SCAN_SECONDS = 1  # for one content; the worker has its own deadline
-MESSAGE_SECONDS = 3.0
-_META_TOLD = ("description", "author", "reference", "severity", "verdict")
-# The values of the meta key `verdict` of a rule; each has a finding of its own, because weights are policy.
-VERDICTS = frozenset({"malware", "phishing", "fraud", "spam"})
-_MILD = frozenset({"info", "low", "medium"})
 
 
 class YaraAnalyzer:

@@ -14,6 +14,29 @@ from mailwarden.message.urls import host_of, normalize_host, registrable_domain
 
 LABELS = 12  # of a host, from its end, that are looked up
 
+_SHOWN_URL = re.compile(r"(?:https?://|www\.)[^\s<>\"'@]{1,500}", re.IGNORECASE)
+_SHOWN_HOST = re.compile(r"((?:[a-z0-9-]{1,63}\.){1,20}([a-z]{2,24}))(?:[/:?#]\S{0,500})?$", re.IGNORECASE)
+_AUTHORITY = re.compile(r"\s*(?:https?|ftp):[/\\]{1,20}([^/\\?#@]{1,2000})@", re.IGNORECASE)
+_NUMERIC_HOST = re.compile(r"\[|(?:0x[0-9a-f]+|\d+)(?:\.(?:0x[0-9a-f]+|\d+)){0,3}$")
+
+# A lone `name.ending` is far more often the name of a file than a host.
+_FILE_ENDINGS = frozenset(
+    (  # noqa: SIM905 - sixty quoted words would fill the screen
+        "7z asp aspx avi bat bin bmp cfg conf cpp css csv dat doc docx eml exe gif gz htm html ics ini jar java "
+        "jpeg jpg js json jsp log lua md mov mp3 mp4 msg odt pdf php png ppt pptx py rar rst rtf sh sql svg tar "
+        "tex tgz tif ts txt vcf wav xls xlsx xml yaml yml zip"
+    ).split()
+)
+# Mail gateways put these before the real address; the text then shows the address that was meant.
+_REWRITERS = (
+    ".safelinks.protection.outlook.com",
+    ".urldefense.com",
+    ".urldefense.proofpoint.com",
+    ".linkprotect.cudasvc.com",
+    ".mimecastprotect.com",
+    ".protection.sophos.com",
+)
+
 
 class HostKind(StrEnum):
     SHORTENER = "shortener"
@@ -66,30 +89,6 @@ def has_cheap_ending(host: str) -> bool:
     cheap = _facts()["cheap"]
     first, _, last = host.rpartition(".")
     return bool(first) and (last in cheap or f"{first.rpartition('.')[2]}.{last}" in cheap)
-
-
-_SHOWN_URL = re.compile(r"(?:https?://|www\.)[^\s<>\"'@]{1,500}", re.IGNORECASE)
-_SHOWN_HOST = re.compile(r"((?:[a-z0-9-]{1,63}\.){1,20}([a-z]{2,24}))(?:[/:?#]\S{0,500})?$", re.IGNORECASE)
-_AUTHORITY = re.compile(r"\s*(?:https?|ftp):[/\\]{1,20}([^/\\?#@]{1,2000})@", re.IGNORECASE)
-_NUMERIC_HOST = re.compile(r"\[|(?:0x[0-9a-f]+|\d+)(?:\.(?:0x[0-9a-f]+|\d+)){0,3}$")
-
-# A lone `name.ending` is far more often the name of a file than a host.
-_FILE_ENDINGS = frozenset(
-    (  # noqa: SIM905 - sixty quoted words would fill the screen
-        "7z asp aspx avi bat bin bmp cfg conf cpp css csv dat doc docx eml exe gif gz htm html ics ini jar java "
-        "jpeg jpg js json jsp log lua md mov mp3 mp4 msg odt pdf php png ppt pptx py rar rst rtf sh sql svg tar "
-        "tex tgz tif ts txt vcf wav xls xlsx xml yaml yml zip"
-    ).split()
-)
-# Mail gateways put these before the real address; the text then shows the address that was meant.
-_REWRITERS = (
-    ".safelinks.protection.outlook.com",
-    ".urldefense.com",
-    ".urldefense.proofpoint.com",
-    ".linkprotect.cudasvc.com",
-    ".mimecastprotect.com",
-    ".protection.sophos.com",
-)
 
 
 def shown_host(text: str) -> str:

@@ -6,26 +6,30 @@ it never raises.
 
 import base64
 import binascii
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
-import ahocorasick
-import re2
 from msgspec import Struct
 
 from mailwarden.analysis.links.companies import same_company
+from mailwarden.analysis.links.fetched_files import (
+    fetched_name,
+    is_archive,
+    is_installer,
+    is_program,
+    is_remote_control,
+)
 from mailwarden.analysis.links.hosts import HostKind, false_name, has_cheap_ending, kind_of, public_ip
+from mailwarden.analysis.links.recipient_marks import RecipientMarks
 from mailwarden.analysis.shipped_data import read_shipped
 from mailwarden.analysis.view import View
-from mailwarden.files.file_types import DANGEROUS, has_double_ending, is_archive_name, kind_by_name
+from mailwarden.files.file_types import has_double_ending
 from mailwarden.message.addresses import Address
 from mailwarden.message.coverage import Coverage
-from mailwarden.message.file_names import ending_of
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of, registrable_domain
 from mailwarden.model.evidence import Fact, Finding
@@ -43,6 +47,50 @@ _BARE_INNER = re.compile(
 _SCHEMELESS = re.compile(r"=//((?:[a-z0-9-]{1,63}\.){1,10}[a-z]{2,24}(?:[/?#:][^\s<>\"'&]{0,2000})?)", re.IGNORECASE)
 _AMP = re.compile(r"https?://(?:www\.)?google\.[a-z.]{2,6}/amp/(?:s/|(?!s/))([a-z0-9%-][^\s]{3,2000})", re.IGNORECASE)
 _PROOFPOINT = re.compile(r"/v3/__(.{8,4000}?)__;", re.IGNORECASE)
+
+# Shares of a known organisation where every user publishes files.
+_SHARES = frozenset(
+    {"dropbox.com", "drive.google.com", "docs.google.com", "onedrive.live.com", "1drv.ms", "box.com", "wetransfer.com",
+     "raw.githubusercontent.com", "bitbucket.org"}
+)  # fmt: skip
+
+Noticed = tuple[str, dict[str, Fact]]
+
+_TELLING = 5  # letters of a name that hardly occurs by chance
+_REMEMBERED = 1_000  # characters of an address whose destination is kept for the next analyzer
+_TRUSTED = frozenset({HostKind.KNOWN, HostKind.SENDING, HostKind.GATEWAY})
+_RENTED = {
+    HostKind.SHORTENER: "shortener",
+    HostKind.HOSTING: "free-hosting",
+    HostKind.STORAGE: "object-storage",
+    HostKind.DYNAMIC: "dynamic-name",
+    HostKind.FORM: "form-service",
+}
+# Attackers misuse redirects of known organisations; click counters of sending services are normal.
+_REDIRECTIONS = {HostKind.KNOWN: "open-redirection", HostKind.SENDING: ""}
+_AUTHORITY = re.compile(r"\s*[a-z]{1,10}:[/\\]{0,9}([^/\\?#]{0,1000})", re.IGNORECASE)
+_PORT = re.compile(r":(\d{1,5})$")
+_USUAL_PORTS = frozenset({"80", "443", "21", "8080", "8443"})
+_OPAQUE = re.compile(r"[A-Za-z0-9+=]{24,2000}")
+_NUMBERS = re.compile(r"(?:/[0-9]{1,12}(?:_[a-z]{2})?){4}")
+_AFFILIATE = re.compile(r"[?&](?:oc|aff_?id|affiliate_?id|offer_?id|s1|s2|sub1|sub_?id1?|aff_sub)=", re.IGNORECASE)
+_HIDDEN_LETTER = re.compile(r"%(?:3[0-9]|[46][1-9a-f]|[57][0-9a])", re.IGNORECASE)
+_SITE_INSIDES = re.compile(
+    r"/(?:wp-content|wp-includes|wp-admin|wp-json|\.well-known|plugins|cgi-sys|vendor/phpunit)/", re.IGNORECASE
+)
+_NUMBERED = re.compile(r"(?:^|[.-])\d{1,3}[.-]\d{1,3}[.-]\d{1,3}[.-]\d{1,3}(?=[.-])|^(?:vps|vmi|srv|ip|host)-?\d{3,}")
+# Device-login pages: a typed code logs another machine in.
+_DEVICE_LOGIN = re.compile(
+    r"https?://(?:(?:www\.|login\.)?microsoft\.com/device(?:login)?\b|login\.microsoftonline\.com/[\w.-]{1,60}/oauth2/"
+    r"(?:v2\.0/)?deviceauth|aka\.ms/devicelogin|(?:www\.)?google\.com/device\b|github\.com/login/device\b)",
+    re.IGNORECASE,
+)
+# Redirectors of known organisations whose addresses do not contain the target.
+_BLIND = re.compile(
+    r"https?://(?:(?:[a-z]{2,3}\.)?linkedin\.com/slink\?|(?:www\.)?baidu\.com/link\?|share\.google/|search\.app/)",
+    re.IGNORECASE,
+)
+_VOWELS = frozenset("aeiouy0123456789-")
 
 
 class LinkWords(Struct, frozen=True):
@@ -91,163 +139,6 @@ def _pattern(words: Iterable[str]) -> re.Pattern[str]:
 def _whole(words: Iterable[str]) -> re.Pattern[str]:
     """Return a pattern for whole words: `login` and `my-login`, never `blogging`."""
     return re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, words))})(?![a-z])")
-
-
-# Endings that are also TLDs, or common in links of administrators and programmers.
-_COMMON = frozenset(
-    {"com", "js", "mjs", "app", "deb", "rpm", "dmg", "jar", "apk", "theme", "workflow", "inf", "command", "ws",
-     "desktop", "reg", "url"}
-)  # fmt: skip
-# Remote-control tools, which attackers misuse.
-_REMOTE_CONTROL = re.compile(
-    r"(?i)screenconnect|connectwise|ateraagent|anydesk|teamviewer|splashtop|logmein|gotoresolve|goto_?resolve|simplehelp"
-    r"|pdq-?connect|action1|datto-?rmm|netsupport|rustdesk|ultraviewer|syncro|level-?agent|tacticalrmm|meshagent"
-)
-
-
-# Names of files anywhere behind the host: file shares write more behind the name, and servers take it as a parameter.
-_FETCHED = re2.compile(
-    r"(?i)(?:^|[/?&=#;\\\"' ])([^/?&=#;\\\"' ]{0,200}\.(?:exe|msi|msix|msixbundle|appx|appxbundle|appinstaller|scr|pif"
-    r"|bat|cmd|ps1|vbs|vbe|jse|js|wsf|hta|lnk|iso|img|vhdx?|dmg|pkg|apk|xapk|jar|appimage|zip|rar|7z|cab|ace|arj|tgz|tar"
-    r"|gz))(?:[/?&#;\\\"' ]|$)"
-)
-# Programs and packages that a reader installs; the links of programmers name them too.
-_INSTALLERS = frozenset(
-    {"dmg", "pkg", "apk", "xapk", "jar", "js", "appimage", "msix", "msixbundle", "appx", "appxbundle", "appinstaller"}
-)
-# Shares of a known organisation where every user publishes files.
-_SHARES = frozenset(
-    {"dropbox.com", "drive.google.com", "docs.google.com", "onedrive.live.com", "1drv.ms", "box.com", "wetransfer.com",
-     "raw.githubusercontent.com", "bitbucket.org"}
-)  # fmt: skip
-
-
-def fetched_name(url: str) -> str:
-    """Return the name of the file that a link fetches: at the end of its path, or a file's name elsewhere, or ""."""
-    rest = url.partition("://")[2]
-    path = rest.partition("?")[0].partition("#")[0]
-    name = unquote(path.rpartition("/")[2]) if "/" in path else ""
-    if not (kind_by_name(name) or is_archive_name(name)) and "." in (tail := rest[len(rest.partition("/")[0]) :]):
-        found = _FETCHED.search(unquote(tail) if "%" in tail else tail)
-        return found[1] if found else name
-    return name
-
-
-def is_program(name: str) -> bool:
-    return kind_by_name(name) in DANGEROUS and ending_of(name) not in _COMMON
-
-
-def is_installer(name: str) -> bool:
-    return ending_of(name) in _INSTALLERS
-
-
-def is_fetched(name: str) -> bool:
-    """Return whether a name is one of a program, an installer or an archive."""
-    return is_program(name) or is_installer(name) or is_archive(name)
-
-
-def is_remote_control(name: str) -> bool:
-    return bool(_REMOTE_CONTROL.search(name))
-
-
-def is_archive(name: str) -> bool:
-    return is_archive_name(name) and ending_of(name) != "jar"
-
-
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,1024}")
-
-
-class RecipientMarks:
-    """The forms in which the recipients' addresses may occur in a link."""
-
-    def __init__(self, recipients: Iterable[str]) -> None:
-        self._wanted = dict.fromkeys(each.lower() for each in recipients if "@" in each[1:-1] and len(each) <= 254)
-
-    @cached_property
-    def _words(self) -> "ahocorasick.Automaton | None":
-        """The forms of the addresses, made when the first link is looked at."""
-        if not self._wanted:
-            return None
-        words = ahocorasick.Automaton()
-        for address in self._wanted:
-            words.add_word(address, "plain")
-            for text, how in _spellings(address):
-                words.add_word(text, how)
-        words.make_automaton()
-        return words
-
-    def find(self, url: str) -> str:
-        """Return the form of a recipient's address in a link, or return ""."""
-        if self._words is None:
-            return ""
-        ways = {how for _, how in self._words.iter(unquote(url).lower())}
-        if ways:
-            return "plain" if "plain" in ways else min(ways)
-        for token in _BASE64.findall(url):
-            decoded = _decode(token)
-            if "@" in decoded and any(how == "plain" for _, how in self._words.iter(decoded)):
-                return "base64"
-        return ""
-
-
-@lru_cache(maxsize=256)
-def _spellings(address: str) -> tuple[tuple[str, str], ...]:
-    data = address.encode("utf-8", "replace")
-    return (
-        (data.hex(), "hexadecimal"),
-        (hashlib.md5(data, usedforsecurity=False).hexdigest(), "MD5"),
-        (hashlib.sha1(data, usedforsecurity=False).hexdigest(), "SHA-1"),
-        (hashlib.sha256(data).hexdigest(), "SHA-256"),
-    )
-
-
-def _decode(token: str) -> str:
-    token = token.replace("-", "+").replace("_", "/")
-    if len(token) % 4 == 1:
-        token = token[:-1]
-    try:
-        return base64.b64decode(token + "=" * (-len(token) % 4)).decode("latin-1").lower()
-    except (ValueError, binascii.Error):
-        return ""
-
-
-Noticed = tuple[str, dict[str, Fact]]
-
-_TELLING = 5  # letters of a name that hardly occurs by chance
-_REMEMBERED = 1_000  # characters of an address whose destination is kept for the next analyzer
-_TRUSTED = frozenset({HostKind.KNOWN, HostKind.SENDING, HostKind.GATEWAY})
-_RENTED = {
-    HostKind.SHORTENER: "shortener",
-    HostKind.HOSTING: "free-hosting",
-    HostKind.STORAGE: "object-storage",
-    HostKind.DYNAMIC: "dynamic-name",
-    HostKind.FORM: "form-service",
-}
-# Attackers misuse redirects of known organisations; click counters of sending services are normal.
-_REDIRECTIONS = {HostKind.KNOWN: "open-redirection", HostKind.SENDING: ""}
-_AUTHORITY = re.compile(r"\s*[a-z]{1,10}:[/\\]{0,9}([^/\\?#]{0,1000})", re.IGNORECASE)
-_PORT = re.compile(r":(\d{1,5})$")
-_USUAL_PORTS = frozenset({"80", "443", "21", "8080", "8443"})
-_OPAQUE = re.compile(r"[A-Za-z0-9+=]{24,2000}")
-_NUMBERS = re.compile(r"(?:/[0-9]{1,12}(?:_[a-z]{2})?){4}")
-_AFFILIATE = re.compile(r"[?&](?:oc|aff_?id|affiliate_?id|offer_?id|s1|s2|sub1|sub_?id1?|aff_sub)=", re.IGNORECASE)
-_HIDDEN_LETTER = re.compile(r"%(?:3[0-9]|[46][1-9a-f]|[57][0-9a])", re.IGNORECASE)
-_SITE_INSIDES = re.compile(
-    r"/(?:wp-content|wp-includes|wp-admin|wp-json|\.well-known|plugins|cgi-sys|vendor/phpunit)/", re.IGNORECASE
-)
-_NUMBERED = re.compile(r"(?:^|[.-])\d{1,3}[.-]\d{1,3}[.-]\d{1,3}[.-]\d{1,3}(?=[.-])|^(?:vps|vmi|srv|ip|host)-?\d{3,}")
-# Device-login pages: a typed code logs another machine in.
-_DEVICE_LOGIN = re.compile(
-    r"https?://(?:(?:www\.|login\.)?microsoft\.com/device(?:login)?\b|login\.microsoftonline\.com/[\w.-]{1,60}/oauth2/"
-    r"(?:v2\.0/)?deviceauth|aka\.ms/devicelogin|(?:www\.)?google\.com/device\b|github\.com/login/device\b)",
-    re.IGNORECASE,
-)
-# Redirectors of known organisations whose addresses do not contain the target.
-_BLIND = re.compile(
-    r"https?://(?:(?:[a-z]{2,3}\.)?linkedin\.com/slink\?|(?:www\.)?baidu\.com/link\?|share\.google/|search\.app/)",
-    re.IGNORECASE,
-)
-_VOWELS = frozenset("aeiouy0123456789-")
 
 
 class Parties(Struct, frozen=True):

@@ -13,6 +13,7 @@ from mailwarden.files.rtf import read_rtf_text
 from mailwarden.message.charsets import readings, unread_charset
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.file_names import ending_of
+from mailwarden.message.html import HtmlDocument
 from mailwarden.message.html_links import skip_prolog
 from mailwarden.message.message import Part
 from mailwarden.model.place import Place
@@ -66,6 +67,19 @@ class Rendering(Struct, frozen=True):
     entries: tuple[str, ...] = ()  # the fields of a calendar that people are shown
     links: tuple[str, ...] = ()  # values that hold addresses and are not shown
     calendar: Calendar | None = None
+
+
+class Page(Struct, frozen=True):
+    """A web page of the message, parsed; `lower` is its source in lower case."""
+
+    part: Part  # the MIME part that it came in
+    name: str
+    place: Place
+    source: str
+    document: HtmlDocument
+    lower: str
+    attached: bool
+    first: bool = True  # False: another charset or client makes this page of the same bytes
 
 
 def render(source: Source, coverage: Coverage) -> Iterator[Rendering]:

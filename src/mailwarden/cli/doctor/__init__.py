@@ -26,14 +26,13 @@ from mailwarden.cli.doctor.host import (
 )
 from mailwarden.cli.doctor.report import Check, Host, Line
 from mailwarden.cli.doctor.report_mailboxes import check_report_mailboxes
+from mailwarden.cli.doctor.scans import check_postfix, check_scans
 from mailwarden.cli.doctor.servers import (
     check_database,
     check_engines,
     check_event_endpoints,
     check_history_store,
-    check_postfix,
     check_processes,
-    check_scans,
     check_smtp,
 )
 from mailwarden.guard.config import PATH as GUARD_PATH

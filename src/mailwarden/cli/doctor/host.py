@@ -43,6 +43,10 @@ WARN_DAYS = 30
 MIN_FREE = 1024 * 1024 * 1024
 LOSS_DAYS = 7  # for which lost rows of history are shown
 
+MAX_KEY = 65_536
+
+ALL = (*BASIC, *CRYPTOGRAPHY, *PASSWORDS, *READERS, *YARA_ENGINE)
+
 
 async def check_certificates(host: Host) -> AsyncIterator[Line]:
     for name, config in host.configs:
@@ -144,9 +148,6 @@ def _readable_by_all(name: str, secret: Path) -> Line | None:
     return Line(False, name, f"{secret} is open to every user of this host", f"chmod o-rwx {secret}")
 
 
-MAX_KEY = 65_536
-
-
 async def check_trust(host: Host) -> AsyncIterator[Line]:
     """Check abby's public certificate, and the place of the CA's key."""
     folder, abby = host.folder, host.abby
@@ -245,9 +246,6 @@ def recognition_line() -> Line:
     if found := languages():
         return Line(True, "text in pictures", f"read by Tesseract {version()}, models {', '.join(found)}")
     return Line(True, "text in pictures", "not read: the optional package tesseract-ocr is not installed")
-
-
-ALL = (*BASIC, *CRYPTOGRAPHY, *PASSWORDS, *READERS, *YARA_ENGINE)
 
 
 async def check_self_tests(_: Host) -> AsyncIterator[Line]:

@@ -10,7 +10,7 @@ from mailwarden.access.login import CODES as SHOWN_CODES
 from mailwarden.console.auth import Page, VisitorSessions
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, read_uid, see_other, with_error_status
-from mailwarden.console.screens.login import draw_qr_code
+from mailwarden.console.screens.setup import draw_qr_code
 from mailwarden.console.templating import HEADERS
 from mailwarden.errors import LoginFailed, MailwardenError, RateLimited, SchemaViolation, UnsuitablePassword
 

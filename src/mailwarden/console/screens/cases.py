@@ -54,6 +54,22 @@ STATES: Mapping[str, str] = {
     ALL: N_("All cases"),
 }
 
+FORMATS: Mapping[ReportFormat, str] = {
+    ReportFormat.ATTACHED: N_("forwarded as attachment"),
+    ReportFormat.MICROSOFT: N_("report button of Outlook"),
+    ReportFormat.ARF: N_("feedback report (ARF)"),
+    ReportFormat.INLINE: N_("forwarded in the text"),
+    ReportFormat.UNREADABLE: N_("without a message"),
+}
+ANSWERS: Mapping[AnswerState, str] = {
+    AnswerState.NONE: N_("no answer"),
+    AnswerState.WANTED: N_("is answered when the case closes"),
+    AnswerState.DUE: N_("the answer is due"),
+    AnswerState.SENDING: N_("the answer is being sent"),
+    AnswerState.SENT: N_("answered"),
+    AnswerState.FAILED: N_("the answer could not be sent"),
+}
+
 
 class OutcomeText(Struct, frozen=True):
     """The texts of an outcome: its button, its meaning, and what the filter learns."""
@@ -82,21 +98,6 @@ OUTCOMES: Mapping[CaseOutcome, OutcomeText] = {
     CaseOutcome.UNDECIDED: OutcomeText(
         N_("Close as undecided"), N_("The case needs no decision."), N_("The filter learns nothing.")
     ),
-}
-FORMATS: Mapping[ReportFormat, str] = {
-    ReportFormat.ATTACHED: N_("forwarded as attachment"),
-    ReportFormat.MICROSOFT: N_("report button of Outlook"),
-    ReportFormat.ARF: N_("feedback report (ARF)"),
-    ReportFormat.INLINE: N_("forwarded in the text"),
-    ReportFormat.UNREADABLE: N_("without a message"),
-}
-ANSWERS: Mapping[AnswerState, str] = {
-    AnswerState.NONE: N_("no answer"),
-    AnswerState.WANTED: N_("is answered when the case closes"),
-    AnswerState.DUE: N_("the answer is due"),
-    AnswerState.SENDING: N_("the answer is being sent"),
-    AnswerState.SENT: N_("answered"),
-    AnswerState.FAILED: N_("the answer could not be sent"),
 }
 
 

@@ -56,6 +56,10 @@ SCOPES: Mapping[str, Sequence[tuple[KeyScope, str]]] = {
     ),
 }
 
+USABLE = ("valid", "ending")  # the states of a key that is accepted
+_NO_ENTRIES: Mapping[str, object] = {"listName": "sender-block", "entries": []}
+SENTENCES: Mapping[str, str] = {scope: sentence for group in SCOPES.values() for scope, sentence in group}
+
 
 class KeysScreen:
     def __init__(self, keys: ApiKeys, visitors: VisitorSessions, deployment: Deployment) -> None:
@@ -175,11 +179,6 @@ class KeysScreen:
             scopes=SCOPES,
             mistake=mistake,
         )
-
-
-USABLE = ("valid", "ending")  # the states of a key that is accepted
-_NO_ENTRIES: Mapping[str, object] = {"listName": "sender-block", "entries": []}
-SENTENCES: Mapping[str, str] = {scope: sentence for group in SCOPES.values() for scope, sentence in group}
 
 
 def curl_of(site: str, key: ApiKey, text: str, recipient: str) -> str:

@@ -35,6 +35,9 @@ REPORT_KINDS = (
     (Kind.FINE, N_("Fine"), N_("Wanted or harmless")),
 )
 
+LEARNING = "/console/learning"
+PAGE_SIZE = 50
+
 
 def read_kind(form: Form) -> Kind:
     """Return the reported kind, or raise SchemaViolation."""
@@ -66,10 +69,6 @@ def require_contents(form: Form) -> bytes:
 def notice_code(report: UserReport) -> str:
     """Return the code of the notice after a report."""
     return "report-unlearned" if report.state is TrainingState.NOT_KEPT else "report-kept"
-
-
-LEARNING = "/console/learning"
-PAGE_SIZE = 50
 
 
 class Side(Struct, frozen=True):

@@ -39,6 +39,8 @@ STATES: Mapping[str, str] = {
 }
 VERDICTS = tuple(each for each in Verdict if each not in (Verdict.CLEAN, Verdict.UNKNOWN))
 
+ROWS = 25
+
 
 class QuarantineSearch(Struct, frozen=True):
     tenant: str = ""
@@ -121,9 +123,6 @@ def _place(text: str) -> PageCursor | None:
         return PageCursor(datetime.fromisoformat(moment).astimezone(UTC), UUID(uid))
     except (ValueError, OverflowError):
         raise SchemaViolation("The `after` cursor is invalid.") from None
-
-
-ROWS = 25
 
 
 class QuarantineScreen:

@@ -17,6 +17,14 @@ VERSION = "8.17.0"
 
 Document = dict[str, object]
 
+ALERTS = frozenset({Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF})
+# The technique of a phishing message in MITRE ATT&CK.
+_PHISHING: Document = {
+    "framework": "MITRE ATT&CK",
+    "tactic": {"id": ["TA0001"], "name": ["Initial Access"]},
+    "technique": {"id": ["T1566"], "name": ["Phishing"]},
+}
+
 
 class Row(Struct, frozen=True):
     """The categorisation of one event type: `kind`, `category` and `type` are fields of `event`."""
@@ -47,13 +55,6 @@ TABLE: Mapping[str, Row] = {
     "endpoint.test": Row("configuration", ("info",), "success", "A test event."),
 }
 _UNKNOWN = Row("configuration", ("info",), "unknown", "An event of a newer version.")
-ALERTS = frozenset({Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF})
-# The technique of a phishing message in MITRE ATT&CK.
-_PHISHING: Document = {
-    "framework": "MITRE ATT&CK",
-    "tactic": {"id": ["TA0001"], "name": ["Initial Access"]},
-    "technique": {"id": ["T1566"], "name": ["Phishing"]},
-}
 
 
 def ecs_document(event: Event) -> Document:

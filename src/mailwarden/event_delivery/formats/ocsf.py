@@ -22,6 +22,22 @@ Document = dict[str, object]
 
 _ADDRESS = re.compile(r"[a-zA-Z0-9!#$%&'*+-/=?^_`{|}~.]+@[a-zA-Z0-9-]+\.[a-zA-Z0-9-.]+")  # the type email_t
 
+_SEVERITIES = {1: "Informational", 2: "Low", 3: "Medium", 4: "High"}
+CONVICTIONS = {Verdict.MALWARE: 4, Verdict.PHISHING: 4, Verdict.FRAUD: 4, Verdict.SPOOF: 3}
+_LOW = frozenset({Verdict.BLOCKED, Verdict.SPAM, Verdict.SUSPICIOUS})
+_ACTIONS = {0: "Unknown", 1: "Allowed", 2: "Denied"}
+# For each decision: the action and the disposition of the profile `security_control`.
+_OUTCOMES: Mapping[str, tuple[int, int, str]] = {
+    Decision.DELIVER: (1, 1, "Allowed"),
+    Decision.QUARANTINE: (2, 3, "Quarantined"),
+    Decision.BOUNCE: (2, 25, "Rejected"),
+    Decision.DROP: (2, 6, "Dropped"),
+    Decision.UNDECIDED: (0, 0, "Unknown"),
+    "message.held": (2, 3, "Quarantined"),
+    "message.released": (1, 9, "Restored"),
+    "message.deleted": (2, 5, "Deleted"),
+}
+
 
 class EventClass(Struct, frozen=True):
     uid: int
@@ -45,22 +61,6 @@ ENTITY = EventClass(
 )
 LIFECYCLE = EventClass(6002, "Application Lifecycle", "Application Activity", {3: "Start", 4: "Stop"})
 BASE = EventClass(0, "Base Event", "Uncategorized", {99: "Other"})
-
-_SEVERITIES = {1: "Informational", 2: "Low", 3: "Medium", 4: "High"}
-CONVICTIONS = {Verdict.MALWARE: 4, Verdict.PHISHING: 4, Verdict.FRAUD: 4, Verdict.SPOOF: 3}
-_LOW = frozenset({Verdict.BLOCKED, Verdict.SPAM, Verdict.SUSPICIOUS})
-_ACTIONS = {0: "Unknown", 1: "Allowed", 2: "Denied"}
-# For each decision: the action and the disposition of the profile `security_control`.
-_OUTCOMES: Mapping[str, tuple[int, int, str]] = {
-    Decision.DELIVER: (1, 1, "Allowed"),
-    Decision.QUARANTINE: (2, 3, "Quarantined"),
-    Decision.BOUNCE: (2, 25, "Rejected"),
-    Decision.DROP: (2, 6, "Dropped"),
-    Decision.UNDECIDED: (0, 0, "Unknown"),
-    "message.held": (2, 3, "Quarantined"),
-    "message.released": (1, 9, "Restored"),
-    "message.deleted": (2, 5, "Deleted"),
-}
 
 
 def ocsf_document(event: Event) -> Document:

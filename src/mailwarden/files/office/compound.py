@@ -33,6 +33,8 @@ _WIDE_DDE = re.compile(rb"\x13\0(?:\s\0){0,9}D\0D\0E\0(?:A\0U\0T\0O\0)?\s\0((?:[
 _URL_MONIKER = bytes.fromhex("e0c9ea79f9bace118c8200aa004ba90b")  # MS-OSHARED 2.3.7.6
 _FILE_MONIKER = bytes.fromhex("0303000000000000c000000000000046")
 
+DEFAULT_PASSWORD = "VelvetSweatshop"  # noqa: S105 - Excel opens a workbook with it without asking
+
 
 class Compound(Struct, frozen=True):
     """The contents of one compound file."""
@@ -245,9 +247,6 @@ def _unpack_chunk(data: bytes, position: int, end: int, out: bytearray) -> None:
                 return  # a copy of what is not there
             for _ in range(min(length, _CHUNK)):
                 out.append(out[-offset])
-
-
-DEFAULT_PASSWORD = "VelvetSweatshop"  # noqa: S105 - Excel opens a workbook with it without asking
 
 
 def decrypt(content: bytes, password: str) -> bytes:

@@ -31,6 +31,8 @@ _KEPT_OPEN = 4  # not inspection: documents of a message that stay open for it
 _KEPT_BYTES = 2_000_000  # not inspection: of one of them
 _KEPT_PAGES = 3  # not inspection: pages that stay loaded
 
+Passwords = Callable[[], Sequence[str]]  # asked for where a file needs one, because to find them costs time
+
 
 def is_pdf(content: bytes) -> bool:
     """Return whether this is a PDF, by its header; viewers accept up to a kilobyte of other bytes before it."""
@@ -93,9 +95,6 @@ class PdfClock:
             return False
         self._coverage.beyond("pdf_seconds", place)
         return True
-
-
-Passwords = Callable[[], Sequence[str]]  # asked for where a file needs one, because to find them costs time
 
 
 def open_pdf(content: bytes, passwords: Passwords) -> tuple["PdfDocument | None", str, bool]:

@@ -18,6 +18,9 @@ _UINT16, _UINT32, _INT64, _UINT64 = (struct.Struct(f"<{code}") for code in "HIqQ
 
 Row = TypeVar("Row")
 
+encode_uint32 = _UINT32.pack
+encode_uint64 = _UINT64.pack
+
 
 def days_since_epoch(day: date) -> int:
     return (day - _EPOCH).days
@@ -74,10 +77,6 @@ def encode_texts(texts: Sequence[str]) -> bytes:
 
 def encode_day(day: date) -> bytes:
     return _UINT16.pack(days_since_epoch(day))
-
-
-encode_uint32 = _UINT32.pack
-encode_uint64 = _UINT64.pack
 
 
 def encode_int64s(numbers: Sequence[int]) -> bytes:

@@ -78,6 +78,9 @@ SELECT toUInt32(partition_day) FROM (
 ) ORDER BY 1 FORMAT RowBinary
 """
 
+_EPOCH = date(1970, 1, 1).toordinal()
+NO_CAMPAIGN = UUID(int=0)
+
 
 def parse_version(text: str) -> tuple[int, int]:
     found = _VERSION.match(text)
@@ -237,7 +240,3 @@ class KnownDays:
     def forget(self) -> None:
         self._changes += 1
         self._fresh_until = 0.0
-
-
-_EPOCH = date(1970, 1, 1).toordinal()
-NO_CAMPAIGN = UUID(int=0)

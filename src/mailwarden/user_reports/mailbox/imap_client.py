@@ -30,6 +30,8 @@ _LISTED = re.compile(rb"^\d{1,10} \((?=.*\bUID (\d{1,10})\b)(?=.*\bRFC822\.SIZE 
 
 _Data = Sequence[bytes | tuple[bytes, bytes] | None]
 
+_Keep = Callable[[socket.socket], None]  # gets each socket before anything waits for it
+
 
 class MailboxFailed(Exception):
     """The IMAP server did not do what was asked; the next poll tries again."""
@@ -81,9 +83,6 @@ class _Bounded(imaplib.IMAP4):
         self.budget -= size
         if self.budget < 0:
             raise self.abort("an answer beyond the limit")
-
-
-_Keep = Callable[[socket.socket], None]  # gets each socket before anything waits for it
 
 
 class _Tls:

@@ -16,10 +16,13 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.blob_store import FilesystemStore
-from mailwarden.quarantine.digest import DigestLink, DigestLinkService, DigestLinkSigner, DigestStore
+from mailwarden.quarantine.digest import DigestLink
+from mailwarden.quarantine.digest_links import DigestLinkService, DigestLinkSigner
 from mailwarden.quarantine.digest_mail import Digests, DigestWriter
+from mailwarden.quarantine.digest_store import DigestStore
 from mailwarden.quarantine.model import HeldMessage, RetentionDays
-from mailwarden.quarantine.release import ReleaseJob, ReleaseStore
+from mailwarden.quarantine.release import ReleaseJob
+from mailwarden.quarantine.release_store import ReleaseStore
 from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.settings import DigestSettings
 from mailwarden.quarantine.store import QuarantineStore

@@ -10,7 +10,7 @@ from mailwarden.errors import RateLimited
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.policy.rules import load_policy
-from mailwarden.quarantine.digest import DigestLinkService
+from mailwarden.quarantine.digest_links import DigestLinkService
 from mailwarden.quarantine.model import State
 from mailwarden.quarantine.store import NOT_WHOLE
 from tests.integration.quarantine.digests.digest_setup import (

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.analysis.links.hosts import HostKind, has_cheap_ending, kind_of
+from mailwarden.analysis.links.recipient_marks import RecipientMarks
 from mailwarden.analysis.links.targets import (
     Parties,
-    RecipientMarks,
     destination,
     follow,
     is_counted,

@@ -4,7 +4,7 @@ import re
 
 import segno
 
-from mailwarden.console.screens.login import BORDER, draw_qr_code
+from mailwarden.console.screens.setup import BORDER, draw_qr_code
 
 TEXT = "otpauth://totp/Mailwarden:ada?secret=GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ&issuer=Mailwarden"
 
