@@ -11,7 +11,7 @@ import structlog
 from aiohttp import web
 from msgspec import Struct
 
-from mailwarden.access.callers import Caller
+from mailwarden.access.callers import Caller, require_groups
 from mailwarden.access.idempotency import IdempotencyStore
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.console.services import Step
@@ -83,15 +83,9 @@ class Scanning:
 
     def _group(self, parameters: MessageAnalysisRequest, caller: Caller) -> tuple[RecipientGroup, ...]:
         """Return the recipients by tenant, if the caller may submit for all these tenants."""
-        try:
-            groups = self._tenants.group(parameters.tenant_uid, parameters.border_mta_data.envelope_recipients)
-        except TenantNotFound:
-            if caller.scope.tenants is None:
-                raise
-            raise _forbidden() from None  # this caller must not learn whether the tenant exists
-        if not all(caller.scope.allows(group.tenant) for group in groups):
-            raise _forbidden()
-        return groups
+        sentence = "This credential may not submit for this tenant."
+        recipients = parameters.border_mta_data.envelope_recipients
+        return require_groups(self._tenants, parameters.tenant_uid, recipients, caller.scope, sentence)
 
     async def _answer_once(self, call: Call, caller: Caller, message: "Received") -> bytes:
         """Return the result, or the stored one for a repeated Idempotency-Key."""
@@ -128,11 +122,8 @@ async def digest_of(parameters: MessageAnalysisRequest, upload: Upload) -> bytes
     return hashlib.sha256(_canonical.encode(parameters) + b"\n" + email).digest()
 
 
-def _forbidden() -> TenantForbidden:
-    return TenantForbidden("This credential may not submit for this tenant.")
-
-
 MAX_WATCHED = 8  # watched at once; the other places are for mail
+NOT_FOR_TENANT = "You may not analyze messages for this tenant."
 
 
 class WatchedAnalyses:
@@ -148,12 +139,11 @@ class WatchedAnalyses:
         self, scope: Scope, message: Spooled, request: MessageAnalysisRequest, *, stored: bool, request_id: str
     ) -> AsyncGenerator[Step, None]:
         """Yield each analyzer's result as it finishes, and the finished guard request last."""
+        recipients = request.border_mta_data.envelope_recipients
         try:
-            groups = self._tenants.group(request.tenant_uid, request.border_mta_data.envelope_recipients)
+            groups = require_groups(self._tenants, request.tenant_uid, recipients, scope, NOT_FOR_TENANT)
         except TenantNotFound:
-            raise _tenant_forbidden() from None
-        if not all(scope.allows(group.tenant) for group in groups):
-            raise _tenant_forbidden()
+            raise TenantForbidden(NOT_FOR_TENANT) from None
         if self._watched >= MAX_WATCHED:
             raise Overloaded("Too many analyses are being watched; try again shortly.")
         self._guards.require_room()
@@ -170,7 +160,3 @@ class WatchedAnalyses:
                     yield step
         finally:
             self._watched -= 1
-
-
-def _tenant_forbidden() -> TenantForbidden:
-    return TenantForbidden("You may not analyze messages for this tenant.")

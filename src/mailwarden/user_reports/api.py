@@ -12,14 +12,12 @@ from uuid import UUID
 import msgspec
 from aiohttp import web
 
-from mailwarden.access.callers import Caller
+from mailwarden.access.callers import Caller, require_tenant
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.errors import (
     EmptyEmail,
     Overloaded,
     ReportNotFound,
-    TenantForbidden,
-    TenantNotFound,
     UnsupportedMediaType,
 )
 from mailwarden.serving.form_data import parse_options
@@ -119,12 +117,8 @@ class ReportApi:
         return given
 
     async def _tenant(self, tenant: UUID, caller: Caller) -> UUID:
-        """Return the tenant, if the caller may act for it; only callers with all tenants learn whether it exists."""
-        if not caller.scope.allows(tenant):
-            raise _forbidden()
-        if await self._tenants.find(tenant) is None:
-            raise TenantNotFound(f"There is no tenant {tenant}.") if caller.scope.tenants is None else _forbidden()
-        return tenant
+        sentence = "This credential may not act for this tenant."
+        return await require_tenant(self._tenants, tenant, caller.scope, sentence)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -197,7 +191,3 @@ def _uid_in(text: str) -> UUID:
 
 def _answer(record: Report | Reports | Learning | Forgotten, status: int = 200) -> web.Response:
     return web.Response(status=status, body=_encoder.encode(record), content_type="application/json")
-
-
-def _forbidden() -> TenantForbidden:
-    return TenantForbidden("This credential may not act for this tenant.")
