@@ -296,7 +296,7 @@ def _api_routes(context: AbbyContext, stack: AsyncExitStack) -> list[Route]:
     def use(changed: AbbyConfig) -> None:
         access.use(changed.static_api_tokens)
         rates.limit = changed.lists_rate_limit
-        scanning.max_uploads = changed.max_uploads
+        scanning.uploads.maximum = changed.max_uploads
 
     context.reload.add(use)
     return build_routes(

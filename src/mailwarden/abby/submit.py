@@ -14,8 +14,9 @@ from msgspec import Struct
 from mailwarden.access.callers import Caller, require_groups
 from mailwarden.access.idempotency import IdempotencyStore
 from mailwarden.access.tenants import TenantDirectory
+from mailwarden.access.turns import CallCounter
 from mailwarden.console.services import Step
-from mailwarden.errors import Overloaded, TenantForbidden, TenantNotFound
+from mailwarden.errors import TenantForbidden, TenantNotFound
 from mailwarden.hop.client import GuardClient, form_of
 from mailwarden.hop.transport import ScanRequest
 from mailwarden.model.ggrid import new_ggrid
@@ -52,24 +53,18 @@ class Scanning:
         self._tenants = tenants
         self._first_answers = first_answers
         self._spool = spool
-        self.max_uploads = max_uploads
         self._body_timeout_ms = body_timeout_ms
         self._patience = long_request_timeout_ms / 1000
-        self._uploads = 0
-        metrics.gauge("uploads", "Uploads in progress.").set_function(lambda: self._uploads)
-        metrics.gauge("uploads_limit", "Uploads that may be in progress at once.").set_function(
-            lambda: self.max_uploads
-        )
+        self.uploads = uploads = CallCounter(max_uploads, "Too many uploads at once; try again.")
+        metrics.gauge("uploads", "Uploads in progress.").set_function(lambda: uploads.in_progress)
+        metrics.gauge("uploads_limit", "Uploads that may be in progress at once.").set_function(lambda: uploads.maximum)
 
     async def submit_email(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Return the result of one submission; the specification sets the order of the checks."""
         check_upload_head(call.request)
         refuse_query(call.request.query)
-        if self._uploads >= self.max_uploads:
-            raise Overloaded("Too many uploads at once; try again.")
-        self._guards.require_room()
-        self._uploads += 1
-        try:
+        with self.uploads.call():
+            self._guards.require_room()
             upload = await receive_upload(
                 call.request, self._spool, body_timeout_ms=self._body_timeout_ms, keep=self._guards.keep
             )
@@ -77,8 +72,6 @@ class Scanning:
                 parameters = read_parameters(upload.parameters)
                 message = Received(upload, parameters, self._group(parameters, caller))
                 answer = await self._answer_once(call, caller, message)
-        finally:
-            self._uploads -= 1
         return web.Response(body=answer, content_type="application/json")
 
     def _group(self, parameters: MessageAnalysisRequest, caller: Caller) -> tuple[RecipientGroup, ...]:
@@ -133,7 +126,7 @@ class WatchedAnalyses:
         self._guards = guards
         self._tenants = tenants
         self._patience = long_request_timeout_ms / 1000
-        self._watched = 0
+        self._watched = CallCounter(MAX_WATCHED, "Too many analyses are being watched; try again shortly.")
 
     async def watch(
         self, scope: Scope, message: Spooled, request: MessageAnalysisRequest, *, stored: bool, request_id: str
@@ -144,19 +137,13 @@ class WatchedAnalyses:
             groups = require_groups(self._tenants, request.tenant_uid, recipients, scope, NOT_FOR_TENANT)
         except TenantNotFound:
             raise TenantForbidden(NOT_FOR_TENANT) from None
-        if self._watched >= MAX_WATCHED:
-            raise Overloaded("Too many analyses are being watched; try again shortly.")
-        self._guards.require_room()
-        ggrid = new_ggrid()
-        structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
-        deadline = asyncio.get_running_loop().time() + self._patience
-        scan_request = ScanRequest(ggrid, envelope_of(request), groups, request_id)
-        submission = form_of(message, msgspec.json.encode(request))
-        steps = self._guards.watch(submission, scan_request, deadline, stored=stored)
-        self._watched += 1
-        try:
-            async with aclosing(steps):
+        with self._watched.call():
+            self._guards.require_room()
+            ggrid = new_ggrid()
+            structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
+            deadline = asyncio.get_running_loop().time() + self._patience
+            scan_request = ScanRequest(ggrid, envelope_of(request), groups, request_id)
+            submission = form_of(message, msgspec.json.encode(request))
+            async with aclosing(self._guards.watch(submission, scan_request, deadline, stored=stored)) as steps:
                 async for step in steps:
                     yield step
-        finally:
-            self._watched -= 1

@@ -5,8 +5,8 @@ Security: tenants are separated here: a key reaches only its own scopes and cann
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TypeVar
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from aiohttp import web
 
 from mailwarden.access.callers import Caller, require_tenant
 from mailwarden.access.tenants import TenantDirectory
+from mailwarden.access.turns import CallCounter
 from mailwarden.errors import GlobalScopeForbidden, Overloaded
 from mailwarden.lists.requests import (
     AddEntries,
@@ -51,32 +52,32 @@ class ListApi:
         self._lists = lists
         self._tenants = tenants
         self._body_timeout_ms = body_timeout_ms
-        self._calls = 0
+        self._calls = CallCounter(MAX_CALLS, "Too many calls at once; try again.")
         self._places = asyncio.Semaphore(max_streams)
 
     async def add_entries(self, call: Call, caller: Caller) -> web.StreamResponse:
-        with self._turn():
+        with self._calls.call():
             request = await self._receive(call, AddEntries)
             scope = await self._scope(request.tenant_uid, caller)
             count = await self._lists.add_entries(scope, request.list_name, request.entries, caller.actor(call))
         return _answer(ModifiedEntries(count))
 
     async def delete_entries(self, call: Call, caller: Caller) -> web.StreamResponse:
-        with self._turn():
+        with self._calls.call():
             request = await self._receive(call, DeleteEntries)
             scope = await self._scope(request.tenant_uid, caller)
             count = await self._lists.delete_entries(scope, request.list_name, request.entries, caller.actor(call))
         return _answer(ModifiedEntries(count))
 
     async def get_lists(self, call: Call, caller: Caller) -> web.StreamResponse:
-        with self._turn():
+        with self._calls.call():
             request = await self._receive(call, GetLists)
         scope = await self._scope(request.tenant_uid, caller)
         return _answer(AvailableLists(tuple(self._lists.available(scope))))
 
     async def list_entries(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Stream one snapshot of a list; an error after the first byte closes the connection."""
-        with self._turn():
+        with self._calls.call():
             request = await self._receive(call, ListEntries)
         scope = await self._scope(request.tenant_uid, caller)
         response = web.StreamResponse(headers={"Content-Type": NDJSON})
@@ -96,16 +97,6 @@ class ListApi:
     async def _receive(self, call: Call, kind: type[R]) -> R:
         raw = await receive_json(call.request, max_body=MAX_BODY, body_timeout_ms=self._body_timeout_ms)
         return read_request(raw, kind)
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        if self._calls >= MAX_CALLS:
-            raise Overloaded("Too many calls at once; try again.")
-        self._calls += 1
-        try:
-            yield
-        finally:
-            self._calls -= 1
 
     async def _scope(self, tenant: UUID | None, caller: Caller) -> ListScope:
         """Return the scope of the call, if the key may use it."""

@@ -4,8 +4,6 @@ Security: reads hostile bytes, and holds no more of a reported message than trai
 a token learns nothing about another tenant's reports.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -14,9 +12,9 @@ from aiohttp import web
 
 from mailwarden.access.callers import Caller, require_tenant
 from mailwarden.access.tenants import TenantDirectory
+from mailwarden.access.turns import CallCounter
 from mailwarden.errors import (
     EmptyEmail,
-    Overloaded,
     ReportNotFound,
     UnsupportedMediaType,
 )
@@ -56,7 +54,7 @@ class ReportApi:
         self._reports = reports
         self._tenants = tenants
         self._body_timeout_ms = body_timeout_ms
-        self._calls = 0
+        self._calls = CallCounter(MAX_CALLS, "Too many reports at once; try again.")
 
     async def report_message(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Store a report about a scanned message; another tenant's message is reported as missing."""
@@ -64,7 +62,7 @@ class ReportApi:
         if comes:
             _check_head(call.request)
         query = _query(call, MessageReportQuery)
-        with self._turn():
+        with self._calls.call():
             given = await self._receive(call.request) if comes else None
             ggrid, kind = call.variables["ggrid"], Kind(query.kind)
             scope = caller.scope.narrowed(query.tenant_uid or None)
@@ -75,7 +73,7 @@ class ReportApi:
         """Store a report with its message, scanned or not."""
         _check_head(call.request)
         query = _query(call, ReportQuery)
-        with self._turn():
+        with self._calls.call():
             given = await self._receive(call.request)
             tenant = await self._tenant(query.tenant_uid, caller)
             kind, actor = Kind(query.kind), caller.actor(call)
@@ -119,16 +117,6 @@ class ReportApi:
     async def _tenant(self, tenant: UUID, caller: Caller) -> UUID:
         sentence = "This credential may not act for this tenant."
         return await require_tenant(self._tenants, tenant, caller.scope, sentence)
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        if self._calls >= MAX_CALLS:
-            raise Overloaded("Too many reports at once; try again.")
-        self._calls += 1
-        try:
-            yield
-        finally:
-            self._calls -= 1
 
 
 def report_of(report: UserReport) -> Report:
