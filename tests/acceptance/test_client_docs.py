@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mailwarden.access.keys import KeyScope
+from mailwarden.access.permissions import KeyScope
 from mailwarden_client import AsyncClient
 from tests.acceptance.deployment import Deployment, run_command
 from tests.acceptance.held import finish_releases, keep, state_of

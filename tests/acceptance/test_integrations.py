@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from mailwarden.access.keys import KeyScope
+from mailwarden.access.permissions import KeyScope
 from mailwarden.model.outcome import Verdict
 from tests.acceptance.client import Answer
 from tests.acceptance.deployment import Deployment, run_command

@@ -15,7 +15,8 @@ import pytest
 import requests
 from ruamel.yaml import YAML
 
-from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, NewKey
+from mailwarden.access.keys import ApiKeys, KeyStore, NewKey
+from mailwarden.access.permissions import KeyScope
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.model.scope import Actor, Scope

@@ -12,7 +12,8 @@ from uuid import UUID
 import aiohttp
 import msgspec
 
-from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, NewKey
+from mailwarden.access.keys import ApiKeys, KeyStore, NewKey
+from mailwarden.access.permissions import KeyScope
 from mailwarden.access.tenants import TenantStore
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database

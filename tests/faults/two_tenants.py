@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import requests
 
-from mailwarden.access.keys import KeyScope
+from mailwarden.access.permissions import KeyScope
 from tests.acceptance.client import FORM, SUBMIT, email, form, parameters
 from tests.faults.list_calls import PREFIX, make_key, make_tenants
 from workshop.rig.product import Product

@@ -10,7 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from mailwarden.access.audit import AuditStore
-from mailwarden.access.keys import MEMORY_SECONDS, ApiKeys, KeyScope, KeyStore, KeyTexts, NewKey, PepperStore
+from mailwarden.access.keys import MEMORY_SECONDS, ApiKeys, KeyStore, KeyTexts, NewKey, PepperStore
+from mailwarden.access.permissions import KeyScope
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import KeyRing

@@ -11,7 +11,8 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
-from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, NewKey
+from mailwarden.access.keys import ApiKeys, KeyStore, NewKey
+from mailwarden.access.permissions import KeyScope
 from mailwarden.access.sessions import SessionStore
 from mailwarden.access.tenants import TenantStore
 from mailwarden.access.users import Position, Role

@@ -182,7 +182,7 @@ PACKAGES = (
     "user_reports",
 )
 # Files below these packages whose errors only callers of the APIs and the log see.
-NOT_SHOWN = ("/api.py", "access/callers.py", "access/tenant_scope.py", "access/turns.py", "mailbox/imap_client.py")
+NOT_SHOWN = ("/api.py", "access/callers.py", "access/turns.py", "mailbox/imap_client.py")
 _ERRORS = frozenset(
     name
     for name, value in vars(errors).items()

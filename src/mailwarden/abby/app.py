@@ -19,24 +19,12 @@ from mailwarden.abby.reload import AbbyReload
 from mailwarden.abby.status import AbbyDeployment, ColourMemory, Health, Status
 from mailwarden.abby.submit import Scanning, WatchedAnalyses
 from mailwarden.access.audit import AuditStore
-from mailwarden.access.callers import (
-    EVENTS,
-    HELD,
-    METRICS,
-    READ,
-    RELEASE,
-    REPORT,
-    STATUS,
-    SUBMIT,
-    Access,
-    KeyAccess,
-    KeyHandler,
-    KnownHandler,
-)
+from mailwarden.access.callers import Access, KeyAccess, KnownHandler
 from mailwarden.access.idempotency import IdempotencyStore
-from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, PepperStore
+from mailwarden.access.keys import ApiKeys, KeyStore, PepperStore
 from mailwarden.access.login import build_registry
 from mailwarden.access.openid import OpenIdSettings, Provider
+from mailwarden.access.permissions import ApiPermission
 from mailwarden.access.rate_limits import LeaseStore, SharedRateLimiter
 from mailwarden.access.saved_searches import SavedSearches
 from mailwarden.access.sessions import SessionLimits
@@ -309,7 +297,7 @@ def _api_routes(context: AbbyContext, stack: AsyncExitStack) -> list[Route]:
     def use(changed: AbbyConfig) -> None:
         access.use(changed.static_api_tokens)
         rates.limit = changed.lists_rate_limit
-        scanning.max_uploads = changed.max_uploads
+        scanning.uploads.maximum = changed.max_uploads
 
     context.reload.add(use)
     return build_routes(
@@ -421,36 +409,38 @@ def build_routes(
     async def show_catalogue(_: Call) -> web.StreamResponse:
         return web.Response(body=words, content_type="application/json")
 
-    def protected(method: str, path: str, permission: str, handler: KnownHandler, *, quiet: bool = False) -> Route:
-        return Route(method, path, access.protect(permission, handler), permission, quiet=quiet)
+    def protected(
+        method: str, path: str, permission: ApiPermission, handler: KnownHandler, *, quiet: bool = False
+    ) -> Route:
+        return Route(method, path, access.protect(permission, handler), permission.name, quiet=quiet)
 
-    def with_key(path: str, scope: KeyScope, handler: KeyHandler) -> Route:
-        return Route("POST", LISTS + path, keys.protect(scope, handler), scope)
+    def with_key(path: str, permission: ApiPermission, handler: KnownHandler) -> Route:
+        return Route("POST", LISTS + path, keys.protect(permission, handler), permission.name)
 
     routes = [
-        protected("POST", "/v1/messageQueue/submitEmail", SUBMIT, scanning.submit_email),
-        protected("GET", "/v1/messages", READ, messages.search),
-        protected("GET", "/v1/messages/count", READ, messages.count),
-        protected("GET", "/v1/messages/{ggrid}", READ, messages.explain),
-        protected("GET", "/v1/statistics", READ, messages.statistics),
-        protected("POST", "/v1/messages/{ggrid}/report", REPORT, reports.report_message),
-        protected("POST", "/v1/reports", REPORT, reports.report),
-        protected("GET", "/v1/reports", REPORT, reports.list_reports),
-        protected("DELETE", "/v1/reports/{uid}", REPORT, reports.take_back),
-        protected("GET", "/v1/learning", REPORT, reports.show_learning),
-        protected("DELETE", "/v1/learning", REPORT, reports.reset),
-        protected("GET", "/v1/quarantine", HELD, quarantine.list_held),
-        protected("GET", "/v1/quarantine/{uid}", HELD, quarantine.show),
-        protected("GET", "/v1/quarantine/{uid}/message", RELEASE, quarantine.download),
-        protected("POST", "/v1/quarantine/{uid}/release", RELEASE, quarantine.release),
-        protected("DELETE", "/v1/quarantine/{uid}", RELEASE, quarantine.delete),
-        protected("GET", "/v1/events", EVENTS, events.show),
-        protected("POST", "/v1/admin/status", STATUS, status.show, quiet=True),
-        with_key("/addEntries", KeyScope.WRITE, lists.add_entries),
-        with_key("/deleteEntries", KeyScope.WRITE, lists.delete_entries),
-        with_key("/getLists", KeyScope.READ, lists.get_lists),
-        with_key("/listEntries", KeyScope.READ, lists.list_entries),
-        protected("GET", "/metrics", METRICS, show_metrics, quiet=True),
+        protected("POST", "/v1/messageQueue/submitEmail", ApiPermission.SUBMIT, scanning.submit_email),
+        protected("GET", "/v1/messages", ApiPermission.READ, messages.search),
+        protected("GET", "/v1/messages/count", ApiPermission.READ, messages.count),
+        protected("GET", "/v1/messages/{ggrid}", ApiPermission.READ, messages.explain),
+        protected("GET", "/v1/statistics", ApiPermission.READ, messages.statistics),
+        protected("POST", "/v1/messages/{ggrid}/report", ApiPermission.REPORT, reports.report_message),
+        protected("POST", "/v1/reports", ApiPermission.REPORT, reports.report),
+        protected("GET", "/v1/reports", ApiPermission.REPORT, reports.list_reports),
+        protected("DELETE", "/v1/reports/{uid}", ApiPermission.REPORT, reports.take_back),
+        protected("GET", "/v1/learning", ApiPermission.REPORT, reports.show_learning),
+        protected("DELETE", "/v1/learning", ApiPermission.REPORT, reports.reset),
+        protected("GET", "/v1/quarantine", ApiPermission.HELD, quarantine.list_held),
+        protected("GET", "/v1/quarantine/{uid}", ApiPermission.HELD, quarantine.show),
+        protected("GET", "/v1/quarantine/{uid}/message", ApiPermission.RELEASE, quarantine.download),
+        protected("POST", "/v1/quarantine/{uid}/release", ApiPermission.RELEASE, quarantine.release),
+        protected("DELETE", "/v1/quarantine/{uid}", ApiPermission.RELEASE, quarantine.delete),
+        protected("GET", "/v1/events", ApiPermission.EVENTS, events.show),
+        protected("POST", "/v1/admin/status", ApiPermission.STATUS, status.show, quiet=True),
+        with_key("/addEntries", ApiPermission.LISTS_WRITE, lists.add_entries),
+        with_key("/deleteEntries", ApiPermission.LISTS_WRITE, lists.delete_entries),
+        with_key("/getLists", ApiPermission.LISTS_READ, lists.get_lists),
+        with_key("/listEntries", ApiPermission.LISTS_READ, lists.list_entries),
+        protected("GET", "/metrics", ApiPermission.METRICS, show_metrics, quiet=True),
         Route("GET", "/healthz", health.show_alive, quiet=True),
         Route("GET", "/readyz", health.show_ready, quiet=True),
         Route("GET", "/openapi.json", show_description),

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from mailwarden import errors
 from mailwarden.abby.openapi_schemas import REFERENCE, Schema, reference, schemas_of
-from mailwarden.access.callers import SCOPE_OF, token_permission
+from mailwarden.access.permissions import ApiPermission
 from mailwarden.errors import MailwardenError
 from mailwarden.event_delivery.requests import EventPage, EventsQuery
 from mailwarden.history.requests import (
@@ -135,7 +135,7 @@ class Operation:
     """One operation of the description; `record` is None if the response is not a JSON record.
 
     `body` is the JSON record of the request, `query` the record of its query, and `takes_message` states whether a
-    raw message is required, optional or not expected. Operations of the List API take an API key instead of a token.
+    raw message is required, optional or not expected.
     """
 
     name: str
@@ -146,7 +146,6 @@ class Operation:
     media_type: str = "application/json"
     streams: str = ""  # the lines of a response to callers that accept NDJSON
     body: type[Struct] | None = None
-    takes_key: bool = False
     query: type[Struct] | None = None
     takes_message: Literal["must", "may", "never"] = "never"
     status: int = 200
@@ -297,7 +296,6 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         ModifiedEntries,
         (*NAMED_LIST, errors.TooManyEntries, errors.InvalidEntry, errors.EntryTooBroad, errors.ListFull),
         body=AddEntries,
-        takes_key=True,
     ),
     ("POST", "/api/public/lists/v1/deleteEntries"): Operation(
         "deleteEntries",
@@ -305,10 +303,9 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         ModifiedEntries,
         (*NAMED_LIST, errors.TooManyEntries),
         body=DeleteEntries,
-        takes_key=True,
     ),
     ("POST", "/api/public/lists/v1/getLists"): Operation(
-        "getLists", "Show all lists of one scope.", AvailableLists, LISTS, body=GetLists, takes_key=True
+        "getLists", "Show all lists of one scope.", AvailableLists, LISTS, body=GetLists
     ),
     ("POST", "/api/public/lists/v1/listEntries"): Operation(
         "listEntries",
@@ -317,7 +314,6 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         NAMED_LIST,
         media_type=NDJSON,
         body=ListEntries,
-        takes_key=True,
     ),
     ("GET", "/metrics"): Operation("getMetrics", "Show the figures of this process.", media_type="text/plain"),
     ("GET", "/healthz"): Operation("getHealth", "Return whether the process is alive.", media_type="text/plain"),
@@ -376,7 +372,7 @@ def _operation(route: Route, operation: Operation) -> Schema:
     if parameters:
         found["parameters"] = parameters
     if route.permission is not None:
-        found["security"], found["description"] = _credentials(route.permission, operation)
+        found["security"], found["description"] = _credentials(ApiPermission[route.permission])
     if operation.takes_upload:
         found["requestBody"] = _upload()
     if operation.takes_message != "never":
@@ -387,16 +383,14 @@ def _operation(route: Route, operation: Operation) -> Schema:
     return found
 
 
-def _credentials(permission: str, operation: Operation) -> tuple[list[Schema], str]:
+def _credentials(permission: ApiPermission) -> tuple[list[Schema], str]:
     """Return the credentials that an operation takes, and the sentence about them."""
-    if operation.takes_key:
-        return [{"key": []}], f"Needs the scope `{permission}`."
-    if permission not in SCOPE_OF:
-        return [{"token": []}], f"Needs the permission `{permission}`."
-    scope = SCOPE_OF[permission]
-    needed = token_permission(permission)
-    sentence = f"Needs a token with the permission `{needed}`, or an API key with the scope `{scope}`."
-    return [{"token": []}, {"key": []}], sentence
+    if permission.token is None:
+        return [{"key": []}], f"Needs the scope `{permission.scope}`."
+    if permission.scope is None:
+        return [{"token": []}], f"Needs the permission `{permission.token}`."
+    sentence = f"Needs a token with the permission `{permission.token}`, or an API key with the scope "
+    return [{"token": []}, {"key": []}], f"{sentence}`{permission.scope}`."
 
 
 def _parameters(route: Route, operation: Operation) -> list[Schema]:

@@ -9,7 +9,8 @@ import msgspec
 from aiohttp import web
 
 from mailwarden.abby.reload import AbbyReload
-from mailwarden.access.callers import DEFAULT_PERMISSIONS, Caller
+from mailwarden.access.callers import Caller
+from mailwarden.access.permissions import DEFAULT_PERMISSIONS
 from mailwarden.console.services import GuardView, StatusView, TokenView
 from mailwarden.database.pool import Database
 from mailwarden.hop.guards import GuardWatch
@@ -150,7 +151,7 @@ class AbbyDeployment:
 
     def tokens(self) -> Sequence[TokenView]:
         return [
-            TokenView(token.name, token.permissions or tuple(sorted(DEFAULT_PERMISSIONS)))
+            TokenView(token.name, token.permissions or DEFAULT_PERMISSIONS)
             for token in self._reload.config.static_api_tokens
         ]
 

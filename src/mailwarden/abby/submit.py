@@ -11,11 +11,12 @@ import structlog
 from aiohttp import web
 from msgspec import Struct
 
-from mailwarden.access.callers import Caller
+from mailwarden.access.callers import Caller, require_groups
 from mailwarden.access.idempotency import IdempotencyStore
 from mailwarden.access.tenants import TenantDirectory
+from mailwarden.access.turns import CallCounter
 from mailwarden.console.services import Step
-from mailwarden.errors import Overloaded, TenantForbidden, TenantNotFound
+from mailwarden.errors import TenantForbidden, TenantNotFound
 from mailwarden.hop.client import GuardClient
 from mailwarden.hop.transport import ScanRequest
 from mailwarden.model.ggrid import new_ggrid
@@ -52,44 +53,30 @@ class Scanning:
         self._tenants = tenants
         self._first_answers = first_answers
         self._spool = spool
-        self.max_uploads = max_uploads
         self._body_timeout_ms = body_timeout_ms
         self._patience = long_request_timeout_ms / 1000
-        self._uploads = 0
-        metrics.gauge("uploads", "Uploads in progress.").set_function(lambda: self._uploads)
-        metrics.gauge("uploads_limit", "Uploads that may be in progress at once.").set_function(
-            lambda: self.max_uploads
-        )
+        self.uploads = uploads = CallCounter(max_uploads, "Too many uploads at once; try again.")
+        metrics.gauge("uploads", "Uploads in progress.").set_function(lambda: uploads.in_progress)
+        metrics.gauge("uploads_limit", "Uploads that may be in progress at once.").set_function(lambda: uploads.maximum)
 
     async def submit_email(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Return the result of one submission; the specification sets the order of the checks."""
         check_upload_head(call.request)
         refuse_query(call.request.query)
-        if self._uploads >= self.max_uploads:
-            raise Overloaded("Too many uploads at once; try again.")
-        self._guards.require_room()
-        self._uploads += 1
-        try:
+        with self.uploads.call():
+            self._guards.require_room()
             upload = await receive_upload(call.request, self._spool, body_timeout_ms=self._body_timeout_ms)
             with upload:
                 parameters = read_parameters(upload.parameters)
                 message = Received(upload, parameters, self._group(parameters, caller))
                 answer = await self._answer_once(call, caller, message)
-        finally:
-            self._uploads -= 1
         return web.Response(body=answer, content_type="application/json")
 
     def _group(self, parameters: MessageAnalysisRequest, caller: Caller) -> tuple[RecipientGroup, ...]:
         """Return the recipients by tenant, if the caller may submit for all these tenants."""
-        try:
-            groups = self._tenants.group(parameters.tenant_uid, parameters.border_mta_data.envelope_recipients)
-        except TenantNotFound:
-            if caller.scope.tenants is None:
-                raise
-            raise _forbidden() from None  # this caller must not learn whether the tenant exists
-        if not all(caller.scope.allows(group.tenant) for group in groups):
-            raise _forbidden()
-        return groups
+        sentence = "This credential may not submit for this tenant."
+        recipients = parameters.border_mta_data.envelope_recipients
+        return require_groups(self._tenants, parameters.tenant_uid, recipients, caller.scope, sentence)
 
     async def _answer_once(self, call: Call, caller: Caller, message: "Received") -> bytes:
         """Return the result, or the stored one for a repeated Idempotency-Key."""
@@ -126,11 +113,8 @@ async def digest_of(parameters: MessageAnalysisRequest, upload: Upload) -> bytes
     return hashlib.sha256(_canonical.encode(parameters) + b"\n" + email).digest()
 
 
-def _forbidden() -> TenantForbidden:
-    return TenantForbidden("This credential may not submit for this tenant.")
-
-
 MAX_WATCHED = 8  # watched at once; the other places are for mail
+NOT_FOR_TENANT = "You may not analyze messages for this tenant."
 
 
 class WatchedAnalyses:
@@ -140,34 +124,24 @@ class WatchedAnalyses:
         self._guards = guards
         self._tenants = tenants
         self._patience = long_request_timeout_ms / 1000
-        self._watched = 0
+        self._watched = CallCounter(MAX_WATCHED, "Too many analyses are being watched; try again shortly.")
 
     async def watch(
         self, scope: Scope, message: Spooled, request: MessageAnalysisRequest, *, stored: bool, request_id: str
     ) -> AsyncGenerator[Step, None]:
         """Yield each analyzer's result as it finishes, and the finished guard request last."""
+        recipients = request.border_mta_data.envelope_recipients
         try:
-            groups = self._tenants.group(request.tenant_uid, request.border_mta_data.envelope_recipients)
+            groups = require_groups(self._tenants, request.tenant_uid, recipients, scope, NOT_FOR_TENANT)
         except TenantNotFound:
-            raise _tenant_forbidden() from None
-        if not all(scope.allows(group.tenant) for group in groups):
-            raise _tenant_forbidden()
-        if self._watched >= MAX_WATCHED:
-            raise Overloaded("Too many analyses are being watched; try again shortly.")
-        self._guards.require_room()
-        ggrid = new_ggrid()
-        structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
-        deadline = asyncio.get_running_loop().time() + self._patience
-        scan_request = ScanRequest(ggrid, envelope_of(request), groups, request_id)
-        steps = self._guards.watch(message, scan_request, deadline, stored=stored)
-        self._watched += 1
-        try:
+            raise TenantForbidden(NOT_FOR_TENANT) from None
+        with self._watched.call():
+            self._guards.require_room()
+            ggrid = new_ggrid()
+            structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
+            deadline = asyncio.get_running_loop().time() + self._patience
+            scan_request = ScanRequest(ggrid, envelope_of(request), groups, request_id)
+            steps = self._guards.watch(message, scan_request, deadline, stored=stored)
             async with aclosing(steps):
                 async for step in steps:
                     yield step
-        finally:
-            self._watched -= 1
-
-
-def _tenant_forbidden() -> TenantForbidden:
-    return TenantForbidden("You may not analyze messages for this tenant.")

@@ -7,16 +7,8 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
-PERMISSIONS = (
-    "messageQueue.submit",
-    "messageQueue.read",
-    "messageQueue.report",
-    "quarantine.read",
-    "quarantine.manage",
-    "admin.status",
-    "admin.metrics",
-    "*",
-)
+from mailwarden.access.permissions import TOKEN_PERMISSIONS
+
 MIN_TOKEN_LENGTH = 32
 _HASHED = re.compile(r"^sha256:[0-9a-f]{64}$")
 
@@ -44,10 +36,10 @@ class StaticApiToken(Struct, frozen=True, rename="camel", forbid_unknown_fields=
         elif not self.token.isascii() or not self.token.isprintable() or " " in self.token:
             yield "token", "must be printable ASCII without spaces, as it travels in a header"
         for permission in self.permissions:
-            if permission not in PERMISSIONS and not _names_a_tenant(permission):
+            if permission not in TOKEN_PERMISSIONS and not _names_a_tenant(permission):
                 yield (
                     "permissions",
-                    f"`{permission}` is no permission; known are {', '.join(PERMISSIONS)}, tenant:<uuid>",
+                    f"`{permission}` is no permission; known are {', '.join(TOKEN_PERMISSIONS)}, tenant:<uuid>",
                 )
 
 

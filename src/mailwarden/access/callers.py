@@ -4,46 +4,37 @@ The Email Scanning API accepts an API key that has one of its scopes. A key for 
 token does not apply to the List API.
 
 Security: secrets pass through here. Tokens are compared by digest in constant time, always all of them; no secret is
-logged or returned.
+logged or returned. Tenants are separated here: only a caller with all tenants learns whether a tenant exists.
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from aiohttp import web
+from msgspec import UNSET, UnsetType
 
-from mailwarden.access.api_tokens import PERMISSIONS, StaticApiToken
-from mailwarden.access.keys import ApiKey, ApiKeys, KeyScope
-from mailwarden.access.rate_limits import Quota, SharedRateLimiter
+from mailwarden.access.api_tokens import StaticApiToken
+from mailwarden.access.keys import ApiKey, ApiKeys
+from mailwarden.access.permissions import DEFAULT_PERMISSIONS, EVERYTHING, ApiPermission
+from mailwarden.access.rate_limits import SharedRateLimiter
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.crypto.mac import equal
-from mailwarden.errors import Forbidden, InvalidCredentials, MailwardenError, RateLimited, Unauthenticated
+from mailwarden.errors import (
+    Forbidden,
+    InvalidCredentials,
+    MailwardenError,
+    RateLimited,
+    TenantForbidden,
+    TenantNotFound,
+    Unauthenticated,
+)
 from mailwarden.model.scope import Actor, Scope
+from mailwarden.model.tenant import RecipientGroup
 from mailwarden.serving.errors import answer_for
 from mailwarden.serving.http_app import Call, Handler
 
-SUBMIT = "messageQueue.submit"
-READ = "messageQueue.read"
-REPORT = "messageQueue.report"
-HELD = "quarantine.read"
-RELEASE = "quarantine.manage"
-EVENTS = "events.read"  # only of API keys; a static token needs `*`
-STATUS = "admin.status"
-METRICS = "admin.metrics"
-EVERYTHING = "*"
-DEFAULT_PERMISSIONS = frozenset({SUBMIT, STATUS})
-# The permission that each scope of an API key gives. The scopes of lists belong to the List API.
-PERMISSION_OF: Mapping[KeyScope, str] = {
-    KeyScope.SUBMIT: SUBMIT,
-    KeyScope.MESSAGES: READ,
-    KeyScope.REPORTS: REPORT,
-    KeyScope.HELD: HELD,
-    KeyScope.RELEASE: RELEASE,
-    KeyScope.EVENTS: EVENTS,
-    KeyScope.STATUS: STATUS,
-}
-SCOPE_OF: Mapping[str, KeyScope] = {permission: scope for scope, permission in PERMISSION_OF.items()}
 _TENANT = "tenant:"
 _HASHED = "sha256:"
 _KEY = "key:"
@@ -54,28 +45,15 @@ class Caller:
     """The user of one token or API key; `name` is unique, `actor_name` is for the audit log."""
 
     name: str
-    permissions: frozenset[str]
+    permissions: frozenset[ApiPermission]
     scope: Scope
     actor_name: str
-
-    def may(self, permission: str) -> bool:
-        return permission in self.permissions or EVERYTHING in self.permissions
 
     def actor(self, call: Call) -> Actor:
         return Actor(self.actor_name, call.address, call.request_id)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyCaller:
-    """The user of one API key, in one call."""
-
-    key: ApiKey
-    actor: Actor
-    quota: Quota
-
-
 KnownHandler = Callable[[Call, Caller], Awaitable[web.StreamResponse]]
-KeyHandler = Callable[[Call, KeyCaller], Awaitable[web.StreamResponse]]
 
 
 class Access:
@@ -100,7 +78,7 @@ class Access:
             raise InvalidCredentials("This token is not known.")
         return found
 
-    def protect(self, permission: str, handler: KnownHandler) -> Handler:
+    def protect(self, permission: ApiPermission, handler: KnownHandler) -> Handler:
         """Return a handler that checks the permission before it reads the request."""
 
         async def protected(call: Call) -> web.StreamResponse:
@@ -108,26 +86,25 @@ class Access:
 
         return protected
 
-    async def caller(self, call: Call, permission: str) -> Caller:
+    async def caller(self, call: Call, permission: ApiPermission) -> Caller:
         """Return the caller with the permission, or raise; a long call asks again, since a key may be revoked."""
         authorization = call.request.headers.getall("Authorization", ())
         if not is_api_key(authorization):
             caller = self.authenticate(authorization)
-            needed = f"This token may not do this; it needs the permission `{token_permission(permission)}`."
+            needed = f"This token may not do this; it needs the permission `{permission.token}`."
         else:
             caller = await self.authenticate_key(authorization, call.address)
             needed = _missing_scope(permission)
-        if not caller.may(permission):
+        if permission not in caller.permissions:
             raise Forbidden(needed)
         return caller
 
     async def authenticate_key(self, authorization: Sequence[str], address: str | None) -> Caller:
         """Return the caller of an API key, or raise; a key without a scope of this API does not apply to it."""
-        key = await self._keys.authenticate(api_key(authorization), address)
-        permissions = frozenset(PERMISSION_OF[scope] for scope in PERMISSION_OF if key.may(scope))
-        if not permissions:
+        caller = _caller_of_key(await self._keys.authenticate(api_key(authorization), address))
+        if all(permission.token is None for permission in caller.permissions):
             raise InvalidCredentials("This API key has no scope of this API, so it does not apply here.")
-        return Caller(f"{_KEY}{key.key_id}", permissions, key.scope, f"{_KEY}{key.name}")
+        return caller
 
 
 class KeyAccess:
@@ -137,10 +114,10 @@ class KeyAccess:
         self._keys = keys
         self._rates = rates
 
-    def protect(self, scope: KeyScope, handler: KeyHandler) -> Handler:
+    def protect(self, permission: ApiPermission, handler: KnownHandler) -> Handler:
         """Return a handler that checks the key's scope before it reads the request.
 
-        Every response to a valid key has the RateLimit headers; a streamed response adds them itself.
+        Every response to a valid key has the RateLimit headers; a streamed response takes them from its call.
         """
 
         async def protected(call: Call) -> web.StreamResponse:
@@ -150,10 +127,10 @@ class KeyAccess:
             try:
                 if quota.exceeded:
                     raise RateLimited(f"This API key may call {quota.limit} times a minute.", retry_after=quota.seconds)
-                if not key.may(scope):
-                    raise Forbidden(f"This API key may not do this; it needs the scope `{scope}`.")
-                actor = Actor(f"{_KEY}{key.name}", call.address, call.request_id)
-                response = await handler(call, KeyCaller(key, actor, quota))
+                caller = _caller_of_key(key)
+                if permission not in caller.permissions:
+                    raise Forbidden(_missing_scope(permission))
+                response = await handler(replace(call, headers={**call.headers, **quota.headers}), caller)
             except MailwardenError as error:
                 response = answer_for(error)
             if not response.prepared:
@@ -163,9 +140,36 @@ class KeyAccess:
         return protected
 
 
-def token_permission(permission: str) -> str:
-    """Return the permission that a static token needs; those that abby.yml does not know come with `*` alone."""
-    return permission if permission in PERMISSIONS else EVERYTHING
+async def require_tenant(tenants: TenantDirectory, tenant: UUID, scope: Scope, forbidden: str) -> UUID:
+    """Return the tenant if it exists in the scope; raise TenantForbidden with the sentence, or TenantNotFound."""
+    if not scope.allows(tenant) or await tenants.find(tenant) is None:
+        if scope.tenants is None:
+            raise TenantNotFound(f"There is no tenant {tenant}.")
+        raise TenantForbidden(forbidden)
+    return tenant
+
+
+async def call_scope(tenants: TenantDirectory, tenant: UUID | UnsetType, caller: Caller) -> Scope:
+    """Return the scope of the named tenant, or that of the caller; raise if the caller may not see the tenant."""
+    if tenant is UNSET:
+        return caller.scope
+    sentence = "This credential may not read anything of this tenant."
+    return Scope.of(await require_tenant(tenants, tenant, caller.scope, sentence))
+
+
+def require_groups(
+    tenants: TenantDirectory, tenant: UUID | None, recipients: Sequence[str], scope: Scope, forbidden: str
+) -> tuple[RecipientGroup, ...]:
+    """Return the recipients by tenant if all these tenants are in the scope; raise like `require_tenant`."""
+    try:
+        groups = tenants.group(tenant, recipients)
+    except TenantNotFound:
+        if scope.tenants is None:
+            raise
+        raise TenantForbidden(forbidden) from None
+    if not all(scope.allows(group.tenant) for group in groups):
+        raise TenantForbidden(forbidden)
+    return groups
 
 
 def is_api_key(authorization: Sequence[str]) -> bool:
@@ -173,10 +177,10 @@ def is_api_key(authorization: Sequence[str]) -> bool:
     return len(authorization) == 1 and authorization[0].partition(" ")[0].lower() == "apikey"
 
 
-def _missing_scope(permission: str) -> str:
-    if permission not in SCOPE_OF:
-        return f"API keys may not do this; it needs a static token with the permission `{permission}`."
-    return f"This API key may not do this; it needs the scope `{SCOPE_OF[permission]}`."
+def _missing_scope(permission: ApiPermission) -> str:
+    if permission.scope is None:
+        return f"API keys may not do this; it needs a static token with the permission `{permission.token}`."
+    return f"This API key may not do this; it needs the scope `{permission.scope}`."
 
 
 def api_key(authorization: Sequence[str]) -> str:
@@ -214,10 +218,12 @@ def _digest_of(token: str) -> bytes:
 
 def _caller_of(token: StaticApiToken) -> Caller:
     tenants = {UUID(p.removeprefix(_TENANT)) for p in token.permissions if p.startswith(_TENANT)}
-    actions = frozenset(p for p in token.permissions if not p.startswith(_TENANT))
-    return Caller(
-        token.name,
-        actions if token.permissions else DEFAULT_PERMISSIONS,
-        Scope.of(*tenants) if tenants else Scope.deployment(),
-        f"token:{token.name}",
-    )
+    words = {p for p in token.permissions or DEFAULT_PERMISSIONS if not p.startswith(_TENANT)}
+    given = frozenset(p for p in ApiPermission if p.token is not None and not words.isdisjoint((p.token, EVERYTHING)))
+    scope = Scope.of(*tenants) if tenants else Scope.deployment()
+    return Caller(token.name, given, scope, f"token:{token.name}")
+
+
+def _caller_of_key(key: ApiKey) -> Caller:
+    given = frozenset(p for p in ApiPermission if p.scope is not None and key.may(p.scope))
+    return Caller(f"{_KEY}{key.key_id}", given, key.scope, f"{_KEY}{key.name}")

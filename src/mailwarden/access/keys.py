@@ -15,7 +15,6 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import cast
 from uuid import UUID
@@ -23,6 +22,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from mailwarden.access.audit import record_event
+from mailwarden.access.permissions import KeyScope
 from mailwarden.crypto.keyring import ID, KeyRing
 from mailwarden.crypto.mac import Mac, equal
 from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
@@ -126,20 +126,6 @@ UPDATE api_keys SET last_used = now(), first_used = coalesce(first_used, now()),
     first_address = CASE WHEN first_used IS NULL THEN $2::text::inet ELSE first_address END
 WHERE key_id = $1 AND (last_used IS NULL OR last_used < now() - interval '1 minute')
 """
-
-
-class KeyScope(StrEnum):
-    """The permissions of a key; none implies another."""
-
-    READ = "lists:read"
-    WRITE = "lists:write"
-    SUBMIT = "messages:submit"
-    MESSAGES = "messages:read"
-    REPORTS = "reports:write"
-    HELD = "quarantine:read"
-    RELEASE = "quarantine:manage"
-    EVENTS = "events:read"
-    STATUS = "status:read"
 
 
 class ApiKey(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Bounds for calls that read much: a credential cannot use all connections, nor keep others waiting without end."""
+"""Bounds for calls in progress: of one kind, and for calls that read much also of one credential."""
 
 import asyncio
 from collections import Counter
@@ -11,6 +11,25 @@ from mailwarden.errors import Overloaded, RateLimited
 WAIT_SECONDS = 20.0
 
 
+class CallCounter:
+    """Counts the calls of one kind in progress in this process, and rejects those beyond the maximum."""
+
+    def __init__(self, maximum: int, sentence: str) -> None:
+        self.maximum = maximum
+        self.in_progress = 0
+        self._sentence = sentence
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        if self.in_progress >= self.maximum:
+            raise Overloaded(self._sentence)
+        self.in_progress += 1
+        try:
+            yield
+        finally:
+            self.in_progress -= 1
+
+
 class Turns:
     """Admits calls of one kind in this process.
 
@@ -21,23 +40,22 @@ class Turns:
     def __init__(self, what: str, *, each: int, total: int, running: int) -> None:
         self._what = what
         self._each = each
-        self._total = total
-        self._calls: Counter[str] = Counter()
+        self._calls = CallCounter(total, f"Too many {what} at once; try again.")
+        self._calls_of: Counter[str] = Counter()
         self._places = asyncio.Semaphore(running)
 
     @contextmanager
     def call(self, caller: Caller) -> Iterator[None]:
-        if self._calls[caller.name] >= self._each:
+        if self._calls_of[caller.name] >= self._each:
             sentence = f"This credential has {self._each} {self._what} running; wait for one of them."
             raise RateLimited(sentence, retry_after=1)
-        if self._calls.total() >= self._total:
-            raise Overloaded(f"Too many {self._what} at once; try again.")
-        self._calls[caller.name] += 1
-        try:
-            yield
-        finally:
-            self._calls[caller.name] -= 1
-            self._calls += Counter()  # forget callers without a call
+        with self._calls.call():
+            self._calls_of[caller.name] += 1
+            try:
+                yield
+            finally:
+                self._calls_of[caller.name] -= 1
+                self._calls_of += Counter()  # forget callers without a call
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:

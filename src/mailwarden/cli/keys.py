@@ -8,7 +8,8 @@ from ipaddress import ip_network
 from typing import TypeVar
 
 from mailwarden.abby.config import PATH, AbbyConfig
-from mailwarden.access.keys import ApiKey, ApiKeys, KeyScope, KeyStore, NewKey
+from mailwarden.access.keys import ApiKey, ApiKeys, KeyStore, NewKey
+from mailwarden.access.permissions import KeyScope
 from mailwarden.cli.command import Command, add_action, add_expires_option, operator, print_json, table
 from mailwarden.cli.database import add_database_options, query_database, tenant_uid
 from mailwarden.crypto.keyring import KeyRing, read_ring

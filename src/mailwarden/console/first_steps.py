@@ -8,7 +8,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from mailwarden.access.keys import ApiKeys, KeyScope
+from mailwarden.access.keys import ApiKeys
+from mailwarden.access.permissions import KeyScope
 from mailwarden.access.users import Role, UserStore
 from mailwarden.console.language import N_
 from mailwarden.console.permissions import Permission

@@ -10,8 +10,8 @@ import msgspec
 from aiohttp import web
 from msgspec import UNSET
 
-from mailwarden.access.callers import EVENTS, Access, Caller
-from mailwarden.access.tenant_scope import call_scope
+from mailwarden.access.callers import Access, Caller, call_scope
+from mailwarden.access.permissions import ApiPermission
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.turns import Turns
 from mailwarden.event_delivery.requests import LATEST, EventsQuery
@@ -68,7 +68,7 @@ class EventsApi:
             # A page may be empty although later rows were not looked at yet: it goes on at once.
             if not page.more and not await self._watch.wait(wanted, page.number, left):
                 end = loop.time()
-            await self._access.caller(call, EVENTS)  # a key may have been revoked meanwhile
+            await self._access.caller(call, ApiPermission.EVENTS)  # a key may have been revoked meanwhile
             page = await self._read(wanted, page.next, query)
         return page
 

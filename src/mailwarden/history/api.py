@@ -14,8 +14,8 @@ from aiohttp import web
 from msgspec import UNSET, Struct, UnsetType
 
 from mailwarden.access.audit import AuditStore
-from mailwarden.access.callers import READ, Access, Caller
-from mailwarden.access.tenant_scope import call_scope
+from mailwarden.access.callers import Access, Caller, call_scope
+from mailwarden.access.permissions import ApiPermission
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.turns import Turns
 from mailwarden.history.paging import read_pages
@@ -182,7 +182,7 @@ class MessagesApi:
     ) -> None:
         last, count = first, 0
         async for last in read_pages(search.read, first, max_rows=max_rows, seconds=STREAM_SECONDS):
-            await self._access.caller(call, READ)  # a key may have been revoked meanwhile
+            await self._access.caller(call, ApiPermission.READ)  # a key may have been revoked meanwhile
             await response.write(b"".join(_encode(found_message(row)) + b"\n" for row in last.rows))
             count += len(last.rows)
         end = StreamEnd(

@@ -5,17 +5,18 @@ Security: tenants are separated here: a key reaches only its own scopes and cann
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TypeVar
 from uuid import UUID
 
 import msgspec
 from aiohttp import web
 
-from mailwarden.access.callers import KeyCaller
+from mailwarden.access.callers import Caller, require_tenant
 from mailwarden.access.tenants import TenantDirectory
-from mailwarden.errors import GlobalScopeForbidden, Overloaded, TenantForbidden, TenantNotFound
+from mailwarden.access.turns import CallCounter
+from mailwarden.errors import GlobalScopeForbidden, Overloaded
 from mailwarden.lists.requests import (
     AddEntries,
     AvailableLists,
@@ -51,35 +52,35 @@ class ListApi:
         self._lists = lists
         self._tenants = tenants
         self._body_timeout_ms = body_timeout_ms
-        self._calls = 0
+        self._calls = CallCounter(MAX_CALLS, "Too many calls at once; try again.")
         self._places = asyncio.Semaphore(max_streams)
 
-    async def add_entries(self, call: Call, caller: KeyCaller) -> web.StreamResponse:
-        with self._turn():
+    async def add_entries(self, call: Call, caller: Caller) -> web.StreamResponse:
+        with self._calls.call():
             request = await self._receive(call, AddEntries)
             scope = await self._scope(request.tenant_uid, caller)
-            count = await self._lists.add_entries(scope, request.list_name, request.entries, caller.actor)
+            count = await self._lists.add_entries(scope, request.list_name, request.entries, caller.actor(call))
         return _answer(ModifiedEntries(count))
 
-    async def delete_entries(self, call: Call, caller: KeyCaller) -> web.StreamResponse:
-        with self._turn():
+    async def delete_entries(self, call: Call, caller: Caller) -> web.StreamResponse:
+        with self._calls.call():
             request = await self._receive(call, DeleteEntries)
             scope = await self._scope(request.tenant_uid, caller)
-            count = await self._lists.delete_entries(scope, request.list_name, request.entries, caller.actor)
+            count = await self._lists.delete_entries(scope, request.list_name, request.entries, caller.actor(call))
         return _answer(ModifiedEntries(count))
 
-    async def get_lists(self, call: Call, caller: KeyCaller) -> web.StreamResponse:
-        with self._turn():
+    async def get_lists(self, call: Call, caller: Caller) -> web.StreamResponse:
+        with self._calls.call():
             request = await self._receive(call, GetLists)
         scope = await self._scope(request.tenant_uid, caller)
         return _answer(AvailableLists(tuple(self._lists.available(scope))))
 
-    async def list_entries(self, call: Call, caller: KeyCaller) -> web.StreamResponse:
+    async def list_entries(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Stream one snapshot of a list; an error after the first byte closes the connection."""
-        with self._turn():
+        with self._calls.call():
             request = await self._receive(call, ListEntries)
         scope = await self._scope(request.tenant_uid, caller)
-        response = web.StreamResponse(headers={"Content-Type": NDJSON, **caller.quota.headers})
+        response = web.StreamResponse(headers={"Content-Type": NDJSON})
         try:
             async with self._place(), self._lists.reading(scope, request.list_name) as reading:
                 await _stream(call, response, reading)
@@ -97,30 +98,14 @@ class ListApi:
         raw = await receive_json(call.request, max_body=MAX_BODY, body_timeout_ms=self._body_timeout_ms)
         return read_request(raw, kind)
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        if self._calls >= MAX_CALLS:
-            raise Overloaded("Too many calls at once; try again.")
-        self._calls += 1
-        try:
-            yield
-        finally:
-            self._calls -= 1
-
-    async def _scope(self, tenant: UUID | None, caller: KeyCaller) -> ListScope:
-        """Return the scope of the call, if the key may use it.
-
-        Only a deployment key learns whether a tenant exists.
-        """
+    async def _scope(self, tenant: UUID | None, caller: Caller) -> ListScope:
+        """Return the scope of the call, if the key may use it."""
         if tenant is None:
-            if not caller.key.is_global:
+            if caller.scope.tenants is not None:
                 raise GlobalScopeForbidden("The global scope needs a deployment key; name your tenant in tenantUid.")
             return ListScope()
-        if not caller.key.may_use(tenant):
-            raise _forbidden()
-        if await self._tenants.find(tenant) is None:
-            raise TenantNotFound(f"There is no tenant {tenant}.") if caller.key.is_global else _forbidden()
-        return ListScope(tenant)
+        sentence = "This API key may not use this tenant."
+        return ListScope(await require_tenant(self._tenants, tenant, caller.scope, sentence))
 
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
@@ -159,7 +144,3 @@ class ReaderGone(Exception):
 
 def _answer(record: ModifiedEntries | AvailableLists) -> web.Response:
     return web.Response(body=_encoder.encode(record), content_type="application/json")
-
-
-def _forbidden() -> TenantForbidden:
-    return TenantForbidden("This API key may not use this tenant.")

@@ -4,22 +4,18 @@ Security: reads hostile bytes, and holds no more of a reported message than trai
 a token learns nothing about another tenant's reports.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
 from aiohttp import web
 
-from mailwarden.access.callers import Caller
+from mailwarden.access.callers import Caller, require_tenant
 from mailwarden.access.tenants import TenantDirectory
+from mailwarden.access.turns import CallCounter
 from mailwarden.errors import (
     EmptyEmail,
-    Overloaded,
     ReportNotFound,
-    TenantForbidden,
-    TenantNotFound,
     UnsupportedMediaType,
 )
 from mailwarden.serving.form_data import parse_options
@@ -58,7 +54,7 @@ class ReportApi:
         self._reports = reports
         self._tenants = tenants
         self._body_timeout_ms = body_timeout_ms
-        self._calls = 0
+        self._calls = CallCounter(MAX_CALLS, "Too many reports at once; try again.")
 
     async def report_message(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Store a report about a scanned message; another tenant's message is reported as missing."""
@@ -66,7 +62,7 @@ class ReportApi:
         if comes:
             _check_head(call.request)
         query = _query(call, MessageReportQuery)
-        with self._turn():
+        with self._calls.call():
             given = await self._receive(call.request) if comes else None
             ggrid, kind = call.variables["ggrid"], Kind(query.kind)
             scope = caller.scope.narrowed(query.tenant_uid or None)
@@ -77,7 +73,7 @@ class ReportApi:
         """Store a report with its message, scanned or not."""
         _check_head(call.request)
         query = _query(call, ReportQuery)
-        with self._turn():
+        with self._calls.call():
             given = await self._receive(call.request)
             tenant = await self._tenant(query.tenant_uid, caller)
             kind, actor = Kind(query.kind), caller.actor(call)
@@ -119,22 +115,8 @@ class ReportApi:
         return given
 
     async def _tenant(self, tenant: UUID, caller: Caller) -> UUID:
-        """Return the tenant, if the caller may act for it; only callers with all tenants learn whether it exists."""
-        if not caller.scope.allows(tenant):
-            raise _forbidden()
-        if await self._tenants.find(tenant) is None:
-            raise TenantNotFound(f"There is no tenant {tenant}.") if caller.scope.tenants is None else _forbidden()
-        return tenant
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        if self._calls >= MAX_CALLS:
-            raise Overloaded("Too many reports at once; try again.")
-        self._calls += 1
-        try:
-            yield
-        finally:
-            self._calls -= 1
+        sentence = "This credential may not act for this tenant."
+        return await require_tenant(self._tenants, tenant, caller.scope, sentence)
 
 
 def report_of(report: UserReport) -> Report:
@@ -197,7 +179,3 @@ def _uid_in(text: str) -> UUID:
 
 def _answer(record: Report | Reports | Learning | Forgotten, status: int = 200) -> web.Response:
     return web.Response(status=status, body=_encoder.encode(record), content_type="application/json")
-
-
-def _forbidden() -> TenantForbidden:
-    return TenantForbidden("This credential may not act for this tenant.")

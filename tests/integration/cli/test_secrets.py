@@ -10,7 +10,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, NewKey
+from mailwarden.access.keys import ApiKeys, KeyStore, NewKey
+from mailwarden.access.permissions import KeyScope
 from mailwarden.access.tenants import TenantStore
 from mailwarden.access.users import Position, Role
 from mailwarden.cli.main import main

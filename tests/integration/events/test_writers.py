@@ -8,7 +8,8 @@ from uuid import UUID, uuid4
 import jsonschema_rs
 import pytest
 
-from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, NewKey
+from mailwarden.access.keys import ApiKeys, KeyStore, NewKey
+from mailwarden.access.permissions import KeyScope
 from mailwarden.access.tenants import TenantSettings, TenantStore
 from mailwarden.access.users import NewUser, Position, Role, UserStore
 from mailwarden.crypto.keyring import KeyRing

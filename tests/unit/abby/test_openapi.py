@@ -10,7 +10,7 @@ async def answer_nothing(call):
     raise NotImplementedError
 
 
-PERMISSIONS = {"submitEmail": "messageQueue.submit", "explainMessage": "messageQueue.read", "getStatus": "admin.status"}
+PERMISSIONS = {"submitEmail": "SUBMIT", "explainMessage": "READ", "getStatus": "STATUS"}
 DOCUMENT = json.loads(
     describe([Route(m, p, answer_nothing, PERMISSIONS.get(operation.name)) for (m, p), operation in OPERATIONS.items()])
 )

@@ -6,17 +6,9 @@ from uuid import UUID
 import pytest
 
 from mailwarden.access.api_tokens import StaticApiToken
-from mailwarden.access.callers import (
-    METRICS,
-    READ,
-    STATUS,
-    SUBMIT,
-    Access,
-    api_key,
-    bearer_token,
-    is_api_key,
-)
+from mailwarden.access.callers import Access, api_key, bearer_token, is_api_key
 from mailwarden.access.keys import ApiKeys, KeyStore
+from mailwarden.access.permissions import DEFAULT_PERMISSIONS, TOKEN_PERMISSIONS, ApiPermission, KeyScope
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.errors import InvalidCredentials, Unauthenticated
@@ -28,16 +20,37 @@ KEYS = ApiKeys(KeyStore(Database("postgresql://nowhere.invalid/none")), KeyRing.
 ACCESS = Access(
     [
         StaticApiToken("plain", PLAIN),
-        StaticApiToken("hashed", "sha256:" + hashlib.sha256(HASHED.encode()).hexdigest(), (READ, f"tenant:{TENANT}")),
+        StaticApiToken(
+            "hashed",
+            "sha256:" + hashlib.sha256(HASHED.encode()).hexdigest(),
+            ("messageQueue.read", f"tenant:{TENANT}"),
+        ),
         StaticApiToken("all", "a" * 64, ("*",)),
     ],
     KEYS,
 )
 
 
-def test_the_star_is_every_permission():
+def test_the_star_is_every_permission_that_a_token_can_have():
     caller = ACCESS.authenticate([f"BEARER {'a' * 64}"])
-    assert all(caller.may(p) for p in (SUBMIT, STATUS, READ, METRICS))
+    assert set(ApiPermission) - caller.permissions == {ApiPermission.LISTS_READ, ApiPermission.LISTS_WRITE}
+
+
+def test_a_token_has_the_permissions_that_it_names_or_the_default_ones():
+    assert ACCESS.authenticate([f"Bearer {HASHED}"]).permissions == {ApiPermission.READ}
+    assert ACCESS.authenticate([f"Bearer {PLAIN}"]).permissions == {ApiPermission.SUBMIT, ApiPermission.STATUS}
+
+
+def test_a_token_that_names_only_a_tenant_has_no_permission():
+    access = Access([StaticApiToken("bound", PLAIN, (f"tenant:{TENANT}",))], KEYS)
+    assert access.authenticate([f"Bearer {PLAIN}"]).permissions == set()
+
+
+def test_every_scope_of_a_key_is_one_permission():
+    scopes = [permission.scope for permission in ApiPermission if permission.scope is not None]
+    assert sorted(scopes) == sorted(KeyScope)
+    assert len(set(TOKEN_PERMISSIONS)) == len(TOKEN_PERMISSIONS)
+    assert set(DEFAULT_PERMISSIONS) < set(TOKEN_PERMISSIONS)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from msgspec import UNSET
 
-from mailwarden.access.callers import Access, Caller
-from mailwarden.access.tenant_scope import call_scope
+from mailwarden.access.callers import Access, Caller, call_scope
+from mailwarden.access.permissions import ApiPermission
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.errors import InvalidCredentials, RateLimited, TenantForbidden, TenantNotFound
 from mailwarden.event_delivery.api import MAX_CALLS_EACH, MAX_EMPTY_PAGES, EventsApi
@@ -20,7 +20,7 @@ from mailwarden.events.waiting import EventWatch
 from mailwarden.model.scope import Scope
 from mailwarden.serving.http_app import Call
 
-CALLER = Caller("key:1", frozenset({"events.read"}), Scope.deployment(), "key:soar")
+CALLER = Caller("key:1", frozenset({ApiPermission.EVENTS}), Scope.deployment(), "key:soar")
 
 
 @dataclass
@@ -46,7 +46,7 @@ class FakeWatch:
 class FakeAccess:
     valid: bool = True
 
-    async def caller(self, call: Call, permission: str) -> Caller:
+    async def caller(self, call: Call, permission: ApiPermission) -> Caller:
         if not self.valid:
             raise InvalidCredentials("This API key is not known.")
         return CALLER

@@ -8,7 +8,8 @@ from uuid import UUID
 
 from aiohttp import web
 
-from mailwarden.access.keys import ApiKey, ApiKeys, KeyScope, Network, NewKey
+from mailwarden.access.keys import ApiKey, ApiKeys, Network, NewKey
+from mailwarden.access.permissions import KeyScope
 from mailwarden.access.sessions import Sessions
 from mailwarden.console.auth import Page, VisitorSessions
 from mailwarden.console.language import N_, _
