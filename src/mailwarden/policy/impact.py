@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 from typing import Protocol
@@ -11,6 +11,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from mailwarden.lists.catalogue import Effect, ListDefinition, MatchOn, find_list
 from mailwarden.lists.checking import matching_entries
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.kinds.networks import is_network
@@ -30,24 +31,6 @@ MAX_ENTRIES = 500  # of one change; more entries have terms that match half of h
 _SHORTEST_PREFIX = {4: 16, 6: 32}  # the shortest prefix with a term in history
 _MOST_NETWORKS = 256
 
-_NAMED = ("sender-block", "sender-allow", "simulation-senders")
-_ALWAYS = {
-    "sender-block": "Of a message with several addresses in From only the first is kept.",
-    "ip-block": "Messages that a trusted relay handed on are looked for by the relay's address.",
-    "ip-allow": "Messages that a trusted relay handed on are looked for by the relay's address.",
-    "url-block": "History keeps the hosts of a message and some fifty of its links: other pages are not counted.",
-    "url-allow": "History keeps some fifty links of a message: findings about others stay as they were.",
-    "file-hash-block": "Files inside archives are not kept in history and not counted.",
-    "attachment-block": "Files inside archives are not kept in history and not counted.",
-    "file-hash-allow": "If an engine convicted the message, only the engine knows whether the file was the reason.",
-    "protected-people": "Names that are spelled with other accents are not counted.",
-    "trusted-relays": "The way of a message is followed as far as history keeps it, which is twenty hops.",
-}
-_DELETED = {
-    "url-allow": "Findings that this entry suppressed were not stored: such messages stay unchanged.",
-    "protected-domains": "Other protected domains that a sender looks like as well are not considered.",
-}
-
 
 class CandidateTerms(Struct, frozen=True):
     """The terms of the messages to search for (none: all messages), the entries tried, and notes for the user."""
@@ -59,49 +42,47 @@ class CandidateTerms(Struct, frozen=True):
 
 def candidate_terms(list_name: str, entries: Sequence[str], *, adds: bool) -> CandidateTerms:
     """Return the terms of the messages that these entries, in stored form, may match."""
-    notes = [_ALWAYS[list_name]] if list_name in _ALWAYS else []
-    if not adds and list_name in _DELETED:
-        notes.append(_DELETED[list_name])
+    definition = find_list(list_name)
+    notes = [definition.history_note, "" if adds else definition.history_note_deleted]
+    notes = [*filter(None, notes)]
     chosen = tuple(entries[:MAX_ENTRIES])
     if len(chosen) < len(entries):
         notes.append(f"Only the first {MAX_ENTRIES} of {len(entries):,} entries were tried.")
-    if list_name == "file-hash-block" and any(len(entry) != 64 for entry in chosen):
+    if MatchOn.FILE in definition.match_on and any(len(entry) != 64 for entry in chosen):
         notes.append("History stores SHA-256 only: matches of SHA-1 and MD5 are unknown.")
         chosen = tuple(entry for entry in chosen if len(entry) == 64)
     terms: dict[str, None] = {}
     for entry in chosen:
-        found = _terms(list_name, entry, adds=adds)
+        found = _terms(definition, entry, adds=adds)
         if not found:
             notes.append("Nothing leads from these entries to their messages, so the newest of all were looked at.")
             return CandidateTerms((), chosen, tuple(dict.fromkeys(notes)))
         terms.update(dict.fromkeys(found))
-    if list_name == "subject-block" and any(_edge_only(entry) for entry in chosen):
+    if MatchOn.SUBJECT in definition.match_on and any(_edge_only(entry) for entry in chosen):
         notes.append("Only subjects that hold these words whole were looked at.")
     return CandidateTerms(tuple(terms), chosen, tuple(dict.fromkeys(notes)))
 
 
-def _terms(list_name: str, entry: str, *, adds: bool) -> tuple[str, ...]:
+def _terms(definition: ListDefinition, entry: str, *, adds: bool) -> tuple[str, ...]:
     """Return terms of which every matching message has at least one; none if no such term exists."""
-    if list_name in ("ip-block", "ip-allow", "trusted-relays") or (list_name in _NAMED and is_network(entry)):
-        return _networks(entry)
-    if list_name in _NAMED:
-        return (address_term("from", entry) if "@" in entry else domain_term("from", entry.removeprefix("*.")),)
-    if list_name == "recipient-exempt":
-        return (address_term("to", entry) if "@" in entry else domain_term("to", entry),)
-    if list_name in ("url-block", "url-allow"):
-        return (domain_term("url", host_of(f"http://{entry.removeprefix('*.')}")),)
-    if list_name in ("file-hash-block", "file-hash-allow"):
-        return (hash_term(entry),)
-    if list_name == "lookalike-ignore":
-        return ("tag:sender.lookalike-domain",) if adds else ("tag:list.lookalike-ignore",)
-    if list_name == "protected-domains" and not adds:
-        return ("tag:sender.lookalike-domain",)
-    if list_name == "protected-people":
-        words = word_terms("name", person_of(entry).name)
-        return (max(words, key=len),) if words else ()
-    if list_name == "subject-block":
-        return _subject(entry)
-    return ()
+    if definition.effect is Effect.NO_LOOKALIKE:
+        return ("tag:sender.lookalike-domain",) if adds else (f"tag:{definition.tag}",)
+    if definition.effect is Effect.PROTECTED_DOMAIN:
+        return () if adds else ("tag:sender.lookalike-domain",)
+    values: Iterable[MatchOn] = definition.match_on
+    if not _BY_ADDRESS.isdisjoint(values):
+        values = [each for each in values if (each in _BY_ADDRESS) is is_network(entry)]
+    found = [_TERMS[each](entry) if each in _TERMS else () for each in values]
+    return tuple(term for terms in found for term in terms) if all(found) else ()
+
+
+def _host_or_address(field: str, entry: str) -> tuple[str, ...]:
+    return (address_term(field, entry) if "@" in entry else domain_term(field, entry.removeprefix("*.")),)
+
+
+def _name(entry: str) -> tuple[str, ...]:
+    words = word_terms("name", person_of(entry).name)
+    return (max(words, key=len),) if words else ()
 
 
 def _networks(entry: str) -> tuple[str, ...]:
@@ -127,6 +108,19 @@ def _edge_only(entry: str) -> bool:
     return not entry.startswith("/") and len(words_of(entry)) < 3
 
 
+_BY_ADDRESS = frozenset({MatchOn.CLIENT_IP, MatchOn.RELAY})
+_TERMS: Mapping[MatchOn, Callable[[str], tuple[str, ...]]] = {
+    MatchOn.CLIENT_IP: _networks,
+    MatchOn.RELAY: _networks,
+    MatchOn.SENDER: lambda entry: _host_or_address("from", entry),
+    MatchOn.SENDER_DOMAIN: lambda entry: _host_or_address("from", entry),
+    MatchOn.SENDER_NAME: _name,
+    MatchOn.RECIPIENT: lambda entry: _host_or_address("to", entry),
+    MatchOn.URL: lambda entry: (domain_term("url", host_of(f"http://{entry.removeprefix('*.')}")),),
+    MatchOn.FILE: lambda entry: (hash_term(entry),),
+    MatchOn.SUBJECT: _subject,
+}
+
 DAYS = 30
 MAX_JUDGED = 1_500
 MAX_SHOWN = 100
@@ -136,9 +130,6 @@ LOOKUP_SECONDS, JUDGE_SECONDS = 1.2, 1.6  # since the start of the estimate
 LEAST_SECONDS = 0.15  # for judging, even if reading took longer
 MAX_TENANTS = 20
 _TURN = 20  # messages to judge before other tasks of the event loop run
-
-# Lists where another current entry can change whether the new entry acts.
-LOOKED_UP_WHEN_ADDED = frozenset({"recipient-exempt", "protected-people", "protected-domains", "trusted-relays"})
 
 
 class History(Protocol):
@@ -204,7 +195,7 @@ class ImpactEstimator:
         if not search.entries:
             return _nothing(since, search.notes)
         seen_by = Scope.deployment() if scope.tenant is None else Scope.of(scope.tenant)
-        looks_up = not adds or list_name in LOOKED_UP_WHEN_ADDED
+        looks_up = not adds or find_list(list_name).needs_other_entries
         try:
             async with asyncio.timeout(READ_SECONDS):
                 requests, count = await asyncio.gather(
