@@ -10,9 +10,9 @@ from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Profile, Tenant
-from mailwarden.policy import tuning
+from mailwarden.policy import impact as estimate
+from mailwarden.policy.impact import WeightEstimator
 from mailwarden.policy.rules import load_policy
-from mailwarden.policy.tuning import WeightEstimator
 from tests.unit.policy.test_counterfactual import concluded
 
 POLICY = load_policy()
@@ -22,7 +22,7 @@ FORM = next(rule for rule in POLICY.rules if rule.id == "html.credential-form")
 @pytest.fixture
 def estimator(database: Database, monkeypatch: pytest.MonkeyPatch) -> WeightEstimator:
     for name in ("COUNT_SECONDS", "READ_SECONDS", "JUDGE_SECONDS"):
-        monkeypatch.setattr(tuning, name, 60.0)
+        monkeypatch.setattr(estimate, name, 60.0)
     return WeightEstimator(open_history(database), POLICY)
 
 
@@ -69,7 +69,7 @@ async def test_a_monitored_tenant_sees_the_decisions_of_balanced(estimator: Weig
 async def test_an_estimate_out_of_time_says_so(
     estimator: WeightEstimator, acme: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "READ_SECONDS", 0.0)
+    monkeypatch.setattr(estimate, "READ_SECONDS", 0.0)
     impact = await estimator.estimate(acme, FORM, 0)
     assert (impact.in_time, impact.is_sampled, impact.looked_at) == (False, True, 0)
 
@@ -77,6 +77,6 @@ async def test_an_estimate_out_of_time_says_so(
 async def test_few_of_many_messages_are_called_a_sample(
     estimator: WeightEstimator, acme: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "MAX_JUDGED", 2)
+    monkeypatch.setattr(estimate, "MAX_JUDGED", 2)
     impact = await estimator.estimate(acme, FORM, 0)
     assert (impact.looked_at, impact.total, impact.is_sampled) == (2, 5, True)

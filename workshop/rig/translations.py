@@ -223,6 +223,8 @@ def service_sentences() -> Iterator[tuple[str, str]]:
     yield from (("serving/errors.py", HTTPStatus(status).phrase) for status in STATUSES)
     for each in CATALOGUE:
         yield from ((f"lists/{each.name}", text) for text in (each.display_name, each.description, each.effect))
+        notes = filter(None, (each.history_note, each.history_note_deleted))
+        yield from ((f"lists/{each.name}", text) for text in notes)
         yield f"lists/{each.name}", each.category
         yield f"lists/{each.name}", each.kind.form
 

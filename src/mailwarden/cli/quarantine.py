@@ -25,6 +25,7 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, MailwardenError
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
+from mailwarden.lists.catalogue import MatchOn, block_and_allow
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListStore
 from mailwarden.model.outcome import Verdict
@@ -78,7 +79,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
             "uid", type=UUID, metavar="UID", help="the message, as `mailwarden quarantine list` shows it"
         )
     export.add_argument("file", type=Path, metavar="FILE", help="file to write, which must not exist")
-    for action, word, name in ((release, "--allow", "sender-allow"), (delete, "--block", "sender-block")):
+    block, allow = block_and_allow(MatchOn.SENDER)
+    for action, word, name in ((release, "--allow", allow), (delete, "--block", block)):
         action.add_argument("uids", nargs="+", type=UUID, metavar="UID", help="the messages")
         action.add_argument("--to", action="append", metavar="ADDRESS", help="only for this recipient; repeatable")
         action.add_argument(

@@ -11,6 +11,7 @@ from msgspec import Struct
 from mailwarden.console.language import _
 from mailwarden.console.message_view import candidates_of_request
 from mailwarden.history.store import campaign_for
+from mailwarden.lists.catalogue import MatchOn
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 
@@ -42,11 +43,11 @@ def indicators_of(request: FinishedRequest, scope: Scope) -> Iterator[Indicator]
         yield Indicator(_("Sender"), sender, f"from:{_quoted(sender)}")
         yield Indicator(_("Domain and its subdomains"), domain, f"from:{_quoted(domain)}")
     for candidate in candidates_of_request(request):
-        if candidate.block == "ip-block":
+        if candidate.value is MatchOn.CLIENT_IP:
             yield Indicator(_("Sending address"), candidate.entry, f"ip:{candidate.entry}")
-        elif candidate.block == "url-block":
+        elif candidate.value is MatchOn.URL:
             yield Indicator(_("Links to"), candidate.entry, f"url:{_quoted(candidate.entry)}")
-        elif candidate.block == "file-hash-block":
+        elif candidate.value is MatchOn.FILE:
             yield Indicator(candidate.label, candidate.entry, f"hash:{candidate.entry}")
     words = request.summary.subject.replace('"', " ").split()[:MAX_SUBJECT_WORDS]
     if words:

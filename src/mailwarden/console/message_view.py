@@ -13,6 +13,7 @@ from mailwarden.console.language import N_, _, sentence_text
 from mailwarden.console.message_status import participle, would_have_been
 from mailwarden.console.policy_texts import change_in_language, request_in_language
 from mailwarden.engines.table import ENGINES
+from mailwarden.lists.catalogue import MatchOn, block_and_allow
 from mailwarden.lists.kinds.domains import with_subdomains
 from mailwarden.model.evidence import Finding, Report
 from mailwarden.model.listing import ListHit
@@ -101,8 +102,15 @@ class ListCandidate(Struct, frozen=True):
 
     label: str
     entry: str  # one entry, or several on lines of their own
-    block: str
-    allow: str
+    value: MatchOn
+
+    @property
+    def block(self) -> str:
+        return block_and_allow(self.value)[0]
+
+    @property
+    def allow(self) -> str:
+        return block_and_allow(self.value)[1]
 
     @property
     def key(self) -> str:
@@ -240,24 +248,18 @@ def candidates_of(
     """Yield values that a user may want to allow or block, at most five of a kind."""
     sender = request.summary.from_address or request.envelope.sender
     if "@" in sender:
-        yield ListCandidate(_("Sender"), sender, "sender-block", "sender-allow")
+        yield ListCandidate(_("Sender"), sender, MatchOn.SENDER)
         domain = sender.rpartition("@")[2]
-        yield ListCandidate(
-            _("Domain and its subdomains"), "\n".join(with_subdomains(domain)), "sender-block", "sender-allow"
-        )
+        yield ListCandidate(_("Domain and its subdomains"), "\n".join(with_subdomains(domain)), MatchOn.SENDER)
     if request.envelope.remote_address:
-        yield ListCandidate(_("Sending address"), request.envelope.remote_address, "ip-block", "ip-allow")
+        yield ListCandidate(_("Sending address"), request.envelope.remote_address, MatchOn.CLIENT_IP)
     misleading_first = sorted(links, key=lambda shown: not shown.shown_host)
     hosts = dict.fromkeys(shown.link.host for shown in misleading_first if shown.link.host)
     for host in [*hosts][:5]:
-        yield ListCandidate(_("Links to"), host, "url-block", "url-allow")
+        yield ListCandidate(_("Links to"), host, MatchOn.URL)
     for part in attachments[:5]:
-        yield ListCandidate(
-            _("File %(name)s") % {"name": part.name or part.media_type},
-            part.sha256,
-            "file-hash-block",
-            "file-hash-allow",
-        )
+        name = part.name or part.media_type
+        yield ListCandidate(_("File %(name)s") % {"name": name}, part.sha256, MatchOn.FILE)
 
 
 def _shown(link: LinkSummary) -> ShownLink:

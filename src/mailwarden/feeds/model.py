@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 from mailwarden.errors import SchemaViolation
 from mailwarden.feeds.indicators import FeedLimits, IndicatorKind
 from mailwarden.feeds.text_formats import FieldMapping
+from mailwarden.lists.catalogue import MatchOn, lists_on
 from mailwarden.lists.store import ListScope
 
 MAX_NAME = 60
@@ -21,12 +22,16 @@ MAX_BYTES = 256 * 1024 * 1024  # of any feed
 MAX_JSON = 64 * 1024 * 1024  # bytes of MISP, STIX and TAXII
 SECRET = b"mailwarden feed credential 1"  # the purpose of the seal
 AUTHOR = "feed:"  # before the name of a feed, where a list names who added an entry
+# The kinds of indicators for a list that is matched on a value.
+_INDICATORS: Mapping[MatchOn, frozenset[IndicatorKind]] = {
+    MatchOn.SENDER: frozenset({IndicatorKind.EMAIL, IndicatorKind.DOMAIN, IndicatorKind.ANY}),
+    MatchOn.URL: frozenset({IndicatorKind.URL, IndicatorKind.DOMAIN, IndicatorKind.ANY}),
+    MatchOn.CLIENT_IP: frozenset({IndicatorKind.IP, IndicatorKind.ANY}),
+    MatchOn.FILE: frozenset({IndicatorKind.HASH, IndicatorKind.ANY}),
+}
 # The lists that a feed may fill, with the kinds of indicators that belong there.
 TARGETS: Mapping[str, frozenset[IndicatorKind]] = {
-    "sender-block": frozenset({IndicatorKind.EMAIL, IndicatorKind.DOMAIN, IndicatorKind.ANY}),
-    "url-block": frozenset({IndicatorKind.URL, IndicatorKind.DOMAIN, IndicatorKind.ANY}),
-    "ip-block": frozenset({IndicatorKind.IP, IndicatorKind.ANY}),
-    "file-hash-block": frozenset({IndicatorKind.HASH, IndicatorKind.ANY}),
+    each.name: kinds for value, kinds in _INDICATORS.items() for each in lists_on(value) if each.fed
 }
 
 

@@ -47,7 +47,7 @@ from mailwarden.feeds.model import (
 from mailwarden.feeds.parsing import parse
 from mailwarden.feeds.store import Candidate, FeedStore
 from mailwarden.feeds.warning_lists import ScopedWarningLists, WarningLists
-from mailwarden.lists.catalogue import ListDefinition, find_list
+from mailwarden.lists.catalogue import ListDefinition, MatchOn, find_list
 from mailwarden.lists.files import Row
 from mailwarden.lists.kinds import Entry
 from mailwarden.lists.requests import PublicListsEntry
@@ -401,9 +401,10 @@ class _EntryReader:
             return self._skip("not a valid entry")
         except EntryTooBroad:
             return self._skip("too broad")
-        if settings.list_name == "file-hash-block" and len(entry) != 64:
+        if MatchOn.FILE in self._definition.match_on and len(entry) != 64:
             return self._skip("SHA-1 or MD5: history has SHA-256 alone, so it cannot be rehearsed")
-        if settings.list_name == "ip-block" and not candidate_terms("ip-block", [entry], adds=True).terms:
+        by_network = MatchOn.CLIENT_IP in self._definition.match_on
+        if by_network and not candidate_terms(settings.list_name, [entry], adds=True).terms:
             return self._skip("network too large to be rehearsed")
         until = None if indicator.valid_until is None else time_text(indicator.valid_until)
         return Candidate(entry, indicator.confidence, cut(indicator.reference), until)

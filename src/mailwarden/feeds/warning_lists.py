@@ -16,6 +16,7 @@ from mailwarden.analysis.links.hosts import HostKind, is_known_name, kind_of
 from mailwarden.analysis.links.popular import Band, DomainKind, band_of, domain_kind
 from mailwarden.event_delivery.addresses import overlaps_reserved
 from mailwarden.feeds.model import WarningList
+from mailwarden.lists.catalogue import MatchOn, names_on
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.lists.store import ListScope
 from mailwarden.message.urls import host_of, registrable_domain
@@ -26,6 +27,7 @@ from mailwarden.senders.model import SenderStore
 from mailwarden.senders.relations import domain_relation
 
 MAX_LOOKUPS = 2_000  # contacts of one statement
+_OF_HOSTS = (*names_on(MatchOn.SENDER), *names_on(MatchOn.URL))
 _SHARED = frozenset(
     {HostKind.SHORTENER, HostKind.HOSTING, HostKind.STORAGE, HostKind.DYNAMIC, HostKind.FORM, HostKind.SENDING}
 )
@@ -55,15 +57,15 @@ class ScopedWarningLists:
         """Return those of the entries, in stored form, that hit a warning list."""
         found = {entry: hit for entry in entries if (hit := self._public_hit(list_name, entry)) is not None}
         rest = [entry for entry in entries if entry not in found]
-        if list_name in ("sender-block", "url-block"):
+        if list_name in _OF_HOSTS:
             known = await self._correspondents([entry for entry in rest if not _is_page(list_name, entry)])
             found |= dict.fromkeys(known, WarningList.CORRESPONDENT)
         return found
 
     def _public_hit(self, list_name: str, entry: str) -> WarningList | None:
-        if list_name == "ip-block":
+        if list_name in names_on(MatchOn.CLIENT_IP):
             return WarningList.PRIVATE_ADDRESS if overlaps_reserved(ip_network(entry)) else None
-        if list_name not in ("sender-block", "url-block"):
+        if list_name not in _OF_HOSTS:
             return None
         host = _host(entry)
         if self._is_own(host):
@@ -126,7 +128,7 @@ def _domain_hit(host: str) -> WarningList | None:
 
 
 def _is_page(list_name: str, entry: str) -> bool:
-    return list_name == "url-block" and "/" in entry
+    return list_name in names_on(MatchOn.URL) and "/" in entry
 
 
 def _host(entry: str) -> str:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from mailwarden.lists.catalogue import CATALOGUE, find_list
+from mailwarden.lists.catalogue import CATALOGUE, MatchOn, find_list, names_on
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.impersonation import candidates_for_shown_name
 from mailwarden.lists.kinds.attachments import candidates_for_attachment
@@ -25,52 +25,53 @@ from mailwarden.lists.kinds.senders import (
 )
 from mailwarden.lists.kinds.subjects import SubjectMatcher
 from mailwarden.lists.kinds.urls import candidates_for_url
-from mailwarden.lists.matching import RIVALS, Match, winner
+from mailwarden.lists.matching import Match, winner
 from mailwarden.lists.requests import PublicListsEntry
 from mailwarden.lists.store import ListScope
 
 MAX_VALUE = 2_000
-_READ_WHOLE = {"subject-block", "protected-people"}  # matched by their text, not by a stored key
 _ALL_LENGTHS = PrefixLengths(tuple(range(32, -1, -1)), tuple(range(128, -1, -1)))
 _HASHES = (32, 40, 64)
 
-Keys = Mapping[str, Sequence[str]]
+Keys = Mapping[MatchOn, Sequence[str]]
 
 
 def _sender_keys(value: str) -> Keys:
     keys = candidates_for_address(value)
     domain = value.rpartition("@")[2]
-    return {"sender-block": keys, "sender-allow": keys, "simulation-senders": candidates_for_domain(domain)}
+    return {MatchOn.SENDER: keys, MatchOn.SENDER_DOMAIN: candidates_for_domain(domain)}
 
 
 def _domain_keys(value: str) -> Keys:
-    sender, url, exact = candidates_for_sender_domain(value), candidates_for_url(value), candidates_for_domain(value)
+    exact = candidates_for_domain(value)
     return {
-        "sender-block": sender, "sender-allow": sender, "simulation-senders": exact, "url-block": url,
-        "url-allow": url, "protected-domains": exact, "lookalike-ignore": exact,
-    }  # fmt: skip
+        MatchOn.SENDER: candidates_for_sender_domain(value),
+        MatchOn.SENDER_DOMAIN: exact,
+        MatchOn.URL: candidates_for_url(value),
+        MatchOn.LOOKALIKE: exact,
+    }
 
 
 def _ip_keys(value: str) -> Keys:
     keys = candidates_for_ip(value, _ALL_LENGTHS)
-    return dict.fromkeys(("ip-block", "ip-allow", "simulation-senders", "trusted-relays"), keys)
+    return {MatchOn.CLIENT_IP: keys, MatchOn.RELAY: keys}
 
 
 def _file_keys(value: str) -> Keys:
-    return {"attachment-block": candidates_for_attachment(value, value if "/" in value else "")}
+    return {MatchOn.ATTACHMENT: candidates_for_attachment(value, value if "/" in value else "")}
 
 
-# The types that a value may have, and the keys that each list looks up for them.
+# The types that a value may have, and the keys that lists look up for them.
 READINGS: Mapping[str, Callable[[str], Keys]] = {
     "sender": _sender_keys,
-    "recipient": lambda value: {"recipient-exempt": candidates_for_recipient(value)},
+    "recipient": lambda value: {MatchOn.RECIPIENT: candidates_for_recipient(value)},
     "domain": _domain_keys,
     "ip": _ip_keys,
-    "url": lambda value: dict.fromkeys(("url-block", "url-allow"), candidates_for_url(value)),
-    "hash": lambda value: dict.fromkeys(("file-hash-block", "file-hash-allow"), candidates_for_hashes(value)),
+    "url": lambda value: {MatchOn.URL: candidates_for_url(value)},
+    "hash": lambda value: {MatchOn.FILE: candidates_for_hashes(value)},
     "file": _file_keys,
-    "subject": lambda value: {"subject-block": [value]},
-    "name": lambda value: {"protected-people": candidates_for_shown_name(value.partition("<")[0])},
+    "subject": lambda value: {MatchOn.SUBJECT: [value]},
+    "name": lambda value: {MatchOn.SENDER_NAME: candidates_for_shown_name(value.partition("<")[0])},
 }
 
 
@@ -103,8 +104,10 @@ def keys_for(value: str, readings: Sequence[str]) -> dict[str, dict[str, frozens
     """Return for each list the keys that the value is looked up by, under each reading."""
     keys: dict[str, dict[str, frozenset[str]]] = {}
     for reading in readings:
-        for list_name, found in READINGS[reading](value).items():
-            keys.setdefault(list_name, {})[reading] = frozenset(found)
+        for on, found in READINGS[reading](value).items():
+            for list_name in names_on(on):
+                of_list = keys.setdefault(list_name, {})
+                of_list[reading] = of_list.get(reading, frozenset()).union(found)
     return {each.name: keys[each.name] for each in CATALOGUE if each.name in keys}
 
 
@@ -116,25 +119,24 @@ def match_entries(
     now: datetime,
 ) -> Iterable[Found]:
     """Yield the entries of one list that match the keys."""
-    key = find_list(list_name).kind.key
+    kind = find_list(list_name).kind
     for each in entries:
         for reading, wanted in keys.items():
-            if reading == "subject":
+            if kind.matches_text:
                 met = any(SubjectMatcher([each.entry]).find(subject) for subject in wanted)
             else:
-                met = key(each.entry) in wanted
+                met = kind.key(each.entry) in wanted
             if met:
                 expired = each.expires is not None and datetime.fromisoformat(each.expires) <= now
                 yield Found(Match(list_name, each.entry, tenant, each.comment), reading, expired)
 
 
 def winners(found: Iterable[Found]) -> list[Match]:
-    """Return the match that acts of each list, or of each pair of lists that say opposite things."""
+    """Return the match that acts of each list, or of each pair of opposite lists."""
     groups: dict[str, list[Match]] = {}
-    rivals = {name: pair[0] for pair in RIVALS for name in pair}
     for each in found:
         if not each.expired:
-            groups.setdefault(rivals.get(each.match.list_name, each.match.list_name), []).append(each.match)
+            groups.setdefault(find_list(each.match.list_name).contest, []).append(each.match)
     return [won for matches in groups.values() if (won := winner(matches)) is not None]
 
 
@@ -177,6 +179,6 @@ async def matching_entries(
 ) -> Sequence[PublicListsEntry]:
     """Return the entries of one list that may match these keys; of a short list, all."""
     definition = find_list(list_name)
-    if list_name in _READ_WHOLE:
+    if not definition.kind.found_by_itself:
         return await entries.first(scope, definition, definition.max_size(in_tenant=scope.tenant is not None))
     return await entries.present(scope, definition, sorted(keys))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
+from mailwarden.lists.catalogue import Effect, names_with
 from mailwarden.lists.kinds.domains import candidates_for_domain, fold_domain
 from mailwarden.lists.kinds.people import candidates_for_name, person_of
 from mailwarden.lists.kinds.senders import fold_address
@@ -74,7 +75,9 @@ def _halves(label: str, length: int) -> tuple[tuple[bool, str], tuple[bool, str]
     return (False, label[:size]), (True, label[-size:])
 
 
-PEOPLE, DOMAINS, IGNORED = "protected-people", "protected-domains", "lookalike-ignore"
+(PEOPLE,) = names_with(Effect.PROTECTED_PERSON)
+(DOMAINS,) = names_with(Effect.PROTECTED_DOMAIN)
+(IGNORED,) = names_with(Effect.NO_LOOKALIKE)
 MAX_ENTRIES = 20_000  # of a tenant's and the global list together
 _FRESH = 0.8  # seconds; a change of the list is seen after so long
 _KEPT = 256  # tenants

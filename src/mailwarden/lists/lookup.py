@@ -6,7 +6,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.lists.catalogue import Category, find_list
+from mailwarden.lists.catalogue import CATALOGUE, Category, Effect, MatchOn, find_list, names_on, names_with
 from mailwarden.lists.impersonation import DOMAINS, Impersonation
 from mailwarden.lists.kinds.domains import candidates_for_domain
 from mailwarden.lists.kinds.networks import candidates_for_ip
@@ -31,9 +31,8 @@ from mailwarden.model.observables import Observable, Observables
 from mailwarden.model.place import Place
 from mailwarden.model.record import MessageSummary
 
-RELAYS, EXEMPT = "trusted-relays", "recipient-exempt"
 _LET_THROUGH = frozenset({Category.ALLOW, Category.EXEMPT})
-_BY_ADDRESS = ("ip-block", "ip-allow", "simulation-senders")
+_FOR_EVERY_VALUE = tuple(each.name for each in CATALOGUE if each.needs_every_value)
 
 
 EVERYTHING = tuple(observable for observable in Observable if observable is not Observable.CONTENTS)
@@ -81,7 +80,9 @@ class ActingLists:
         identity = identity_of(evidence, envelope, summary, observables)
         seen = Seen(envelope, summary, observables, identity, tuple(_urls_of(evidence)))
         address, relays = self._origin(tenant, seen, in_use)
-        lengths = {name: self._matcher.prefix_lengths(tenant, name) for name in _BY_ADDRESS if name in in_use}
+        lengths = {
+            name: self._matcher.prefix_lengths(tenant, name) for name in names_on(MatchOn.CLIENT_IP) if name in in_use
+        }
         values = values_of(seen, address, in_use, lengths)
         keys = keys_of(values, in_use)
         found = list(hits_of(values, self._matcher.match(tenant, keys))) if keys else []
@@ -104,14 +105,15 @@ class ActingLists:
     def _origin(self, tenant: UUID, seen: Seen, in_use: frozenset[str]) -> tuple[str, tuple[ListHit, ...]]:
         """Return the address the message comes from: the first that is no trusted relay, back along its way."""
         address = seen.envelope.remote_address or ""
-        if RELAYS not in in_use or not address:
+        trusting = [name for name in names_on(MatchOn.RELAY) if name in in_use]
+        if not trusting or not address:
             return address, ()
-        lengths = self._matcher.prefix_lengths(tenant, RELAYS)
+        lengths = {name: self._matcher.prefix_lengths(tenant, name) for name in trusting}
         skipped: list[ListHit] = []
         way = list(seen.observables.relays)
         if way and _same(way[0], address):
             del way[0]  # the border MTA has written its own line already
-        while matches := self._matcher.match(tenant, {RELAYS: candidates_for_ip(address, lengths)}):
+        while matches := self._matcher.match(tenant, {n: candidates_for_ip(address, lengths[n]) for n in trusting}):
             skipped.append(hit_of(matches[0], address))
             if not way:
                 return "", tuple(skipped)  # the hop before the relay is unknown
@@ -135,16 +137,18 @@ def _listing(values: Iterable[Value], found: list[tuple[Value, ListHit]], observ
     """Sort the hits: acting entries, entries for an authenticated sender only, and allowed URLs and files."""
     acting: dict[tuple[str, str, UUID | None, Place], ListHit] = {}
     for value, hit in found:
-        if value.proved and hit.list_name != EXEMPT:
+        if value.proved and hit.list_name not in _FOR_EVERY_VALUE:
             acting.setdefault((hit.list_name, hit.entry, hit.tenant, hit.place), hit)
-    exempt = {value.shown: hit for value, hit in found if hit.list_name == EXEMPT}
-    if exempt and all(value.shown in exempt for value in values if EXEMPT in value.keys):
-        # One recipient who is not exempt gets the most severe decision, and with it all of them do.
-        acting.update({(EXEMPT, hit.entry, hit.tenant, hit.place): hit for hit in exempt.values()})
+    for name in _FOR_EVERY_VALUE:
+        exempt = {value.shown: hit for value, hit in found if hit.list_name == name}
+        if exempt and all(value.shown in exempt for value in values if name in value.keys):
+            # One recipient who is not exempt gets the most severe decision, and with it all of them do.
+            acting.update({(name, hit.entry, hit.tenant, hit.place): hit for hit in exempt.values()})
+    allowing_urls, clearing_files = names_with(Effect.NO_URL_FINDING), names_with(Effect.CLEARED_FILE)
     top = {file.sha256 for file in observables.files}
     return Listing(
         acting=tuple(acting.values()),
         unproved=tuple(hit for value, hit in found if not value.proved),
-        allowed_urls=frozenset(value.shown for value, hit in found if hit.list_name == "url-allow"),
-        allowed_files=frozenset(v.shown for v, hit in found if hit.list_name == "file-hash-allow" and v.shown in top),
+        allowed_urls=frozenset(value.shown for value, hit in found if hit.list_name in allowing_urls),
+        allowed_files=frozenset(v.shown for v, hit in found if hit.list_name in clearing_files and v.shown in top),
     )

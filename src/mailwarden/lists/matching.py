@@ -11,7 +11,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from mailwarden.lists.catalogue import Category, find_list
+from mailwarden.lists.catalogue import CATALOGUE, Category, MatchOn, find_list, lists_on, names_on
 from mailwarden.lists.kinds.attachments import candidates_for_attachment
 from mailwarden.lists.kinds.domains import candidates_for_domain
 from mailwarden.lists.kinds.hashes import candidates_for_hashes
@@ -26,14 +26,6 @@ from mailwarden.model.observables import InnerFile, Observable, Observables, Obs
 from mailwarden.model.place import WHOLE_MESSAGE, Place, area
 from mailwarden.model.record import MessageSummary
 
-# Lists whose entries say opposite things of one value. Other lists have no rival: each of their matches acts.
-RIVALS: tuple[tuple[str, str], ...] = (
-    ("sender-block", "sender-allow"),
-    ("ip-block", "ip-allow"),
-    ("url-block", "url-allow"),
-    ("file-hash-block", "file-hash-allow"),
-)
-
 
 class Match(Struct, frozen=True):
     """An entry that matched; without a tenant it is a global one."""
@@ -45,7 +37,7 @@ class Match(Struct, frozen=True):
 
 
 def rank(match: Match) -> tuple[bool, int, bool]:
-    """Return what matches are compared by: the higher wins. Only matches of one list, or of rivals, compare."""
+    """Return what matches are compared by: the higher wins. Only matches of one list, or of opposite lists, compare."""
     definition = find_list(match.list_name)
     return (
         match.tenant is not None,
@@ -55,7 +47,7 @@ def rank(match: Match) -> tuple[bool, int, bool]:
 
 
 def winner(matches: Iterable[Match]) -> Match | None:
-    """Return the match that wins among those of one list or of two rivals; of equals, the first in order."""
+    """Return the match that wins among those of one list or of opposite lists; of equals, the first in order."""
     return max(sorted(matches, key=lambda match: match.entry), key=rank, default=None)
 
 
@@ -83,21 +75,7 @@ def identity_of(evidence: Evidence, envelope: Envelope, summary: MessageSummary,
 
 
 _VALUE = 3 * MAX_ENTRY  # no entry matches what is longer
-_RIVAL = {name: pair[0] for pair in RIVALS for name in pair}
-
-# The data that a worker collects for each list; the envelope and the summary are always there.
-_NEEDS: Mapping[str, tuple[Observable, ...]] = {
-    "sender-block": (Observable.SENDERS,),
-    "sender-allow": (Observable.SENDERS,),
-    "simulation-senders": (Observable.SENDERS,),
-    "url-block": (Observable.URLS,),
-    "url-allow": (Observable.URLS,),
-    "file-hash-block": (Observable.FILES, Observable.INSIDE, Observable.DIGESTS),
-    "file-hash-allow": (Observable.FILES,),
-    "attachment-block": (Observable.FILES, Observable.INSIDE),
-    "subject-block": (Observable.SUBJECTS,),
-    "trusted-relays": (Observable.RELAYS,),
-}
+_OBSERVABLES = {each.name: each.observables for each in CATALOGUE}
 
 
 class ListMatcher(Protocol):
@@ -139,7 +117,7 @@ class Value(Struct, frozen=True):
 @lru_cache(maxsize=1_024)
 def needs_of(in_use: frozenset[str]) -> tuple[Observable, ...]:
     """Return what a worker has to look for, given the lists that have entries."""
-    return tuple(sorted({observable for name in in_use for observable in _NEEDS.get(name, ())}))
+    return tuple(sorted({observable for name in in_use for observable in _OBSERVABLES.get(name, ())}))
 
 
 def values_of(seen: Seen, address: str, in_use: frozenset[str], lengths: Mapping[str, PrefixLengths]) -> list[Value]:
@@ -147,12 +125,12 @@ def values_of(seen: Seen, address: str, in_use: frozenset[str], lengths: Mapping
     values = [*_senders(seen), *_origins(seen, address, lengths)]
     values += (_url(url) for url in dict.fromkeys((*seen.observables.urls, *seen.urls)))
     values += (value for file in seen.observables.files for value in _file(file))
-    if "recipient-exempt" in in_use:
+    if not in_use.isdisjoint(names_on(MatchOn.RECIPIENT)):
         for recipient in dict.fromkeys(seen.envelope.recipients):
-            values.append(Value(recipient, {"recipient-exempt": candidates_for_recipient(recipient)}))
+            values.append(Value(recipient, _keys(MatchOn.RECIPIENT, candidates_for_recipient(recipient))))
     subjects = tuple(filter(None, dict.fromkeys((seen.summary.subject, *seen.observables.subjects))))
     if subjects:
-        values.append(Value(" / ".join(subjects), {"subject-block": subjects}, area("subject")))
+        values.append(Value(" / ".join(subjects), _keys(MatchOn.SUBJECT, subjects), area("subject")))
     return [value for value in values if not in_use.isdisjoint(value.keys)]
 
 
@@ -167,23 +145,21 @@ def keys_of(values: Iterable[Value], in_use: frozenset[str]) -> dict[str, list[s
 
 
 def hits_of(values: Iterable[Value], matches: Sequence[Match]) -> Iterator[tuple[Value, ListHit]]:
-    """Yield the entry that wins for each value, or for each contest of values, among lists that are rivals."""
+    """Yield the entry that wins for each value, or for each contest of values, among opposite lists."""
     names = {match.list_name for match in matches}
     by_key: dict[tuple[str, str], list[Match]] = defaultdict(list)
-    subjects: list[Match] = []
+    by_text: dict[str, list[Match]] = defaultdict(list)
     for match in matches:
-        if match.list_name == "subject-block":
-            subjects.append(match)  # matched by its text, not by a key
+        kind = find_list(match.list_name).kind
+        if kind.matches_text:
+            by_text[match.list_name].append(match)
         else:
-            by_key[match.list_name, find_list(match.list_name).kind.key(match.entry)].append(match)
+            by_key[match.list_name, kind.key(match.entry)].append(match)
     contests: dict[tuple[object, str], list[tuple[Value, Match]]] = defaultdict(list)
     for number, value in enumerate(values if names else ()):
         for name in names.intersection(value.keys):
-            candidates = value.keys[name]
-            met = (
-                subjects if name == "subject-block" else (m for key in candidates for m in by_key.get((name, key), ()))
-            )
-            contest = (value.contest or number, _RIVAL.get(name, name))
+            met = by_text.get(name) or (m for key in value.keys[name] for m in by_key.get((name, key), ()))
+            contest = (value.contest or number, find_list(name).contest)
             contests[contest].extend((value, match) for match in met)
     for pairs in contests.values():
         won = winner(match for _, match in pairs)
@@ -196,6 +172,14 @@ def hit_of(match: Match, shown: str, place: Place = WHOLE_MESSAGE) -> ListHit:
     return ListHit(match.list_name, match.entry, match.tenant, match.comment, shown[:_VALUE], place)
 
 
+def _keys(on: MatchOn, keys: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    return dict.fromkeys(names_on(on), keys)
+
+
+_FOR_ANY_SENDER = tuple(each.name for each in lists_on(MatchOn.SENDER) if not each.needs_authentication)
+_FOR_PROVED = tuple(each.name for each in lists_on(MatchOn.SENDER) if each.needs_authentication)
+
+
 def _senders(seen: Seen) -> Iterator[Value]:
     """Both senders may be blocked; only the one that people see, and that is proved, may be allowed."""
     for address in dict.fromkeys((seen.envelope.sender, *seen.identity.senders)):
@@ -203,32 +187,33 @@ def _senders(seen: Seen) -> Iterator[Value]:
         if not keys:
             continue
         proved = address == seen.identity.proved_sender
-        allowed = {"sender-allow": keys} if proved else {}
-        yield Value(address, {"sender-block": keys, **allowed}, contest="sender")
+        acting = names_on(MatchOn.SENDER) if proved else _FOR_ANY_SENDER
+        yield Value(address, dict.fromkeys(acting, keys), contest="sender")
         if not proved and address in seen.identity.senders:
-            yield Value(address, {"sender-allow": keys}, contest="unproved sender", proved=False)
+            yield Value(address, dict.fromkeys(_FOR_PROVED, keys), contest="unproved sender", proved=False)
 
 
 def _origins(seen: Seen, address: str, lengths: Mapping[str, PrefixLengths]) -> Iterator[Value]:
     if address:
-        names = ("ip-block", "ip-allow", "simulation-senders")
-        yield Value(address, {name: candidates_for_ip(address, lengths[name]) for name in names if name in lengths})
+        names = [name for name in names_on(MatchOn.CLIENT_IP) if name in lengths]
+        yield Value(address, {name: candidates_for_ip(address, lengths[name]) for name in names})
     domains = (domain_of(each) for each in (seen.envelope.sender, *seen.identity.senders))
     for domain in dict.fromkeys(filter(None, domains)):
-        proved = domain in seen.identity.proved_domains
-        yield Value(domain, {"simulation-senders": candidates_for_domain(domain)}, proved=proved)
+        keys = candidates_for_domain(domain)
+        for definition in lists_on(MatchOn.SENDER_DOMAIN):
+            proved = not definition.needs_authentication or domain in seen.identity.proved_domains
+            yield Value(domain, {definition.name: keys}, proved=proved)
 
 
 def _url(url: str) -> Value:
-    keys = candidates_for_url(url)
-    return Value(url, {"url-block": keys, "url-allow": keys}, area("link"))
+    return Value(url, _keys(MatchOn.URL, candidates_for_url(url)), area("link"))
 
 
 def _file(file: ObservedFile) -> Iterator[Value]:
     names = tuple(inner.name for inner in file.inside if inner.name)
     if not file.is_body:
         keys = candidates_for_attachment(file.name, file.media_type, names)
-        yield Value(file.name or file.media_type, {"attachment-block": keys}, file.place)
+        yield Value(file.name or file.media_type, _keys(MatchOn.ATTACHMENT, keys), file.place)
     if file.sha256:
         yield Value(file.sha256, _hash_keys(file), file.place)
     for inner in file.inside:
@@ -238,7 +223,7 @@ def _file(file: ObservedFile) -> Iterator[Value]:
 
 
 def _hash_keys(file: ObservedFile | InnerFile) -> dict[str, list[str]]:
+    every, strongest = candidates_for_hashes(file.sha256, file.sha1, file.md5), candidates_for_hashes(file.sha256)
     return {
-        "file-hash-block": candidates_for_hashes(file.sha256, file.sha1, file.md5),
-        "file-hash-allow": candidates_for_hashes(file.sha256),
+        each.name: every if Observable.DIGESTS in each.observables else strongest for each in lists_on(MatchOn.FILE)
     }

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mailwarden.lists.catalogue import Effect, names_with
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.listing import ListHit
 from mailwarden.model.outcome import Decision, Judgement, Reason, Verdict
@@ -96,7 +97,7 @@ class _Trial:
         """Judge without these findings and without an entry; the decision may be unknown."""
         listing = self._request.listing
         acting = tuple(hit for hit in listing.acting if finding_name(hit) not in names and not _is_same(hit, entry))
-        allowed = {hit.value for hit in acting if hit.list_name == "file-hash-allow"}
+        allowed = {hit.value for hit in acting if hit.list_name in names_with(Effect.CLEARED_FILE)}
         left = replace(listing, acting=acting, allowed_files=listing.allowed_files & allowed)
         if PROTECTED_SENDER in names:
             left = replace(left, protected_sender="")

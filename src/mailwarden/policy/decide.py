@@ -5,18 +5,22 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mailwarden.lists.catalogue import CATALOGUE, Category, Effect, find_list, names_with
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Decision, Judgement, Ruling, Step, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.explain import show
 from mailwarden.policy.rules import Policy
 
-BLOCK_LISTS = ("file-hash-block", "url-block", "ip-block", "sender-block", "attachment-block", "subject-block")
+BLOCK_LISTS = tuple(
+    each.name for each in sorted(CATALOGUE, key=lambda each: each.precedence) if each.category is Category.BLOCK
+)
+BOUNCING_LISTS = tuple(each.name for each in CATALOGUE if each.bounces)
 OVERRIDE_TAG = "policy.allow-override"
 BOUNCE_SUPPRESSED_TAG = "policy.bounce-suppressed"
 WARN_TAG = "policy.warn"
 DEFAULT_TENANT_TAG = "policy.default-tenant"
-# An entry of ip-allow delivers only messages with these verdicts.
+# An entry that allows a client IP delivers only messages with these verdicts.
 REPUTATION = (Verdict.SPAM, Verdict.BULK)
 
 
@@ -69,25 +73,25 @@ def _malware_floor(case: Case) -> tuple[Case, str]:
 
 
 def _allowed_files(case: Case) -> tuple[Case, str]:
-    hits = case.listing.of("file-hash-allow")
+    hits = case.listing.of(*names_with(Effect.CLEARED_FILE))
     if not hits or case.verdict is case.judgement.verdict:
         return case, "no allowed file changes the verdict"
-    tags = (*case.tags, "list.file-hash-allow", OVERRIDE_TAG)
+    tags = (*case.tags, _tag(hits[0]), OVERRIDE_TAG)
     return replace(
         case, tags=tags, entry=hits[0]
     ), f"{_entry_text(hits[0])}: decided as {case.verdict}, the verdict without allowed files"
 
 
 def _simulation(case: Case) -> tuple[Case, str]:
-    if not (hits := case.listing.of("simulation-senders")):
+    if not (hits := case.listing.of(*names_with(Effect.SIMULATION))):
         return case, "no simulation"
-    return _deliver(case, hits[0], "list.simulation-senders", "policy.simulation")
+    return _deliver(case, hits[0], "policy.simulation")
 
 
 def _exempt(case: Case) -> tuple[Case, str]:
-    if not (hits := case.listing.of("recipient-exempt")):
+    if not (hits := case.listing.of(*names_with(Effect.EXEMPT))):
         return case, "not every recipient is exempt"
-    return _deliver(case, hits[0], "list.recipient-exempt")
+    return _deliver(case, hits[0])
 
 
 def _profile(case: Case) -> tuple[Case, str]:
@@ -109,18 +113,18 @@ def _global_lists(case: Case) -> tuple[Case, str]:
 def _lists(case: Case, scope: str) -> tuple[Case, str]:
     """Apply the entries of one scope: a block entry settles the decision, an allow entry delivers."""
     blocks = [hit for hit in _blocks(case) if hit.scope == scope]
-    senders = [hit for hit in case.listing.of("sender-allow") if hit.scope == scope]
-    addresses = [hit for hit in case.listing.of("ip-allow") if hit.scope == scope]
+    allows = [hit for hit in case.listing.of(*names_with(Effect.DELIVER_IF_AUTHENTICATED)) if hit.scope == scope]
+    if case.verdict in REPUTATION:
+        allows += [hit for hit in case.listing.of(*names_with(Effect.NO_REPUTATION)) if hit.scope == scope]
     if case.settled:
         return case, "already settled"
     if blocks:  # entries of different lists have no common order, so block wins over allow
         return replace(
             case, settled=True, entry=case.entry or blocks[0]
         ), f"{_entry_text(blocks[0])}: {case.decision} stands"
-    if senders:
-        return _deliver(case, senders[0], "list.sender-allow", override=case.decision is not Decision.DELIVER)
-    if addresses and case.verdict in REPUTATION:
-        return _deliver(case, addresses[0], "list.ip-allow", override=case.decision is not Decision.DELIVER)
+    if allows:
+        tags = (OVERRIDE_TAG,) if case.decision is not Decision.DELIVER else ()
+        return _deliver(case, allows[0], *tags)
     return case, "no entry applies"
 
 
@@ -134,7 +138,7 @@ def _unproved(case: Case) -> tuple[Case, str]:
 
 
 def _blocked_address(case: Case) -> tuple[Case, str]:
-    blocked = case.verdict is Verdict.BLOCKED and bool(case.listing.of("ip-block"))
+    blocked = case.verdict is Verdict.BLOCKED and bool(case.listing.of(*BOUNCING_LISTS))
     if blocked and case.decision is Decision.QUARANTINE:
         return replace(case, decision=Decision.BOUNCE), "the client IP is blocked: bounce"
     return case, "no blocked client IP"
@@ -170,8 +174,8 @@ def _warning(case: Case) -> tuple[Case, str]:
 
 
 def _protected_names(case: Case) -> tuple[Case, str]:
-    hits = case.listing.of("protected-people", "protected-domains")
-    tags = (*case.tags, *(f"list.{hit.list_name}" for hit in hits))
+    hits = case.listing.of(*names_with(Effect.PROTECTED_PERSON, Effect.PROTECTED_DOMAIN))
+    tags = (*case.tags, *map(_tag, hits))
     return replace(case, tags=tags), "; ".join(map(_entry_text, hits[:3])) or "no protected name is imitated"
 
 
@@ -216,11 +220,15 @@ STEPS: tuple[tuple[str, Callable[[Case], tuple[Case, str]]], ...] = (
 )
 
 
-def _deliver(case: Case, hit: ListHit, *tags: str, override: bool = False) -> tuple[Case, str]:
+def _deliver(case: Case, hit: ListHit, *tags: str) -> tuple[Case, str]:
     if case.settled:
         return case, f"{_entry_text(hit)}: already settled"
-    tags = (*case.tags, *tags, *((OVERRIDE_TAG,) if override else ()))
+    tags = (*case.tags, _tag(hit), *tags)
     return replace(case, decision=Decision.DELIVER, settled=True, tags=tags, entry=hit), f"{_entry_text(hit)}: deliver"
+
+
+def _tag(hit: ListHit) -> str:
+    return find_list(hit.list_name).tag
 
 
 def _blocks(case: Case) -> list[ListHit]:

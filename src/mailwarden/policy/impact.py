@@ -1,9 +1,12 @@
-"""Estimates from history how a list change would have affected the messages of the last 30 days."""
+"""Shows what a change would do before it is made: of list entries, and of the weight of a rule for one tenant.
+
+The messages of the last 30 days are judged again with the change; for weights, one message also proposes them.
+"""
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 from typing import Protocol
@@ -11,6 +14,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from mailwarden.lists.catalogue import Effect, ListDefinition, MatchOn, find_list
 from mailwarden.lists.checking import matching_entries
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.kinds.networks import is_network
@@ -18,35 +22,20 @@ from mailwarden.lists.kinds.people import person_of
 from mailwarden.lists.matching import Match
 from mailwarden.lists.store import ListScope
 from mailwarden.message.urls import host_of
-from mailwarden.model.outcome import Decision
+from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
-from mailwarden.policy.rejudge import Edit, Outcome, RejudgedMessage
-from mailwarden.policy.rules import Policy
+from mailwarden.model.tenant import Profile, Tenant
+from mailwarden.policy.counterfactual import by_rule
+from mailwarden.policy.judge import RECOGNISED_BULK
+from mailwarden.policy.rejudge import Edit, Outcome, RejudgedMessage, Side, judge_again, without_lists
+from mailwarden.policy.rules import Policy, Rule, bounds_of, for_tenant
 from mailwarden.search.count import Count
 from mailwarden.search.terms import address_term, domain_term, hash_term, network_term, word_terms, words_of
 
 MAX_ENTRIES = 500  # of one change; more entries have terms that match half of history
 _SHORTEST_PREFIX = {4: 16, 6: 32}  # the shortest prefix with a term in history
 _MOST_NETWORKS = 256
-
-_NAMED = ("sender-block", "sender-allow", "simulation-senders")
-_ALWAYS = {
-    "sender-block": "Of a message with several addresses in From only the first is kept.",
-    "ip-block": "Messages that a trusted relay handed on are looked for by the relay's address.",
-    "ip-allow": "Messages that a trusted relay handed on are looked for by the relay's address.",
-    "url-block": "History keeps the hosts of a message and some fifty of its links: other pages are not counted.",
-    "url-allow": "History keeps some fifty links of a message: findings about others stay as they were.",
-    "file-hash-block": "Files inside archives are not kept in history and not counted.",
-    "attachment-block": "Files inside archives are not kept in history and not counted.",
-    "file-hash-allow": "If an engine convicted the message, only the engine knows whether the file was the reason.",
-    "protected-people": "Names that are spelled with other accents are not counted.",
-    "trusted-relays": "The way of a message is followed as far as history keeps it, which is twenty hops.",
-}
-_DELETED = {
-    "url-allow": "Findings that this entry suppressed were not stored: such messages stay unchanged.",
-    "protected-domains": "Other protected domains that a sender looks like as well are not considered.",
-}
 
 
 class CandidateTerms(Struct, frozen=True):
@@ -59,49 +48,47 @@ class CandidateTerms(Struct, frozen=True):
 
 def candidate_terms(list_name: str, entries: Sequence[str], *, adds: bool) -> CandidateTerms:
     """Return the terms of the messages that these entries, in stored form, may match."""
-    notes = [_ALWAYS[list_name]] if list_name in _ALWAYS else []
-    if not adds and list_name in _DELETED:
-        notes.append(_DELETED[list_name])
+    definition = find_list(list_name)
+    notes = [definition.history_note, "" if adds else definition.history_note_deleted]
+    notes = [*filter(None, notes)]
     chosen = tuple(entries[:MAX_ENTRIES])
     if len(chosen) < len(entries):
         notes.append(f"Only the first {MAX_ENTRIES} of {len(entries):,} entries were tried.")
-    if list_name == "file-hash-block" and any(len(entry) != 64 for entry in chosen):
+    if MatchOn.FILE in definition.match_on and any(len(entry) != 64 for entry in chosen):
         notes.append("History stores SHA-256 only: matches of SHA-1 and MD5 are unknown.")
         chosen = tuple(entry for entry in chosen if len(entry) == 64)
     terms: dict[str, None] = {}
     for entry in chosen:
-        found = _terms(list_name, entry, adds=adds)
+        found = _terms(definition, entry, adds=adds)
         if not found:
             notes.append("Nothing leads from these entries to their messages, so the newest of all were looked at.")
             return CandidateTerms((), chosen, tuple(dict.fromkeys(notes)))
         terms.update(dict.fromkeys(found))
-    if list_name == "subject-block" and any(_edge_only(entry) for entry in chosen):
+    if MatchOn.SUBJECT in definition.match_on and any(_edge_only(entry) for entry in chosen):
         notes.append("Only subjects that hold these words whole were looked at.")
     return CandidateTerms(tuple(terms), chosen, tuple(dict.fromkeys(notes)))
 
 
-def _terms(list_name: str, entry: str, *, adds: bool) -> tuple[str, ...]:
+def _terms(definition: ListDefinition, entry: str, *, adds: bool) -> tuple[str, ...]:
     """Return terms of which every matching message has at least one; none if no such term exists."""
-    if list_name in ("ip-block", "ip-allow", "trusted-relays") or (list_name in _NAMED and is_network(entry)):
-        return _networks(entry)
-    if list_name in _NAMED:
-        return (address_term("from", entry) if "@" in entry else domain_term("from", entry.removeprefix("*.")),)
-    if list_name == "recipient-exempt":
-        return (address_term("to", entry) if "@" in entry else domain_term("to", entry),)
-    if list_name in ("url-block", "url-allow"):
-        return (domain_term("url", host_of(f"http://{entry.removeprefix('*.')}")),)
-    if list_name in ("file-hash-block", "file-hash-allow"):
-        return (hash_term(entry),)
-    if list_name == "lookalike-ignore":
-        return ("tag:sender.lookalike-domain",) if adds else ("tag:list.lookalike-ignore",)
-    if list_name == "protected-domains" and not adds:
-        return ("tag:sender.lookalike-domain",)
-    if list_name == "protected-people":
-        words = word_terms("name", person_of(entry).name)
-        return (max(words, key=len),) if words else ()
-    if list_name == "subject-block":
-        return _subject(entry)
-    return ()
+    if definition.effect is Effect.NO_LOOKALIKE:
+        return ("tag:sender.lookalike-domain",) if adds else (f"tag:{definition.tag}",)
+    if definition.effect is Effect.PROTECTED_DOMAIN:
+        return () if adds else ("tag:sender.lookalike-domain",)
+    values: Iterable[MatchOn] = definition.match_on
+    if not _BY_ADDRESS.isdisjoint(values):
+        values = [each for each in values if (each in _BY_ADDRESS) is is_network(entry)]
+    found = [_TERMS[each](entry) if each in _TERMS else () for each in values]
+    return tuple(term for terms in found for term in terms) if all(found) else ()
+
+
+def _host_or_address(field: str, entry: str) -> tuple[str, ...]:
+    return (address_term(field, entry) if "@" in entry else domain_term(field, entry.removeprefix("*.")),)
+
+
+def _name(entry: str) -> tuple[str, ...]:
+    words = word_terms("name", person_of(entry).name)
+    return (max(words, key=len),) if words else ()
 
 
 def _networks(entry: str) -> tuple[str, ...]:
@@ -127,6 +114,19 @@ def _edge_only(entry: str) -> bool:
     return not entry.startswith("/") and len(words_of(entry)) < 3
 
 
+_BY_ADDRESS = frozenset({MatchOn.CLIENT_IP, MatchOn.RELAY})
+_TERMS: Mapping[MatchOn, Callable[[str], tuple[str, ...]]] = {
+    MatchOn.CLIENT_IP: _networks,
+    MatchOn.RELAY: _networks,
+    MatchOn.SENDER: lambda entry: _host_or_address("from", entry),
+    MatchOn.SENDER_DOMAIN: lambda entry: _host_or_address("from", entry),
+    MatchOn.SENDER_NAME: _name,
+    MatchOn.RECIPIENT: lambda entry: _host_or_address("to", entry),
+    MatchOn.URL: lambda entry: (domain_term("url", host_of(f"http://{entry.removeprefix('*.')}")),),
+    MatchOn.FILE: lambda entry: (hash_term(entry),),
+    MatchOn.SUBJECT: _subject,
+}
+
 DAYS = 30
 MAX_JUDGED = 1_500
 MAX_SHOWN = 100
@@ -136,9 +136,6 @@ LOOKUP_SECONDS, JUDGE_SECONDS = 1.2, 1.6  # since the start of the estimate
 LEAST_SECONDS = 0.15  # for judging, even if reading took longer
 MAX_TENANTS = 20
 _TURN = 20  # messages to judge before other tasks of the event loop run
-
-# Lists where another current entry can change whether the new entry acts.
-LOOKED_UP_WHEN_ADDED = frozenset({"recipient-exempt", "protected-people", "protected-domains", "trusted-relays"})
 
 
 class History(Protocol):
@@ -158,13 +155,23 @@ class ChangedMessage(Struct, frozen=True):
     outcome: Outcome
 
 
-class Impact(Struct, frozen=True):
-    """The estimate. The counts are about messages that were read and on which the entries act."""
+class Sample(Struct, frozen=True):
+    """The messages that an estimate is about."""
 
     since: datetime
     looked_at: int
-    total: int  # messages that the entries may match; 0 if they could not be counted
+    total: int  # messages that the change may concern; 0 if they could not be counted
     total_is_exact: bool
+
+    @property
+    def is_sampled(self) -> bool:
+        """Return whether some messages may not have been read."""
+        return not self.total_is_exact or self.looked_at < self.total
+
+
+class Impact(Sample, frozen=True):
+    """The estimate. The counts are about messages that were read and on which the entries act."""
+
     touched: int
     changed: int
     before: Mapping[Decision, int]
@@ -173,11 +180,6 @@ class Impact(Struct, frozen=True):
     unproved: int = 0
     undetermined: int = 0
     notes: tuple[str, ...] = ()
-
-    @property
-    def is_sampled(self) -> bool:
-        """Return whether some messages may not have been read."""
-        return not self.total_is_exact or self.looked_at < self.total
 
 
 class ImpactEstimator:
@@ -204,13 +206,10 @@ class ImpactEstimator:
         if not search.entries:
             return _nothing(since, search.notes)
         seen_by = Scope.deployment() if scope.tenant is None else Scope.of(scope.tenant)
-        looks_up = not adds or list_name in LOOKED_UP_WHEN_ADDED
+        looks_up = not adds or find_list(list_name).needs_other_entries
         try:
-            async with asyncio.timeout(READ_SECONDS):
-                requests, count = await asyncio.gather(
-                    self._history.candidates(seen_by, search.terms, since, MAX_JUDGED // 2 if looks_up else MAX_JUDGED),
-                    self._history.count(seen_by, search.terms, since, COUNT_SECONDS),
-                )
+            limit = MAX_JUDGED // 2 if looks_up else MAX_JUDGED
+            requests, count = await _read(self._history, seen_by, search.terms, since, limit)
         except TimeoutError:
             return _nothing(since, (*search.notes, "History did not answer in time: try again."), exact=False)
         trials = [RejudgedMessage(request, edit) for request in requests]
@@ -283,11 +282,10 @@ def _impact_of(
 ) -> Impact:
     touched = [each for each in outcomes if each.outcome.touched]
     changed = [each for each in touched if each.outcome.differs]
-    estimate = count.estimate if count.estimate > looked_at else 0
     return Impact(
         since=since,
         looked_at=looked_at,
-        total=max(count.counted, looked_at) if count.exact else estimate,
+        total=_total(count, looked_at),
         total_is_exact=count.exact,
         touched=len(touched),
         changed=len(changed),
@@ -300,6 +298,22 @@ def _impact_of(
     )
 
 
+async def _read(
+    history: History, scope: Scope, terms: Sequence[str], since: datetime, limit: int
+) -> tuple[Sequence[FinishedRequest], Count]:
+    """Return the newest messages that a change may concern, and their number; raise TimeoutError if it takes long."""
+    async with asyncio.timeout(READ_SECONDS):
+        return await asyncio.gather(
+            history.candidates(scope, terms, since, limit), history.count(scope, terms, since, COUNT_SECONDS)
+        )
+
+
+def _total(count: Count, looked_at: int) -> int:
+    if count.exact:
+        return max(count.counted, looked_at)
+    return count.estimate if count.estimate > looked_at else 0
+
+
 def _nothing(since: datetime, notes: tuple[str, ...], *, exact: bool = True) -> Impact:
     return Impact(since, 0, 0, exact, 0, 0, {}, {}, (), notes=notes)
 
@@ -307,3 +321,194 @@ def _nothing(since: datetime, notes: tuple[str, ...], *, exact: bool = True) -> 
 def _counts(decisions: Iterable[Decision]) -> Mapping[Decision, int]:
     counted = Counter(decisions)
     return {decision: counted[decision] for decision in Decision if counted[decision]}
+
+
+_NOT_CLEAN = tuple(f"verdict:{verdict}" for verdict in Verdict if verdict not in (Verdict.CLEAN, Verdict.UNKNOWN))
+
+Bounds = tuple[int, int]
+
+
+class Proposal(Struct, frozen=True):
+    """The weight nearest to the present one that changes the result of a message, and that result."""
+
+    weight: int
+    verdict: Verdict
+    decision: Decision
+
+
+class TunableRule(Struct, frozen=True):
+    """A rule that argues against a message, with its present weight for the tenant."""
+
+    rule: Rule
+    points: int  # in this message
+    weight: int
+    bounds: Bounds
+    proposal: Proposal | None = None
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.bounds[0] == self.bounds[1]
+
+
+class WeightImpact(Sample, frozen=True):
+    """The estimate: messages to which the rule applies, judged with the present weight and with another."""
+
+    touched: int = 0
+    changed: int = 0
+    delivered: int = 0  # instead of held
+    held: int = 0  # instead of delivered
+    undetermined: int = 0  # only an engine knows the result
+    messages: tuple[ChangedMessage, ...] = ()  # whose verdict or decision changes, newest first
+    in_time: bool = True
+
+
+def weight_of(rule: Rule, weights: Mapping[str, int]) -> int:
+    """Return the weight that the rule has for a tenant, within the bounds of the rule."""
+    least, most = bounds_of(rule)
+    return max(least, min(most, weights.get(rule.id, rule.weight)))
+
+
+def judged(request: FinishedRequest, policy: Policy, profile: Profile) -> Side | None:
+    """Judge and decide a stored message by this policy, or return None if only an engine knows the result."""
+    judgement, decision = judge_again(request, policy, without_lists(request.evidence), request.listing, profile)
+    return Side(judgement.verdict, decision) if decision else None
+
+
+def enforced_profile(tenant: Tenant) -> Profile:
+    """Return the profile to compare by: `monitor` delivers nearly everything and would show no difference."""
+    return Profile.BALANCED if tenant.profile is Profile.MONITOR else tenant.profile
+
+
+class Tuner:
+    """One message and the rules against it, judged with other weights of its tenant."""
+
+    def __init__(self, request: FinishedRequest, policy: Policy, tenant: Tenant) -> None:
+        self._request = request
+        self._policy = policy
+        self._tenant = tenant
+        self._profile = enforced_profile(tenant)
+
+    def result(self, rule_id: str = "", weight: int = 0) -> Side | None:
+        """Return the result with the present weights of the tenant, one of them changed if a rule is named."""
+        weights = {**self._tenant.weights, rule_id: weight} if rule_id else self._tenant.weights
+        return judged(self._request, for_tenant(self._policy, weights), self._profile)
+
+    def rules(self, settable: Callable[[Rule], Bounds]) -> tuple[TunableRule, ...]:
+        """Return the rules against the message, those that change its result alone first, then by their points.
+
+        `settable` returns the bounds within which the user may set a weight.
+        """
+        known = {rule.id: rule for rule in self._policy.rules}
+        present = self.result()
+        found = []
+        for rule_id, reasons in by_rule(self._request.judgement).items():
+            if (rule := known.get(rule_id)) is not None:
+                weight, bounds = weight_of(rule, self._tenant.weights), settable(rule)
+                proposal = self._proposal(rule, weight, bounds[0], present) if present else None
+                points = sum(reason.weight for reason in reasons)
+                found.append(TunableRule(rule, points, weight, bounds, proposal))
+        return tuple(sorted(found, key=_most_useful))
+
+    def _proposal(self, rule: Rule, weight: int, least: int, present: Side) -> Proposal | None:
+        """Lower the weight until the message is delivered, or else until its verdict changes."""
+        lowest = self.result(rule.id, least) if least < weight else None
+        if lowest is None or lowest == present:
+            return None
+        delivers = lowest.decision is Decision.DELIVER and present.decision is not Decision.DELIVER
+        enough, too_much = least, weight  # the weights with and without the effect that are nearest so far
+        while too_much - enough > 1:
+            middle = (enough + too_much) // 2
+            side = self.result(rule.id, middle)
+            reached = side is not None and (side.decision is Decision.DELIVER if delivers else side != present)
+            enough, too_much = (middle, too_much) if reached else (enough, middle)
+        side = self.result(rule.id, enough) or lowest
+        return Proposal(enough, side.verdict, side.decision)
+
+
+def _most_useful(each: TunableRule) -> tuple[bool, bool, bool, int]:
+    delivers = each.proposal is not None and each.proposal.decision is Decision.DELIVER
+    return not delivers, each.proposal is None, each.is_fixed, -each.points
+
+
+class WeightEstimator:
+    """Estimates how another weight would have affected past messages of a tenant."""
+
+    def __init__(self, history: History, policy: Policy) -> None:
+        self._history = history
+        self._policy = policy
+
+    async def estimate(self, tenant: Tenant, rule: Rule, weight: int) -> WeightImpact:
+        """Judge the messages of 30 days with the present weights and with this weight."""
+        began = time.monotonic()
+        since = datetime.now(UTC) - timedelta(days=DAYS)
+        before = for_tenant(self._policy, tenant.weights)
+        after = for_tenant(self._policy, {**tenant.weights, rule.id: weight})
+        terms = terms_of_rule(rule, lowered=weight < weight_of(rule, tenant.weights))
+        try:
+            requests, count = await _read(self._history, Scope.of(tenant.uid), terms, since, MAX_JUDGED)
+        except TimeoutError:
+            return WeightImpact(since, 0, 0, total_is_exact=False, in_time=False)
+        until = max(began + JUDGE_SECONDS, time.monotonic() + LEAST_SECONDS)
+        looked_at, outcomes = 0, list[ChangedMessage]()
+        for request in requests:
+            looked_at += 1
+            if applies(rule, request):
+                outcomes.append(ChangedMessage(request, _outcome(request, before, after, enforced_profile(tenant))))
+            if looked_at % _TURN == 0:
+                await asyncio.sleep(0)
+                if time.monotonic() > until:
+                    break
+        return _weight_impact_of(since, looked_at, count, outcomes)
+
+
+def terms_of_rule(rule: Rule, *, lowered: bool) -> tuple[str, ...]:
+    """Return the terms of the messages to search for: the tag of the rule, if every match of the rule has it.
+
+    A lower weight changes nothing about a clean message, except for rules that ease others.
+    """
+    if rule.tag and not rule.restrains:
+        return (f"tag:{rule.tag}",)
+    return _NOT_CLEAN if lowered and rule.weight > 0 else ()
+
+
+def applies(rule: Rule, request: FinishedRequest) -> bool:
+    """Return whether the message has the first finding of the rule; others are sought when it is judged."""
+    needed = rule.needs[0]
+    return needed == RECOGNISED_BULK or any(finding.name == needed for _, finding in request.evidence.findings)
+
+
+def _outcome(request: FinishedRequest, before: Policy, after: Policy, profile: Profile) -> Outcome:
+    left, right = judged(request, before, profile), judged(request, after, profile)
+    if left is None or right is None:
+        verdict, decision = request.judgement.verdict, request.ruling.decision
+        return Outcome(verdict, decision, verdict, decision, touched=True, undetermined=True)
+    return Outcome(left.verdict, left.decision, right.verdict, right.decision, touched=True)
+
+
+def _weight_impact_of(
+    since: datetime, looked_at: int, count: Count, outcomes: Sequence[ChangedMessage]
+) -> WeightImpact:
+    changed = [each for each in outcomes if each.outcome.differs]
+    return WeightImpact(
+        since=since,
+        looked_at=looked_at,
+        total=_total(count, looked_at),
+        total_is_exact=count.exact,
+        touched=len(outcomes),
+        changed=len(changed),
+        delivered=sum(_goes(each.outcome, to=Decision.DELIVER) for each in changed),
+        held=sum(_goes(each.outcome, to=Decision.QUARANTINE) for each in changed),
+        undetermined=sum(each.outcome.undetermined for each in outcomes),
+        messages=tuple(sorted(changed, key=_delivered_first)[:MAX_SHOWN]),
+    )
+
+
+def _goes(outcome: Outcome, *, to: Decision) -> bool:
+    """Return whether the change delivers a message that was held, or holds one that was delivered."""
+    other = Decision.QUARANTINE if to is Decision.DELIVER else Decision.DELIVER
+    return outcome.decision is other and outcome.decision_after is to
+
+
+def _delivered_first(each: ChangedMessage) -> bool:
+    """Sort by what matters most; the order of time stays within each kind."""
+    return each.outcome.decision is each.outcome.decision_after

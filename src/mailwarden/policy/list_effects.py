@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
+from mailwarden.lists.catalogue import CATALOGUE
 from mailwarden.message.urls import host_of
 from mailwarden.model.evidence import Evidence, Fact, Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.listing import ListHit, Listing
@@ -19,7 +20,7 @@ ANALYZER = "lists"
 ENGINE = "replica"
 PROTECTED_SENDER = f"{ANALYZER}.protected-sender"
 MAX_FINDINGS_PER_LIST = 20  # findings per list, so that one list cannot displace the others
-_NAMES = {"protected-people": "vip-impersonation", "protected-domains": "lookalike-domain"}
+_FINDINGS = {each.name: each.finding for each in CATALOGUE}
 # Analyzers with one finding per file. YARA is not one of them: a rule that matches several files yields one finding.
 _ABOUT_FILES = frozenset({"attachments", "html", "office", "pdf", "pictures", "shortcuts"})
 
@@ -39,7 +40,7 @@ def report_of(listing: Listing, milliseconds: float) -> Report:
 
 def finding_name(hit: ListHit) -> str:
     """Return the name of an entry's finding."""
-    return f"{ANALYZER}.{_NAMES.get(hit.list_name, hit.list_name)}"
+    return f"{ANALYZER}.{_FINDINGS.get(hit.list_name, hit.list_name)}"
 
 
 def failed_report(sentence: str, milliseconds: float) -> Report:

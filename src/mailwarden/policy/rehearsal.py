@@ -15,6 +15,7 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from mailwarden.errors import SearchTooBroad
+from mailwarden.lists.catalogue import MatchOn, find_list, names_on
 from mailwarden.lists.store import ListScope
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of, normalize_host
@@ -33,7 +34,7 @@ COUNT_SECONDS = 5.0
 MAX_SECONDS = 900.0
 MAX_SHOWN = 100  # good messages; more of them add nothing to the decision
 _TURN = 20  # messages to judge before other tasks of the event loop run
-RELAYS = "trusted-relays"
+RELAYS = names_on(MatchOn.RELAY)
 UNSEEN = "No entry counts as rehearsed, because history does not keep all that it may match."
 PAGES = "A message counts as hit if history does not keep all of its links to the host of an entry."
 
@@ -96,7 +97,8 @@ class Rehearsal:
         With `accept_unseen`, entries count as rehearsed although history does not keep all that they may match.
         """
         # History has the peer's address and the hashes of parts, not the client IP behind a relay and no inner files.
-        relayed = list_name == "ip-block" and await self._lists.in_use(scope, RELAYS)
+        matched_on = find_list(list_name).match_on
+        relayed = MatchOn.CLIENT_IP in matched_on and any([await self._lists.in_use(scope, each) for each in RELAYS])
         run = _Run(
             Edit(list_name, frozenset(), scope.tenant),
             Scope.deployment() if scope.tenant is None else Scope.of(scope.tenant),
@@ -104,7 +106,7 @@ class Rehearsal:
             time.monotonic() + self._seconds,
             most=budget + MAX_SHOWN,
             relayed=relayed,
-            unseen=not accept_unseen and (relayed or list_name == "file-hash-block"),
+            unseen=not accept_unseen and (relayed or MatchOn.FILE in matched_on),
         )
         async for batch in batches:
             for start in range(0, len(batch), BATCH):
@@ -119,7 +121,7 @@ class Rehearsal:
     async def _rehearse(self, run: _Run, entries: Sequence[str]) -> None:
         """Rehearse the entries; with more messages than one search reads, in halves."""
         search = candidate_terms(run.edit.list_name, entries, adds=True)
-        run.notes.update(dict.fromkeys((PAGES,) if run.edit.list_name == "url-block" else search.notes))
+        run.notes.update(dict.fromkeys((PAGES,) if _is_on(run.edit, MatchOn.URL) else search.notes))
         if len(search.entries) < len(entries) or not search.terms:
             return  # history cannot find the messages of some: those count as not rehearsed
         try:
@@ -169,9 +171,13 @@ def _by_term(list_name: str, entries: Sequence[str]) -> Mapping[str, Sequence[st
 
 def _unknown(run: _Run, request: FinishedRequest, entries: Iterable[str]) -> list[str]:
     """Return the entries of which history does not know whether they match the message."""
-    if run.edit.list_name == "ip-block" and not run.relayed and request.listing.of(RELAYS):
+    if _is_on(run.edit, MatchOn.CLIENT_IP) and not run.relayed and request.listing.of(*RELAYS):
         return list(entries)  # the relay is not trusted any more: its own address is the client IP now
-    return [entry for entry in entries if _hides_page(request, entry)] if run.edit.list_name == "url-block" else []
+    return [entry for entry in entries if _hides_page(request, entry)] if _is_on(run.edit, MatchOn.URL) else []
+
+
+def _is_on(edit: Edit, value: MatchOn) -> bool:
+    return edit.list_name in names_on(value)
 
 
 def _hides_page(request: FinishedRequest, entry: str) -> bool:

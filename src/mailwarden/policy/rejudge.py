@@ -7,11 +7,11 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.lists.catalogue import find_list
+from mailwarden.lists.catalogue import Effect, MatchOn, find_list, names_against, names_on, names_with
 from mailwarden.lists.kinds.networks import PrefixLengths
 from mailwarden.lists.kinds.subjects import SubjectMatcher
 from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown
-from mailwarden.lists.matching import RIVALS, Match
+from mailwarden.lists.matching import Match
 from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.evidence import Evidence, Report, Status
 from mailwarden.model.listing import ListHit, Listing
@@ -31,9 +31,9 @@ from mailwarden.policy.list_effects import (
 from mailwarden.policy.rules import Policy, for_tenant
 
 _BODIES = frozenset({"text/plain", "text/html"})
-_BY_ADDRESS = frozenset({"ip-block", "ip-allow", "simulation-senders"})
-_RELAYS = frozenset({"trusted-relays"})
-_TOGETHER = (*map(frozenset, RIVALS), frozenset({"protected-domains", "lookalike-ignore"}))
+_BY_ADDRESS = frozenset(names_on(MatchOn.CLIENT_IP))
+_RELAYS = frozenset(names_on(MatchOn.RELAY))
+_LOOKALIKES = frozenset(names_on(MatchOn.LOOKALIKE))
 
 
 class Edit(Struct, frozen=True):
@@ -49,7 +49,7 @@ class Edit(Struct, frozen=True):
         """Return the lists whose matches may change; a trusted relay changes the client IP that other lists look up."""
         if self.list_name in _RELAYS:
             return _BY_ADDRESS | _RELAYS
-        names = next((names for names in _TOGETHER if self.list_name in names), frozenset({self.list_name}))
+        names = _LOOKALIKES if self.list_name in _LOOKALIKES else frozenset(names_against(self.list_name))
         return names if names.isdisjoint(_BY_ADDRESS) else names | _RELAYS
 
     def concerns(self, hit: ListHit | Match) -> bool:
@@ -92,7 +92,7 @@ class SmallLists:
         for name, keys in wanted.items():
             wanted_keys = list(keys)
             self.looked_up.setdefault(name, set()).update(wanted_keys)
-            if name == "subject-block":
+            if find_list(name).kind.matches_text:
                 entries = self._by_list.get(name, [])
                 found += [
                     each for each in entries if any(SubjectMatcher([each.entry]).find(text) for text in wanted_keys)
@@ -131,11 +131,13 @@ class RejudgedMessage:
         self.failed = lists_failed(request.evidence)
         self._recorded_hits = request.listing.acting
         self._rest = without_lists(request.evidence)
-        matched = tuple(hit.value for hit in request.listing.of("url-block", "url-allow"))
+        matched = tuple(hit.value for hit in request.listing.of(*names_on(MatchOn.URL)))
         stored = (*matched, *_stored_urls(request))
         self._observables = observables_of(request, (*stored, *_start_pages(request)))
         # A few pages cannot show that all pages of a host are allowed: then the findings of engines stay.
-        self._all_pages = edit.list_name != "url-allow" or all("/" not in entry for entry in edit.entries)
+        self._all_pages = edit.list_name not in names_with(Effect.NO_URL_FINDING) or all(
+            "/" not in entry for entry in edit.entries
+        )
         self._links = self._observables if self._all_pages else replace(self._observables, urls=stored)
 
     @property
@@ -211,7 +213,8 @@ class RejudgedMessage:
     def _allowed_files(self, acting: Iterable[ListHit]) -> frozenset[str]:
         """Return the allowed files among the parts of the message; a file inside another cannot be allowed alone."""
         files = {*self.request.listing.allowed_files, *(part.sha256 for part in self.request.summary.parts)}
-        return frozenset(hit.value for hit in acting if hit.list_name == "file-hash-allow" and hit.value in files)
+        clearing = names_with(Effect.CLEARED_FILE)
+        return frozenset(hit.value for hit in acting if hit.list_name in clearing and hit.value in files)
 
     def _decided(self, policy: Policy, listing: Listing) -> tuple[Verdict, Decision] | None:
         """Judge and decide with this listing, or return None if only an engine knows the result."""

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from mailwarden.crypto.keyring import BrokenSeal, UnknownKey
 from mailwarden.errors import EntryTooBroad, GlobalScopeForbidden, InvalidEntry, NotReleasable, StorageUnavailable
+from mailwarden.lists.catalogue import MatchOn, block_and_allow
 from mailwarden.lists.kinds.domains import with_subdomains
 from mailwarden.lists.requests import ListEntryInput
 from mailwarden.lists.service import Lists
@@ -26,6 +27,7 @@ from mailwarden.quarantine.vault import Bytes, Vault
 from mailwarden.serving.spool import Spooled
 
 TRIES = 3
+_SENDER_BLOCK, _SENDER_ALLOW = block_and_allow(MatchOn.SENDER)
 
 
 class QuarantineService:
@@ -67,7 +69,7 @@ class QuarantineService:
             if message.verdict is Verdict.MALWARE:
                 raise NotReleasable("Malware is never delivered, and its sender cannot be allowed.")
             check_release(message, recipients)
-            await self._list(scope, "sender-allow", message, allow, actor, everywhere=everywhere)
+            await self._list(scope, _SENDER_ALLOW, message, allow, actor, everywhere=everywhere)
         return await self._store.request_release(scope, uid, recipients, actor, learn=learn)
 
     async def delete(
@@ -84,7 +86,7 @@ class QuarantineService:
         if block is not None:
             message = await self._store.find(scope, uid)
             check_deletion(message, recipients)
-            await self._list(scope, "sender-block", message, block, actor, everywhere=everywhere)
+            await self._list(scope, _SENDER_BLOCK, message, block, actor, everywhere=everywhere)
         return await self._store.delete(scope, uid, recipients, actor)
 
     async def export(self, scope: Scope, uid: UUID, actor: Actor) -> Spooled:

@@ -22,7 +22,7 @@ class MemoryLists:
     def match(self, tenant: UUID, wanted: Mapping[str, Iterable[str]]) -> tuple[Match, ...]:
         found: list[Match] = []
         for name, keys in wanted.items():
-            if name == "subject-block":
+            if find_list(name).kind.matches_text:
                 texts = list(keys)
                 found += [m for m in self._of(tenant, name) if any(SubjectMatcher([m.entry]).find(t) for t in texts)]
                 continue

@@ -81,7 +81,7 @@ async def rehearse(
 
 @pytest.mark.parametrize(
     ("list_name", "entry", "used"),
-    [("ip-block", "203.0.113.9", Used(RELAYS)), ("file-hash-block", "a" * 64, Used())],
+    [("ip-block", "203.0.113.9", Used(*RELAYS)), ("file-hash-block", "a" * 64, Used())],
 )
 async def test_entries_count_only_if_history_sees_their_messages(list_name: str, entry: str, used: Used) -> None:
     blind = await rehearse(list_name, entry, used=used)
@@ -94,7 +94,7 @@ async def test_entries_count_only_if_history_sees_their_messages(list_name: str,
 async def test_addresses_without_relays_are_rehearsed() -> None:
     assert (await rehearse("ip-block", "203.0.113.9", good_message())).entries == 1
     assert (await rehearse("ip-block", ADDRESS, good_message())).good_mail == 1
-    once_trusted = Listing((ListHit(RELAYS, ADDRESS, TENANT, value=ADDRESS),))
+    once_trusted = Listing((ListHit(RELAYS[0], ADDRESS, TENANT, value=ADDRESS),))
     assert (await rehearse("ip-block", ADDRESS, good_message(listing=once_trusted))).good_mail == 1
 
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown
 from mailwarden.lists.matching import Match
 from mailwarden.model.envelope import Envelope
@@ -17,7 +18,6 @@ from mailwarden.model.place import Place
 from mailwarden.model.record import FinishedRequest, HopSummary, LinkSummary, MessageSummary, PartSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
-from mailwarden.policy.impact import LOOKED_UP_WHEN_ADDED
 from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import failed_report, report_of, without_allowed_files, without_allowed_links
 from mailwarden.policy.rejudge import Edit, Outcome, RejudgedMessage
@@ -127,7 +127,7 @@ def some_entry(chance: random.Random, names: Sequence[str] = ()) -> Match:
 
 def rejudged(request: FinishedRequest, match: Match, others: Sequence[Match], *, adds: bool) -> Outcome:
     edit = Edit(match.list_name, frozenset({match.entry}), match.tenant, adds)
-    asked = not adds or match.list_name in LOOKED_UP_WHEN_ADDED
+    asked = not adds or find_list(match.list_name).needs_other_entries
     others = [each for each in others if asked and each.list_name in edit.affected]
     return RejudgedMessage(request, edit).judge(POLICY, others)
 

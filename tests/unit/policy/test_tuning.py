@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.tenant import Profile, Tenant
+from mailwarden.policy.impact import Tuner, applies, enforced_profile, terms_of_rule, weight_of
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import Policy, bounds_of, for_tenant, load_policy, own_bounds_of
-from mailwarden.policy.tuning import Tuner, applies, candidate_terms, enforced_profile, weight_of
 from tests.tables import every
 from tests.unit.policy.conftest import finished
 from tests.unit.policy.test_counterfactual import concluded
@@ -104,12 +104,12 @@ def test_a_monitored_tenant_is_compared_by_balanced(policy: Policy) -> None:
 
 
 def test_messages_are_found_by_tag_or_verdict(policy: Policy) -> None:
-    assert candidate_terms(FORM, lowered=True) == (f"tag:{FORM.tag}",)
+    assert terms_of_rule(FORM, lowered=True) == (f"tag:{FORM.tag}",)
     untagged = replace(FORM, tag="")
-    assert "verdict:phishing" in candidate_terms(untagged, lowered=True)
-    assert "verdict:clean" not in candidate_terms(untagged, lowered=True)
-    assert candidate_terms(untagged, lowered=False) == ()
+    assert "verdict:phishing" in terms_of_rule(untagged, lowered=True)
+    assert "verdict:clean" not in terms_of_rule(untagged, lowered=True)
+    assert terms_of_rule(untagged, lowered=False) == ()
     easing = next(rule for rule in policy.rules if rule.restrains)
-    assert candidate_terms(easing, lowered=True) == ()
+    assert terms_of_rule(easing, lowered=True) == ()
     assert applies(FORM, concluded(policy, *FORM.needs))
     assert not applies(FORM, concluded(policy, "html.link-mismatch"))

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from mailwarden.lists.catalogue import CATALOGUE, Category
+from mailwarden.lists.catalogue import CATALOGUE
 from mailwarden.lists.matching import Match
 from mailwarden.model.observables import InnerFile, Observables
 from mailwarden.model.outcome import Decision
-from mailwarden.policy.decide import BLOCK_LISTS
 from tests.tables import every
 from tests.unit.lists.memory_lists import TENANT, listed
 from tests.unit.policy.conftest import failed
@@ -97,11 +96,6 @@ def test_every_list_has_an_effect_that_is_tested():
     assert {row[0] for row in EFFECTS} == {definition.name for definition in CATALOGUE}, "add a row to EFFECTS"
 
 
-def test_every_blocklist_is_in_the_order_of_the_decision():
-    blocking = {definition.name for definition in CATALOGUE if definition.category is Category.BLOCK}
-    assert set(BLOCK_LISTS) == blocking, "add the list to BLOCK_LISTS in policy/decide.py"
-
-
 def test_an_empty_catalogue_of_entries_changes_nothing():
     result = PLAIN.against()
     assert (result.outcome, result.tags) == (("clean", "deliver"), set())
@@ -149,6 +143,18 @@ def test_between_lists_that_are_no_rivals_the_scope_decides_and_then_block(block
     block = listed("subject-block", "quarterly", everywhere=blocks == "global")
     allow = listed("sender-allow", SENDER, everywhere=allows == "global")
     assert PROVED.against(block, allow).outcome == ("blocked", outcome)
+
+
+def test_of_several_blocks_the_decision_names_the_gravest():
+    blocks = [
+        listed("file-hash-block", FILE.sha256), listed("url-block", "thief.example"), listed("ip-block", ADDRESS),
+        listed("sender-block", SENDER), listed("attachment-block", ".zip"), listed("subject-block", "quarterly"),
+    ]  # fmt: skip
+    case = replace(PLAIN, observables=replace_urls(PLAIN.observables, "https://thief.example/pay"))
+    for number, first in enumerate(blocks):
+        entry = case.against(*reversed(blocks[number:])).ruling.entry
+        assert entry is not None
+        assert entry.list_name == first.list_name
 
 
 @pytest.mark.contract("2 precedence")

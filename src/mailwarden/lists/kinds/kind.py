@@ -159,6 +159,12 @@ class Kind(Struct, frozen=True):
     key: Callable[[str], str] = itself
     plain: PlainForm | None = None
     may_be_broad: BreadthDoubt = no_doubt
+    matches_text: bool = False  # entries are sought in a text of the message, not found by a key
+
+    @property
+    def found_by_itself(self) -> bool:
+        """Return whether the stored entry is the key that it is found by."""
+        return self.key is itself and not self.matches_text
 
     def spell(self, text: str) -> Entry:
         """Return the stored form without the breadth check, so that entries stored under older rules can be deleted."""

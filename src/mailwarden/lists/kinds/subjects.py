@@ -154,4 +154,5 @@ SUBJECT = Kind(
     read=read_subject,
     specificity=subject_specificity,
     check_breadth=check_subject_breadth,
+    matches_text=True,
 )

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from mailwarden.errors import InvalidEntry, StorageUnavailable
-from mailwarden.lists.catalogue import find_list
+from mailwarden.lists.catalogue import CATALOGUE, find_list
 from mailwarden.lists.kinds.networks import PrefixLengths
 from mailwarden.lists.kinds.subjects import SubjectMatcher, read_subject
 from mailwarden.lists.matching import Match
@@ -245,6 +245,7 @@ class ReplicaView:
             raise StorageUnavailable("The lists of this host cannot be read.", retry_after=2) from error
 
 
+_BY_TEXT = tuple(each.name for each in CATALOGUE if each.kind.matches_text)
 _MOST_KEYS = 256  # in one statement
 _KEPT_SUBJECTS = 256  # lists of subjects that stay ready
 
@@ -308,13 +309,13 @@ class Replica:
                 states = self._view.states(tenant, list_name)
                 if not states:
                     continue
-                kind_name = find_list(list_name).kind_name
-                if kind_name == "subject":
+                kind = find_list(list_name).kind
+                if kind.matches_text:
                     texts = list(candidates)
                     for state in states:
                         matches.extend(self._find_subjects(file, state, texts))
                 else:
-                    keys = lookup_keys(kind_name, candidates)
+                    keys = lookup_keys(kind.name, candidates)
                     for state in states:
                         matches.extend(self._find(file, state, keys))
         return tuple(matches)
@@ -343,7 +344,7 @@ class Replica:
         `match` does so by itself where this was not called, and then the loop waits for it.
         """
         self._view.look()
-        for state in self._view.states(tenant, "subject-block"):
+        for state in (state for name in _BY_TEXT for state in self._view.states(tenant, name)):
             if not self._is_ready(state):
                 with self._view.reading() as file:
                     rows = _subject_rows(file, state)
