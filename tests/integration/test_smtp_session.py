@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.guard.sources import smtp as source_module
 from mailwarden.serving.spool import Spooled, SpoolWriter
+from mailwarden.smtp import listener as listener_module
 from mailwarden.smtp.listener import SmtpListener
 from mailwarden.smtp.session import MAX_ERRORS, Transaction
 from mailwarden.telemetry.metrics import Metrics
@@ -401,7 +401,7 @@ async def test_a_stop_waits_for_cancelled_sessions(tmp_path: Path, hangs_up: boo
 async def test_a_stop_does_not_wait_for_a_session_that_never_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_module, "CANCEL_SECONDS", 0.1)
+    monkeypatch.setattr(listener_module, "CANCEL_SECONDS", 0.1)
     source = SlowToEnd(tmp_path)
     source.seconds = 3_600.0
     source.hold.clear()
