@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mailwarden.analysis.analyzer import EngineAnswer, Known
-from mailwarden.analysis.find_observables import summarize
+from mailwarden.analysis.message_values import summarize
 from mailwarden.engines import clamav, rspamd
 from mailwarden.engines.engine import ScanEngine
 from mailwarden.engines.table import ENGINES

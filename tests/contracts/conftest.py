@@ -11,7 +11,7 @@ from mailwarden.history.clickhouse.store import ClickhouseHistoryStore
 from mailwarden.history.opening import open_history
 from mailwarden.history.store import HistoryStore
 from mailwarden.senders.model import SenderStore
-from tests.clickhouse_databases import opened_history
+from tests.contracts.clickhouse_databases import opened_history
 from workshop.rig.clickhouse import EmbeddedClickhouse
 
 OpenStore = Callable[[], HistoryStore]

@@ -18,8 +18,8 @@ from mailwarden.model.scope import Scope
 from mailwarden.model.similarity import BINS, Key, KeyKind, Similarity
 from mailwarden.search.query import parse_query
 from tests.contracts.conftest import OpenStore
-from tests.journals import write_all
 from tests.samples.finished import finished_request
+from tests.unit.journal.journals import write_all
 
 ALL = Scope.deployment()
 ACME, GLOBEX = uuid4(), uuid4()

@@ -17,7 +17,7 @@ ENGINE_NAMES = {"rspamd": "rspamd", "clamav": "clamav|clamd"}
 NAMES = re.compile("|".join(ENGINE_NAMES.values()), re.IGNORECASE)
 # The scan source `rspamdApi` answers clients of Rspamd: its protocol has that name, whichever engine is asked.
 SOURCE_NAMES = re.compile(r"rspamd_?(?:api|listener)", re.IGNORECASE)
-PROTOCOL = {"guard/sources/rspamd_api.py", "guard/sources/rspamd_listener.py", "guard/config.py"}
+PROTOCOL = {"guard/sources/rspamd_api.py", "guard/sources/rspamd_answer.py", "guard/config.py"}
 # The document that explains every key of the configuration is made from these texts.
 DESCRIBED = {"guard/config.py": "answers clients of Rspamd"}
 

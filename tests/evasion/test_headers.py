@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.analysis.find_observables import find_observables
+from mailwarden.analysis.message_values import find_observables
 from mailwarden.analysis.view import View
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.html import read_html

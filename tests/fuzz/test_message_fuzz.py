@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mailwarden.analysis.find_observables import summarize
+from mailwarden.analysis.message_values import summarize
 from mailwarden.message.addresses import read_addresses
 from mailwarden.message.headers import decode_value
 from mailwarden.message.html import read_html

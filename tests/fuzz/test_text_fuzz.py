@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mailwarden.analysis.find_observables import find_observables
+from mailwarden.analysis.message_values import find_observables
 from mailwarden.analysis.view import View
 from mailwarden.message.charsets import readings, unread_charset
 from mailwarden.message.file_names import ending_of, plain_name

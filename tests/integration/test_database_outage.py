@@ -17,8 +17,8 @@ from mailwarden.model.outcome import Judgement, Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.senders.lookup import SenderHistory
 from mailwarden.telemetry.metrics import Metrics
-from tests.journals import writing
 from tests.samples.finished import finished_request
+from tests.unit.journal.journals import writing
 from workshop.rig.engines import Engines
 
 ALL = Scope.deployment()

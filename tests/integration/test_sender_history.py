@@ -35,8 +35,8 @@ from mailwarden.senders.lookup import (
 )
 from mailwarden.senders.model import ContactCount, ContactRecord, ContactStats, DomainCount, SenderStore
 from mailwarden.senders.relations import MEMORY
-from tests.journals import writing
 from tests.samples.finished import finished_request
+from tests.unit.journal.journals import writing
 from tests.waiting import eventually
 
 ALL = Scope.deployment()

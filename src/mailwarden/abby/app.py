@@ -76,11 +76,10 @@ from mailwarden.quarantine.digest_store import DigestStore
 from mailwarden.quarantine.service import QuarantineService
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import open_vault
-from mailwarden.serving.certificate_metrics import CertificateMetrics
 from mailwarden.serving.http_app import Call, HttpApp, Route
 from mailwarden.serving.server import Limits, Service, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
-from mailwarden.serving.tls import ServerTls, client_context, server_context
+from mailwarden.serving.tls import CertificateMetrics, ServerTls, client_context, server_context
 from mailwarden.settings.reader import read
 from mailwarden.settings.shared import Networks
 from mailwarden.telemetry.disks import DiskMetrics

@@ -41,13 +41,13 @@ from mailwarden.console.screens.messages import MessagesScreen
 from mailwarden.console.screens.palette import PaletteScreen
 from mailwarden.console.screens.people import PeopleScreen
 from mailwarden.console.screens.quarantine import QuarantineScreen
-from mailwarden.console.screens.reports import ReportsScreen
 from mailwarden.console.screens.rescan import RescanScreen
 from mailwarden.console.screens.selection import SelectionScreen
 from mailwarden.console.screens.setup import SetupScreen
 from mailwarden.console.screens.start import StartScreen
 from mailwarden.console.screens.tenant_switch import TenantSwitchScreen
 from mailwarden.console.screens.tenants import TenantsScreen
+from mailwarden.console.screens.weekly_report import WeeklyReportScreen
 from mailwarden.console.screens.weights import WeightsScreen
 from mailwarden.console.self_service import SelfServicePage
 from mailwarden.console.services import Analyses, Deployment
@@ -132,7 +132,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *LearningScreen(services.reports).pages(),
         *TenantsScreen(services.tenants, services.directory, services.policy, services.audit).pages(),
         *WeightsScreen(services.tenants, services.directory, services.policy, services.history, services.audit).pages(),
-        *ReportsScreen(services.weekly_reports, services.subscriptions).pages(),
+        *WeeklyReportScreen(services.weekly_reports, services.subscriptions).pages(),
         *EventReceiversScreen(services.endpoints, services.event_channels, services.visitors).pages(),
         *AuditScreen(services.audit).pages(),
         *HealthScreen(services.deployment).pages(),

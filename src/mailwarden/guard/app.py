@@ -21,19 +21,17 @@ from mailwarden.engines.engine import AnyEngine
 from mailwarden.engines.table import open_engines
 from mailwarden.errors import CommandError
 from mailwarden.events.judged import JudgedEvents
-from mailwarden.events.maintenance import EventRetention
+from mailwarden.guard.background import running_jobs
 from mailwarden.guard.config import PATH, GuardConfig, check_rules, domains_folder, rules_folder
-from mailwarden.guard.context import PROGRAM, GuardContext
-from mailwarden.guard.engine_events import EngineEvents
-from mailwarden.guard.engine_watch import EngineWatch
+from mailwarden.guard.context import PROGRAM, GuardContext, open_mail
+from mailwarden.guard.engine_watch import EngineEvents, EngineWatch
 from mailwarden.guard.reload import GuardReload, heavy_places, scan_parts, worker_timeouts
 from mailwarden.guard.sources.abby import RestApi
 from mailwarden.guard.sources.in_process import InProcess, scanning_disabled
-from mailwarden.guard.sources.rspamd_listener import open_rspamd_api
+from mailwarden.guard.sources.rspamd_api import open_rspamd_api
 from mailwarden.guard.sources.smtp import open_smtp
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.opening import start_clickhouse
-from mailwarden.history.maintenance import Retention, Rollups
 from mailwarden.history.opening import open_history
 from mailwarden.history.writer import STOP_PATIENCE, HistoryWriter
 from mailwarden.hop.local_guard import LocalGuard
@@ -48,11 +46,10 @@ from mailwarden.policy.rules import load_policy
 from mailwarden.scan.admission import Admission
 from mailwarden.scan.scan import Processing
 from mailwarden.senders.lookup import SenderHistory, SenderHistoryReporter
-from mailwarden.serving.certificate_metrics import CertificateMetrics
 from mailwarden.serving.http_app import Call, Handler, HttpApp, Route
 from mailwarden.serving.server import Limits, Service, serve_until_stopped, serving
 from mailwarden.serving.spool import prepare_spool
-from mailwarden.serving.tls import ClientNames, ServerTls, server_context
+from mailwarden.serving.tls import CertificateMetrics, ClientNames, ServerTls, server_context
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.disks import DiskMetrics
 from mailwarden.telemetry.logs import get_logger, start_logging
@@ -172,7 +169,7 @@ async def open_guard(
     async with (
         open_context(config, folder, metrics) as (guard, context),
         _tenants_updated(context),
-        open_smtp(context, guard.name) as close_smtp,
+        _open_jobs_and_smtp(context, guard.name) as close_smtp,
         open_rspamd_api(context) as close_rspamd_api,
         _open_health(config, guard),
     ):
@@ -182,6 +179,14 @@ async def open_guard(
         app = HttpApp(routes, metrics, clients=clients, ends_with_caller=True)
         api = _open_rest_api(context) if config.scan_sources.rest_api is not None else None
         yield guard, app, InProcess(api, app, guard.status, guard.settings)
+
+
+@asynccontextmanager
+async def _open_jobs_and_smtp(context: GuardContext, guard: str) -> AsyncIterator[Callable[[], None]]:
+    """Run the background jobs and, if configured, the scan source `smtp`, which share the next hop and the vault."""
+    with open_mail(context, guard) as mail:
+        async with running_jobs(context, mail), open_smtp(context, mail) as close:
+            yield close
 
 
 @asynccontextmanager
@@ -283,16 +288,12 @@ def _start_history(
     *,
     clickhouse: Clickhouse | None,
 ) -> tuple[SenderHistory, Journal]:
-    """Open the journal, start the writer of history and the jobs that delete and count its rows."""
+    """Open the journal and start the writer of history."""
     events = config.events
     store = open_history(database, JudgedEvents(events.judged, events.sample), clickhouse=clickhouse)
     journal = Journal.open(config.journal.place(folder, config.lists.replica), config.journal.limits, metrics)
     journal.start()
     stack.push_async_callback(journal.stop)
-    retention = Retention(store, config.history.retention_days)
-    for job in (retention, Rollups(store), EventRetention(database, events.retention_days)):
-        job.start()
-        stack.push_async_callback(job.stop)
     senders = SenderHistory(store.senders)
     stack.push_async_callback(senders.stop)
     writer = HistoryWriter(journal, store, metrics, senders, store.campaigns)

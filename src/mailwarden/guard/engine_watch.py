@@ -1,20 +1,31 @@
-"""Checks every second whether the engines answer, so that the status is current between scans."""
+"""Checks every second whether the engines answer, so that the status is current, and records their changes as events.
+
+Events wait while the database is down.
+"""
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from mailwarden.analysis.analyzer import EngineFailed
+from mailwarden.database.pool import Database
 from mailwarden.engines.engine import AnyEngine, EngineInfo
+from mailwarden.errors import StorageUnavailable
+from mailwarden.events.catalogue import EngineDown, EngineUp, short
+from mailwarden.events.outbox import NewEvent, new_event, record
 from mailwarden.hop.records import EngineState
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics, Samples
+from mailwarden.telemetry.periodic_task import end_tasks
 
 PERIOD = 1.0
 CHECK_TIMEOUT = 3.0
-
 log = get_logger(__name__)
+RETRY = 2.0
+MAX_WAITING = 1_000  # then the oldest are dropped
+_BATCH = 100
 
 
 class EngineWatch:
@@ -109,3 +120,46 @@ def state_of(engine: AnyEngine, info: EngineInfo) -> EngineState:
 
 def _down(engine: AnyEngine, detail: str) -> EngineState:
     return EngineState(name=engine.name, up=False, required=engine.required, detail=detail)
+
+
+class EngineEvents:
+    """The events of one guard. A retry after a lost connection repeats an event with the same id."""
+
+    def __init__(self, database: Database, guard: str) -> None:
+        self._database = database
+        self._guard = guard
+        self._waiting: deque[NewEvent] = deque(maxlen=MAX_WAITING)
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="engine events")
+
+    async def stop(self) -> None:
+        await end_tasks(self._task)
+        self._task = None
+
+    def changed(self, state: EngineState) -> None:
+        """Queue the event of a new state; this never waits and never fails."""
+        kind = EngineUp if state.up else EngineDown
+        data = kind(self._guard, state.name, state.required, short(state.detail), datetime.now(UTC))
+        self._waiting.append(new_event(data, None, f"{self._guard}/{state.name}"))
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                await self._write([self._waiting[index] for index in range(min(_BATCH, len(self._waiting)))])
+
+    async def _write(self, batch: list[NewEvent]) -> None:
+        try:
+            async with self._database.connection() as connection:
+                await record(connection, batch)
+        except StorageUnavailable:
+            await asyncio.sleep(RETRY)
+            return
+        written = {event.id for event in batch}
+        while self._waiting and self._waiting[0].id in written:  # others were dropped meanwhile
+            self._waiting.popleft()

@@ -11,7 +11,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.analysis.find_observables import find_observables, summarize, with_links
+from mailwarden.analysis.message_values import find_observables, summarize, with_links
 from mailwarden.analysis.similarity import find_similarity
 from mailwarden.analysis.view import NOBODY, View
 from mailwarden.message.coverage import Coverage, Missed, MissedReason

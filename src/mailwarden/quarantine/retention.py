@@ -155,10 +155,10 @@ class QuarantineRetention:
 class QuarantineMetrics:
     """Measures in the background, so that reading the metrics costs no query."""
 
-    def __init__(self, store: RetentionStore, metrics: Metrics) -> None:
+    def __init__(self, store: RetentionStore, metrics: Metrics, interval: float = METRICS_INTERVAL) -> None:
         self._store = store
         self._totals = HeldTotals()
-        self._periodic_task = PeriodicTask("quarantine metrics", self.measure, METRICS_INTERVAL, quiet=True)
+        self._periodic_task = PeriodicTask("quarantine metrics", self.measure, interval, quiet=True)
         metrics.gauge("quarantine_messages", "Messages held.").set_function(lambda: self._totals.messages)
         metrics.gauge("quarantine_bytes", "Bytes of the messages held.").set_function(lambda: self._totals.bytes)
         metrics.gauge("quarantine_messages_missing", "Messages held whose bytes are missing.").set_function(

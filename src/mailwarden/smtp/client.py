@@ -22,6 +22,7 @@ IDLE_SECONDS = 20.0
 PIPELINED = 100  # commands sent at once; their replies fit into any socket buffer
 PIECE = 65_536  # bytes per write; each write costs as much as a few kilobytes
 MAX_REPLY_LINES = 100
+SEND_TIMEOUT = 60.0  # seconds for the envelope, and for the content
 NO_ANSWER = "451 4.4.1 The next hop does not answer"
 XFORWARD_WORDS = 400  # bytes of attributes in one XFORWARD command; a line has at most 512
 _LINE = re.compile(rb"([2-5]\d\d)(?:([ -])([^\r\n]*))?\r?\n")
@@ -274,3 +275,30 @@ class Connection:
                 if found[2] != b"-":
                     return Reply(int(found[1]), tuple(lines))
         raise ConnectionAbortedError("The next hop does not speak SMTP.")
+
+
+class OutcomeUnknown(Exception):
+    """The next hop may have accepted the mail: it is not sent again."""
+
+
+async def hand_over(hop: NextHop, address: str, content: bytes) -> None:
+    """Hand the mail over; raise DeliveryFailed if the next hop does not have it for sure."""
+    sender = Sender("", utf8=not address.isascii(), eight_bit=not content.isascii())
+    try:
+        async with asyncio.timeout(SEND_TIMEOUT):
+            connection = await hop.prepare(sender, [Recipient(address)], Forwarded(), len(content))
+    except TimeoutError:
+        raise DeliveryFailed(NO_ANSWER) from None
+    try:
+        async with asyncio.timeout(SEND_TIMEOUT):
+            await hop.send(connection, _stream(content))
+    except TimeoutError:
+        raise OutcomeUnknown from None
+    except DeliveryFailed as failed:
+        if isinstance(failed.__cause__, OSError):
+            raise OutcomeUnknown from None
+        raise
+
+
+async def _stream(content: bytes) -> AsyncIterator[bytes]:
+    yield content

@@ -16,8 +16,7 @@ from msgspec import Struct
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.users import User
 from mailwarden.model.scope import Scope
-from mailwarden.smtp.client import DeliveryFailed, NextHop
-from mailwarden.smtp.hand_over import OutcomeUnknown, hand_over
+from mailwarden.smtp.client import DeliveryFailed, NextHop, OutcomeUnknown, hand_over
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.periodic_task import PeriodicTask

@@ -18,7 +18,7 @@ from mailwarden.errors import ListFull, MessageNotFound
 from mailwarden.events.catalogue import Event, encode, schemas
 from mailwarden.events.judged import JudgedEvents
 from mailwarden.events.reader import EventReader, Filter
-from mailwarden.guard.engine_events import EngineEvents
+from mailwarden.guard.engine_watch import EngineEvents
 from mailwarden.history.opening import open_history
 from mailwarden.hop.records import EngineState
 from mailwarden.lists import catalogue as list_catalogue

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from mailwarden.analysis.find_observables import summarize, with_links
+from mailwarden.analysis.message_values import summarize, with_links
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.parser import parse_message

@@ -26,8 +26,8 @@ from mailwarden.model.scope import Scope
 from mailwarden.model.similarity import Key, KeyKind, Similarity
 from mailwarden.senders.model import Counting
 from mailwarden.telemetry.metrics import Metrics
-from tests.journals import open_journal, write_all, writing
 from tests.samples.finished import finished_request
+from tests.unit.journal.journals import open_journal, write_all, writing
 from tests.waiting import eventually
 
 

@@ -16,8 +16,8 @@ from mailwarden.journal.records import decode, encode
 from mailwarden.journal.segments import Limits, Segments
 from mailwarden.model.record import FinishedRequest
 from mailwarden.telemetry.metrics import Metrics
-from tests.journals import open_journal
 from tests.samples.finished import finished_request
+from tests.unit.journal.journals import open_journal
 
 
 def on_disk(folder: Path) -> set[UUID]:

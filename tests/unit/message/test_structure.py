@@ -13,8 +13,8 @@ from mailwarden.message.parser import parse_message
 from mailwarden.message.structure import check_structure
 from mailwarden.model.place import Place
 from tests.properties import examples
-from tests.speed import slowness
 from tests.tables import every
+from tests.unit.speed import slowness
 from workshop.torture.bombs import Bomb, bombs
 
 BOMBS = list(bombs())

@@ -7,7 +7,7 @@ from mailwarden.model.listing import Listing
 from mailwarden.model.observables import Observables
 from mailwarden.model.place import area
 from mailwarden.policy.list_effects import without_allowed_links
-from tests.speed import slowness
+from tests.unit.speed import slowness
 
 LINKS = tuple(f"https://h{number % 3_000}.shop{number % 50}.example/page{number}" for number in range(10_000))
 

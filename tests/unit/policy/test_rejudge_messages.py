@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.analysis.find_observables import find_observables, summarize, with_links
+from mailwarden.analysis.message_values import find_observables, summarize, with_links
 from mailwarden.analysis.view import View
 from mailwarden.errors import EntryTooBroad, InvalidEntry
 from mailwarden.lists.lookup import EVERYTHING

@@ -7,8 +7,7 @@ import pytest
 
 from mailwarden.cli.certificates import make_certificates
 from mailwarden.errors import ConfigurationError
-from mailwarden.serving.certificate_metrics import CertificateMetrics
-from mailwarden.serving.tls import ServerTls, server_context
+from mailwarden.serving.tls import CertificateMetrics, ServerTls, server_context
 from mailwarden.telemetry.metrics import Metrics
 from workshop.rig.certificates import sign
 

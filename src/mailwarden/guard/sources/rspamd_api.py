@@ -1,62 +1,165 @@
-"""The scan source `rspamdApi`: answers the clients of Rspamd at `/checkv2`.
+"""The scan source `rspamdApi`: answers the clients of Rspamd at `/checkv2`, on its own port.
 
 Security: guard trusts the envelope that a client sends. The listener is on a loopback or private address, or the client
-needs the password. Overloaded, EngineUnavailable, ShuttingDown and any other temporary error become `soft reject` with
-status 200: clients that see another status deliver the message.
+needs the password. Size and duration of a body are limited, and envelopes pass the checks of the scanning API.
+Overloaded, EngineUnavailable, ShuttingDown and any other temporary error become `soft reject` with status 200: clients
+that see another status deliver the message.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from http import HTTPStatus
+import sys
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from aiohttp import web
-from msgspec import Struct, field
 
-from mailwarden.errors import BadRequest, MailwardenError
-from mailwarden.guard.config import RspamdApi as Settings
-from mailwarden.guard.sources.http_source import (
-    Answer,
-    HttpSourceContext,
-    ScanAnswer,
-    ZstdBody,
-    check_body_head,
-    check_secret,
-    make_envelope,
-    receive_body,
-    sentence_of,
+if sys.version_info >= (3, 14):
+    from compression.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
+else:
+    from backports.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+import msgspec
+
+from mailwarden.crypto.keyring import read_ring
+from mailwarden.crypto.mac import equal
+from mailwarden.errors import (
+    BadRequest,
+    EmptyEmail,
+    InvalidCredentials,
+    MailwardenError,
+    Unauthenticated,
+    UnsupportedMediaType,
 )
+from mailwarden.guard.config import RspamdApi as Settings
+from mailwarden.guard.context import GuardContext
+from mailwarden.guard.sources.rspamd_answer import CheckAnswer, PerTenantScan, make_answer, make_later
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.outcome import Reason
-from mailwarden.model.place import shown_place
-from mailwarden.model.record import FinishedRequest
-from mailwarden.quarantine.result_headers import OWN, result_fields
+from mailwarden.quarantine.result_headers import ResultSeal, result_fields
+from mailwarden.scan.admission import Admission, Reservation
 from mailwarden.serving.errors import answer_for
-from mailwarden.serving.http_app import Call, Route
+from mailwarden.serving.http_app import Call, HttpApp, Route
+from mailwarden.serving.server import Limits, serving
 from mailwarden.serving.spool import CHUNK, Spooled, SpoolWriter
-from mailwarden.serving.uploads import MAX_BODY
+from mailwarden.serving.uploads import MAX_BODY, BodyClock, send_continue, too_large
+from mailwarden.wire.scanning import envelope_of, read_record
 
+MAX_HEAD = 262_144  # 1,000 recipients have a header each
+MAX_HEADERS = 1_100
+WINDOW_LOG_MAX = 23  # 8 MiB, which every decoder supports (RFC 8878); a larger window is memory for an attacker
+PIECE = 262_144
+NO_RECIPIENT = "nobody"  # satisfies the checks, and is removed again
 _BARE_FOLD = re.compile(rb"(?<!\r)\n(?=[ \t])")
-
-
-REQUIRED_SCORE = 15.0  # Rspamd's default score for reject: 100 points, which convict
-MARK_SCORE = 7.5  # 50 points, which make a message suspicious
-STEP = 0.01
-MAX_OPTIONS = 5
-POINTS = 100
-_NOT_IN_NAMES = re.compile(r"[^A-Z0-9]+")
-ACTIONS: Mapping[Answer, str] = {
-    Answer.PASS: "no action",
-    Answer.MARK: "add header",
-    Answer.DISCARD: "discard",
-    Answer.REJECT: "reject",
-    Answer.RETRY: "soft reject",
-}
 COMPRESSIONS = frozenset({"zstd"})  # rspamc 4 compresses every message
 ELSEWHERE = ("File", "Path", "Shm", "Key")
 _WITH_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([0-9.]{7,15}))(?::[0-9]{1,5})?")
 LATER = "The message could not be scanned now; try again later"
+
+
+@dataclass(frozen=True, slots=True)
+class RspamdApiContext:
+    """The parts of guard that the source uses."""
+
+    admission: Admission
+    scanner: PerTenantScan
+    seal: ResultSeal
+    spool: Path
+
+
+def check_secret(wanted: str, given: str | None, scheme: str) -> None:
+    """Compare in constant time; raise if the secret is missing or wrong."""
+    if not wanted:
+        return
+    if not given:
+        raise Unauthenticated("The secret is missing.", scheme=scheme)
+    if not equal(wanted.encode("utf-8"), given.encode("utf-8", "surrogateescape")):
+        raise InvalidCredentials("The secret is wrong.", scheme=scheme)
+
+
+def check_body_head(request: web.BaseRequest, compressions: Set[str] = frozenset()) -> str:
+    """Check size and encoding of the body before any byte of it is read; return its compression, or an empty string.
+
+    Clients of Rspamd name the compression twice.
+    """
+    if (request.content_length or 0) > MAX_BODY:
+        raise too_large(MAX_BODY)
+    named = (request.headers.get(name, "").strip().lower() for name in ("Content-Encoding", "Compression"))
+    found = {name for name in named if name not in ("identity", "")}
+    if not found:
+        return ""
+    if len(found) > 1 or not found <= compressions:
+        raise UnsupportedMediaType(f"The body must not be compressed by {', '.join(sorted(found))}.")
+    return found.pop()
+
+
+class ZstdBody:
+    """Decompresses one zstd frame piece by piece, within the limit of a body and the capacity of guard.
+
+    A damaged or incomplete frame is a bad request.
+    """
+
+    def __init__(self, reservation: Reservation) -> None:
+        self._reservation = reservation
+        self._size = 0
+        self._frame = ZstdDecompressor(options={DecompressionParameter.window_log_max: WINDOW_LOG_MAX})
+
+    def pieces(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield the content of a chunk, at most PIECE bytes at once: a small chunk can have much content."""
+        try:
+            while chunk or not (self._frame.needs_input or self._frame.eof):
+                if self._frame.eof:
+                    raise BadRequest("Bytes follow the compressed body.")
+                piece = self._frame.decompress(chunk, PIECE)
+                self._size += len(piece)
+                if self._size > MAX_BODY:
+                    raise too_large(MAX_BODY)
+                self._reservation.extend(self._size)
+                yield piece
+                chunk = self._frame.unused_data
+        except ZstdError as error:
+            raise BadRequest("The body is not a zstd frame, or needs a dictionary or a large window.") from error
+
+    def check_complete(self) -> None:
+        if not self._frame.eof:
+            raise BadRequest("The compressed body is incomplete.")
+
+
+async def receive_body(
+    request: web.BaseRequest, spool: Path, body_timeout_ms: int, zstd: ZstdBody | None = None
+) -> Spooled:
+    """Return the whole body, decompressed if it is compressed; the caller closes it."""
+    await send_continue(request)
+    writer = SpoolWriter(spool)
+    try:
+        async with BodyClock(body_timeout_ms) as clock:
+            while chunk := await clock.next_chunk(request):
+                for piece in (chunk,) if zstd is None else zstd.pieces(chunk):
+                    await writer.write(piece)
+        if zstd is not None:
+            zstd.check_complete()
+        received = await writer.finish()
+    finally:
+        writer.discard()
+    if not received.size:
+        raise EmptyEmail("The message is missing: the body is empty.")
+    return received
+
+
+def make_envelope(sender: str, recipients: list[str], address: str | None, helo: str | None) -> Envelope:
+    """Return the envelope, checked by the rules of the scanning API; clients may send no recipient."""
+    fields: dict[str, object] = {"envelopeFrom": sender, "envelopeRecipients": recipients or [NO_RECIPIENT]}
+    if address:
+        fields["remoteAddress"] = address
+    if helo:
+        fields["senderHelo"] = helo
+    for text in (sender, *recipients, address or "", helo or ""):
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise BadRequest("The envelope is not UTF-8.")
+    envelope = envelope_of(read_record({"borderMtaData": fields}))
+    return envelope if recipients else Envelope(envelope.sender, (), envelope.remote_address, envelope.helo)
 
 
 async def repair_folds(raw: Spooled, spool: Path) -> Spooled:
@@ -82,103 +185,10 @@ async def repair_folds(raw: Spooled, spool: Path) -> Spooled:
         raw.close()
 
 
-class Symbol(Struct, frozen=True):
-    name: str
-    score: float
-    metric_score: float
-    description: str
-    options: tuple[str, ...] = ()
-
-
-class AddedHeader(Struct, frozen=True):
-    value: str
-    order: int = 1  # below the Received field that Postfix writes, above all received fields
-
-
-class Milter(Struct, frozen=True):
-    add_headers: dict[str, AddedHeader] = {}
-    remove_headers: dict[str, int] = {}
-
-
-class CheckAnswer(Struct, frozen=True):
-    action: str
-    score: float = 0.0
-    required_score: float = REQUIRED_SCORE
-    is_skipped: bool = False
-    is_spam: bool = False  # Rspamd's proxy reads it when it translates for clients of the older protocol
-    thresholds: dict[str, float] = field(default_factory=lambda: {"reject": REQUIRED_SCORE, "add header": MARK_SCORE})
-    symbols: dict[str, Symbol] = {}
-    messages: dict[str, str] = {}
-    urls: tuple[str, ...] = ()
-    emails: tuple[str, ...] = ()
-    message_id: str = field(default="undef", name="message-id")
-    time_real: float = 0.0
-    milter: Milter = Milter()
-
-
-def make_answer(answered: ScanAnswer, fields: Sequence[tuple[str, str]]) -> CheckAnswer:
-    """Return the answer for a judged message; `fields` are the result fields from top to bottom.
-
-    Each symbol is a matched rule of Mailwarden. Rspamd's own symbols are evidence and are not repeated. One more symbol
-    makes the sum agree with the action, for clients that read only the score.
-    """
-    finished, answer = answered.leading, answered.answer
-    symbols = {symbol.name: symbol for symbol in _symbols(finished.judgement.reasons)}
-    found = sum(symbol.score for symbol in symbols.values())
-    score = round(_fit(found, answer), 2)
-    verdict = f"MW_VERDICT_{finished.judgement.verdict.upper()}"
-    rest = round(score - found, 2)
-    symbols[verdict] = Symbol(verdict, rest, rest, finished.judgement.summary, finished.tags)
-    has_text = answer in (Answer.REJECT, Answer.RETRY)
-    return CheckAnswer(
-        action=ACTIONS[answer],
-        score=score,
-        is_spam=score >= REQUIRED_SCORE,
-        symbols=symbols,
-        messages={"smtp_message": sentence_of(finished)} if has_text else {},
-        message_id=finished.summary.message_id.strip("<>") or "undef",
-        time_real=_seconds(finished),
-        # A client inserts each field above the previous one: the last field comes first.
-        milter=Milter(
-            add_headers={name: AddedHeader(value) for name, value in reversed(fields)},
-            remove_headers=dict.fromkeys(OWN, 0),
-        ),
-    )
-
-
-def make_later(sentence: str) -> CheckAnswer:
-    """Return the answer for a message that cannot be accepted now: its sender retries."""
-    return CheckAnswer(action=ACTIONS[Answer.RETRY], messages={"smtp_message": sentence})
-
-
-def _symbols(reasons: Iterable[Reason]) -> Iterable[Symbol]:
-    by_rule: dict[str, list[Reason]] = {}
-    for reason in reasons:
-        by_rule.setdefault(reason.rule, []).append(reason)
-    for rule, spoken in by_rule.items():
-        score = round(sum(reason.weight for reason in spoken) * REQUIRED_SCORE / POINTS, 2)
-        places = tuple(text for text in dict.fromkeys(shown_place(each.place) for each in spoken) if text)[:MAX_OPTIONS]
-        name = f"MW_{_NOT_IN_NAMES.sub('_', rule.upper())}"
-        yield Symbol(name, score, score, spoken[0].summary, places)
-
-
-def _fit(score: float, answer: Answer) -> float:
-    """Return the score within the range of the action; lists change the action and have no points."""
-    if answer in (Answer.REJECT, Answer.DISCARD):
-        return max(score, REQUIRED_SCORE)
-    if answer is Answer.MARK:
-        return min(max(score, MARK_SCORE), REQUIRED_SCORE - STEP)
-    return min(score, MARK_SCORE - STEP)
-
-
-def _seconds(finished: FinishedRequest) -> float:
-    return round((finished.completed - finished.created).total_seconds(), 3)
-
-
 class RspamdApi:
     name = "rspamdApi"
 
-    def __init__(self, settings: Settings, context: HttpSourceContext) -> None:
+    def __init__(self, settings: Settings, context: RspamdApiContext) -> None:
         self._settings = settings
         self._context = context
 
@@ -264,3 +274,25 @@ def _addresses(text: str) -> Iterator[str]:
 
 def _respond(answer: CheckAnswer) -> web.Response:
     return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+
+
+@asynccontextmanager
+async def open_rspamd_api(context: GuardContext) -> AsyncIterator[Callable[[], None]]:
+    """Listen until the block ends, if configured; yield the function after which no new message is accepted."""
+    config, settings = context.config, context.config.scan_sources.rspamd_api
+    if settings is None:
+        yield lambda: None
+        return
+    scanner = PerTenantScan(
+        RspamdApi.name,
+        processing=context.processing,
+        tenants=context.tenants,
+        timeout=config.analysis_timeout / 1000,
+        quarantine_as=settings.quarantine_as,
+    )
+    seal = ResultSeal(read_ring(context.folder / config.contents.key, "contents.key"))
+    source = RspamdApi(settings, RspamdApiContext(context.admission, scanner, seal, context.spool))
+    app = HttpApp(source.routes(), context.metrics, meters="rspamd_api", max_head=MAX_HEAD, answer_for=answer_error)
+    limits = Limits(max_connections=settings.max_connections, max_headers=MAX_HEADERS)
+    async with serving(app, settings.listen, None, limits, grace_ms=config.shutdown_grace_period):
+        yield app.close

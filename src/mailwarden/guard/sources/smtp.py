@@ -5,7 +5,7 @@ any other error, and 421 while guard stops: Postfix keeps the message each time 
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID
 
@@ -13,22 +13,21 @@ import structlog
 from msgspec.structs import replace
 
 from mailwarden.access.tenants import TenantDirectory, grouped
-from mailwarden.crypto.keyring import read_ring
 from mailwarden.errors import EngineUnavailable, Overloaded
-from mailwarden.guard.background import _open_reports, start_quarantine, start_weekly_reports
-from mailwarden.guard.context import GuardContext
+from mailwarden.guard.context import GuardContext, MailParts
 from mailwarden.guard.sources.smtp_delivery import DELIVERY_TIMEOUTS, Delivery, Part, Progress, answered, settle
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.tenant import Assignment, RecipientGroup
 from mailwarden.quarantine.release_token import ReleaseTokens, ReleaseTokenSigner, ReleaseTokenStore, TokenInUse
 from mailwarden.quarantine.result_headers import ResultSeal
+from mailwarden.quarantine.service import QuarantineWriter
+from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.scan.admission import Admission
 from mailwarden.scan.scan import Examined, GuardRequest, Processing
 from mailwarden.serving.spool import Spooled, SpoolWriter
-from mailwarden.smtp.client import NextHop
 from mailwarden.smtp.commands import UNDECIDED, Recipient, Rejection
-from mailwarden.smtp.listener import SmtpListener, greeting_name
+from mailwarden.smtp.listener import SmtpListener
 from mailwarden.smtp.session import Transaction
 from mailwarden.smtp.settings import Smtp as Settings
 from mailwarden.telemetry.logs import get_logger
@@ -184,36 +183,33 @@ def groups_of(transaction: Transaction) -> tuple[RecipientGroup, ...]:
 
 
 @asynccontextmanager
-async def open_smtp(context: GuardContext, guard: str) -> AsyncIterator[Callable[[], None]]:
+async def open_smtp(context: GuardContext, mail: MailParts | None) -> AsyncIterator[Callable[[], None]]:
     """Listen for Postfix until the block ends, if configured; yield the function that closes the listener."""
     config = context.config
     settings = config.scan_sources.smtp
-    if settings is None:
+    if settings is None or mail is None:
         yield lambda: None
         return
-    analysis_timeout, name = config.analysis_timeout / 1000, greeting_name(guard)
-    async with AsyncExitStack() as stack:
-        hop = NextHop(settings.next_hop_address, settings.next_hop_timeout / 1000, name)
-        stack.callback(hop.close)
-        key = read_ring(context.folder / config.contents.key, "contents.key")
-        writer = start_quarantine(context, key=key, hop=hop, stack=stack)
-        start_weekly_reports(context, hop=hop, stack=stack)
-        source = Smtp(
-            settings,
-            admission=context.admission,
-            processing=context.processing,
-            tenants=context.tenants,
-            delivery=Delivery(hop, ResultSeal(key), writer, context.metrics),
-            tokens=ReleaseTokens(
-                ReleaseTokenSigner(key),
-                ReleaseTokenStore(context.database),
-                DELIVERY_TIMEOUTS * hop.timeout + CLAIM_MARGIN,
-            ),
-            spool=context.spool,
-            analysis_timeout=analysis_timeout,
-            reports=_open_reports(context, key=key, hop=hop, stack=stack),
-        )
-        listener = SmtpListener(source, name, analysis_timeout, context.metrics)
-        stack.push_async_callback(listener.stop, config.shutdown_grace_period / 1000)
+    analysis_timeout, hop, database = config.analysis_timeout / 1000, mail.hop, context.database
+    writer = QuarantineWriter(mail.vault, QuarantineStore(database), config.quarantine.days)
+    source = Smtp(
+        settings,
+        admission=context.admission,
+        processing=context.processing,
+        tenants=context.tenants,
+        delivery=Delivery(hop, ResultSeal(mail.key), writer, context.metrics),
+        tokens=ReleaseTokens(
+            ReleaseTokenSigner(mail.key),
+            ReleaseTokenStore(database),
+            DELIVERY_TIMEOUTS * hop.timeout + CLAIM_MARGIN,
+        ),
+        spool=context.spool,
+        analysis_timeout=analysis_timeout,
+        reports=mail.reports,
+    )
+    listener = SmtpListener(source, mail.name, analysis_timeout, context.metrics)
+    try:
         await listener.start()
         yield listener.close
+    finally:
+        await listener.stop(config.shutdown_grace_period / 1000)

@@ -13,8 +13,7 @@ from datetime import UTC, datetime, timedelta
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy
-from mailwarden.smtp.client import DeliveryFailed, NextHop
-from mailwarden.smtp.hand_over import OutcomeUnknown, hand_over
+from mailwarden.smtp.client import DeliveryFailed, NextHop, OutcomeUnknown, hand_over
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.periodic_task import PeriodicTask
@@ -38,6 +37,7 @@ class CaseAnswers:
         sender: str,
         retention_days: int,
         metrics: Metrics,
+        interval: float = INTERVAL,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
@@ -47,7 +47,7 @@ class CaseAnswers:
         self._retention = timedelta(days=retention_days)
         self._clock = clock
         self._counted = metrics.counter("case_answers", "Answers to reporters of closed cases, by outcome.", "outcome")
-        self._sending = PeriodicTask("case answers", self.look, INTERVAL, quiet=True)
+        self._sending = PeriodicTask("case answers", self.look, interval, quiet=True)
         self._expiry = PeriodicTask("case expiry", self.expire, HOUR, quiet=True)
 
     def start(self) -> None:

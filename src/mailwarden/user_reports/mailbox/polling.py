@@ -75,6 +75,7 @@ class ReportMailbox:
         intake: Intake,
         *,
         metrics: "MailboxMetrics",
+        interval: float = LOOK,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._settings = settings
@@ -86,7 +87,7 @@ class ReportMailbox:
         self._threads = ThreadPoolExecutor(1, "report mailbox")
         self._left = 0  # mails at the beginning of the folder that the next poll passes over
         self._waiting: dict[tuple[int, int], datetime] = {}  # since when, by UIDVALIDITY and UID
-        self._task = PeriodicTask("report mailbox", self.look, min(LOOK, settings.interval / 1000), quiet=True)
+        self._task = PeriodicTask("report mailbox", self.look, min(interval, settings.interval / 1000), quiet=True)
 
     def start(self) -> None:
         self._task.start(at_once=True)

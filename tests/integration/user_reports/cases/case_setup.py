@@ -9,7 +9,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from mailwarden.access.tenants import TenantStore
-from mailwarden.analysis.find_observables import summarize
+from mailwarden.analysis.message_values import summarize
 from mailwarden.analysis.similarity import find_similarity
 from mailwarden.analysis.view import View
 from mailwarden.crypto.keyring import KeyRing

@@ -24,7 +24,7 @@ EMAIL = f"{REPORTS}/email"
 ATTACKS_QUERY = "verdict:malware,phishing,fraud,spoof"
 
 
-class ReportsScreen:
+class WeeklyReportScreen:
     def __init__(self, reports: WeeklyReports, subscriptions: SubscriptionStore) -> None:
         self._reports = reports
         self._subscriptions = subscriptions

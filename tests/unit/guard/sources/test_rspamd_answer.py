@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import BadRequest, EngineUnavailable, InternalError, Overloaded
 from mailwarden.guard.sources import rspamd_api
-from mailwarden.guard.sources.http_source import Answer, PerTenantScan, ScanAnswer, answer_to, join
-from mailwarden.guard.sources.rspamd_api import make_answer
+from mailwarden.guard.sources.rspamd_answer import Answer, PerTenantScan, ScanAnswer, answer_to, join, make_answer
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.outcome import Decision, Reason, Verdict
 from mailwarden.model.record import FinishedRequest

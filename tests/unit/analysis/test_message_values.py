@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from mailwarden.analysis.find_observables import find_observables
+from mailwarden.analysis.message_values import find_observables
 from mailwarden.analysis.view import View
 from mailwarden.lists.kinds.attachments import candidates_for_attachment
 from mailwarden.lists.kinds.urls import candidates_for_url

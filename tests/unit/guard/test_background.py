@@ -1,0 +1,48 @@
+"""The table of guard's background jobs: each runs where the configuration has what it needs, under its own name."""
+
+from msgspec.structs import replace
+
+from mailwarden.guard.background import JOBS
+from mailwarden.guard.config import GuardConfig, ScanSources
+from mailwarden.quarantine.settings import DigestSettings
+from mailwarden.smtp.settings import Smtp
+from mailwarden.user_reports.settings import ReportImap, ReportMailboxes
+from mailwarden.weekly_report.settings import WeeklyReportSettings
+
+PLAIN = GuardConfig()
+SMTP = replace(PLAIN, scan_sources=ScanSources(smtp=Smtp()))
+EVERYWHERE = {"history retention", "history rollups", "event retention"}
+WITH_SMTP = EVERYWHERE | {"quarantine releases", "quarantine retention", "quarantine metrics"}
+
+
+def jobs_of(config):
+    return {job.name for job in JOBS if job.needs(config)}
+
+
+def test_without_smtp_only_the_rows_of_the_database_are_kept_up():
+    assert jobs_of(PLAIN) == EVERYWHERE
+
+
+def test_with_smtp_held_messages_are_released_and_expire():
+    assert jobs_of(SMTP) == WITH_SMTP
+
+
+def test_a_setting_adds_its_jobs():
+    digest = DigestSettings("quarantine@company.example", "https://mail.company.example")
+    weekly = WeeklyReportSettings("reports@company.example", "https://mail.company.example", 6)
+    reports = ReportMailboxes("reports@company.example")
+    mailbox = ReportImap("phish@company.example", "imap.company.example", "phish", "secrets/phish")
+    assert jobs_of(replace(SMTP, quarantine=replace(SMTP.quarantine, digest=digest))) == WITH_SMTP | {
+        "quarantine digests"
+    }
+    assert jobs_of(replace(SMTP, weekly_report=weekly)) == WITH_SMTP | {"weekly reports"}
+    assert jobs_of(replace(SMTP, reports=reports)) == WITH_SMTP | {"case answers"}
+    assert jobs_of(replace(SMTP, reports=replace(reports, mailboxes=(mailbox,)))) == WITH_SMTP | {
+        "case answers",
+        "report mailboxes",
+    }
+
+
+def test_every_job_has_a_name_of_its_own_and_an_interval():
+    assert len({job.name for job in JOBS}) == len(JOBS)
+    assert all(job.interval > 0 for job in JOBS)
