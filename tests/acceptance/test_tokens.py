@@ -24,7 +24,8 @@ NOBODY = "00000000-0000-4000-8000-000000000000"
         ("reader", {ApiPermission.READ}),
         ("watcher", {ApiPermission.STATUS}),
         ("meter", {ApiPermission.METRICS}),
-        ("acme", {ApiPermission.SUBMIT, ApiPermission.READ}),
+        ("acme", {ApiPermission.SUBMIT, ApiPermission.READ, ApiPermission.REPORT}),
+        ("releaser", {ApiPermission.HELD, ApiPermission.RELEASE}),
         ("everything", set(ApiPermission)),
     ],
 )
