@@ -5,15 +5,14 @@ import time
 
 import pytest
 
+from mailwarden.lists.api import ENDPOINTS
 from tests.acceptance.deployment import run_command
 from tests.acceptance.list_client import modified
 from tests.waiting import wait_until
 
+# The smallest body of each call.
 OPERATIONS: dict[str, dict[str, object]] = {
-    "addEntries": {"listName": "sender-block", "entries": []},
-    "deleteEntries": {"listName": "sender-block", "entries": []},
-    "getLists": {},
-    "listEntries": {"listName": "sender-block"},
+    each.name: {name: [] if name == "entries" else value for name, value in each.example.items()} for each in ENDPOINTS
 }
 NOBODY = "00000000-0000-4000-8000-000000000000"
 

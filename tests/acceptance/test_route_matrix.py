@@ -1,6 +1,6 @@
 """Every route, with a key of every scope, of the own tenant, of another tenant and of the deployment.
 
-The routes come from the route table by way of its description. A route without a rule here fails.
+The routes, their scopes and the calls come from the declarations of the endpoints.
 """
 
 import asyncio
@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
 import pytest
 import requests
 from ruamel.yaml import YAML
 
+from mailwarden.abby.endpoints import ENDPOINTS
+from mailwarden.access.endpoints import AnyEndpoint
 from mailwarden.access.keys import ApiKeys, KeyStore, NewKey
 from mailwarden.access.permissions import KeyScope
 from mailwarden.crypto.keyring import read_ring
@@ -28,7 +31,6 @@ from workshop.rig.samples import plain_message
 OWN, OTHER, DEPLOYMENT = "acme", "club", "deployment"
 NOBODY = "00000000-0000-4000-8000-000000000000"
 JSON = {"Content-Type": "application/json"}
-LISTS = "/api/public/lists/v1"
 OF_LISTS = {KeyScope.READ, KeyScope.WRITE}
 
 
@@ -82,87 +84,42 @@ def report(world: World) -> Request:
     return Request(path, {"Content-Type": "message/rfc822"}, unique_message(), world.tenant)
 
 
-def of_lists(name: str, shows: str, **body: object) -> Callable[[World], Request]:
-    def make(world: World) -> Request:
-        data = json.dumps({"tenantUid": world.tenant, **body}).encode()
-        return Request(f"{LISTS}/{name}", JSON, data, shows)
-
-    return make
-
-
 def release(world: World) -> Request:
     return Request(f"/v1/quarantine/{world.held()}/release", JSON, b"{}", world.mark)
 
 
-# The scope of each call, and the call. None: no credential; a text: a permission of tokens that no key has.
-RULES: Mapping[tuple[str, str], tuple[KeyScope | str | None, Callable[[World], Request]]] = {
-    ("POST", "/v1/messageQueue/submitEmail"): (KeyScope.SUBMIT, submission),
-    ("GET", "/v1/messages"): (KeyScope.MESSAGES, lambda w: Request(f"/v1/messages?q={w.mark}", shows=w.mark)),
-    ("GET", "/v1/messages/count"): (
-        KeyScope.MESSAGES,
-        lambda w: Request(f"/v1/messages/count?q={w.mark}", shows=w.tenant),
-    ),
-    ("GET", "/v1/statistics"): (
-        KeyScope.MESSAGES,
-        lambda w: Request(f"/v1/statistics?tenantUid={w.tenant}", shows=w.tenant),
-    ),
-    ("GET", "/v1/messages/{ggrid}"): (
-        KeyScope.MESSAGES,
-        lambda w: Request(f"/v1/messages/{w.ggrid()}", shows=w.mark),
-    ),
-    ("POST", "/v1/messages/{ggrid}/report"): (
-        KeyScope.REPORTS,
-        lambda w: Request(f"/v1/messages/{w.ggrid()}/report?kind=spam", shows=w.tenant),
-    ),
-    ("POST", "/v1/reports"): (KeyScope.REPORTS, report),
-    ("GET", "/v1/reports"): (
-        KeyScope.REPORTS,
-        lambda w: Request(f"/v1/reports?tenantUid={w.tenant}&limit=500", shows=w.report()),
-    ),
-    ("DELETE", "/v1/reports/{uid}"): (KeyScope.REPORTS, lambda w: Request(f"/v1/reports/{w.report()}")),
-    ("GET", "/v1/learning"): (
-        KeyScope.REPORTS,
-        lambda w: Request(f"/v1/learning?tenantUid={w.tenant}", shows=w.tenant),
-    ),
-    ("DELETE", "/v1/learning"): (
-        KeyScope.REPORTS,
-        lambda w: Request(f"/v1/learning?tenantUid={w.tenant}", shows="forgotten"),
-    ),
-    ("GET", "/v1/quarantine"): (KeyScope.HELD, lambda w: Request(f"/v1/quarantine?text={w.mark}", shows=w.held())),
-    ("GET", "/v1/quarantine/{uid}"): (KeyScope.HELD, lambda w: Request(f"/v1/quarantine/{w.held()}", shows=w.mark)),
-    ("GET", "/v1/quarantine/{uid}/message"): (
-        KeyScope.RELEASE,
-        lambda w: Request(f"/v1/quarantine/{w.held()}/message", shows="eve@evil.example"),
-    ),
-    ("POST", "/v1/quarantine/{uid}/release"): (KeyScope.RELEASE, release),
-    ("DELETE", "/v1/quarantine/{uid}"): (
-        KeyScope.RELEASE,
-        lambda w: Request(f"/v1/quarantine/{w.held()}", shows=w.mark),
-    ),
-    ("POST", f"{LISTS}/addEntries"): (
-        KeyScope.WRITE,
-        of_lists("addEntries", "modifiedEntries", listName="sender-block", entries=[{"entry": "matrix@evil.example"}]),
-    ),
-    ("POST", f"{LISTS}/deleteEntries"): (
-        KeyScope.WRITE,
-        of_lists("deleteEntries", "modifiedEntries", listName="sender-block", entries=["other@evil.example"]),
-    ),
-    ("POST", f"{LISTS}/getLists"): (KeyScope.READ, of_lists("getLists", "listFileInfos")),
-    ("POST", f"{LISTS}/listEntries"): (KeyScope.READ, of_lists("listEntries", "matrix@", listName="sender-block")),
-    ("GET", "/v1/events"): (
-        KeyScope.EVENTS,
-        lambda w: Request(f"/v1/events?types=message.held&tenantUid={w.tenant}", shows=w.tenant),
-    ),
-    ("GET", "/v1/events/schemas"): (None, lambda _: Request("/v1/events/schemas")),
-    ("POST", "/v1/admin/status"): (KeyScope.STATUS, lambda _: Request("/v1/admin/status")),
-    ("GET", "/metrics"): ("admin.metrics", lambda _: Request("/metrics")),
-    ("GET", "/healthz"): (None, lambda _: Request("/healthz")),
-    ("GET", "/readyz"): (None, lambda _: Request("/readyz")),
-    ("GET", "/openapi.json"): (None, lambda _: Request("/openapi.json")),
-    ("GET", "/v1/catalogue"): (None, lambda _: Request("/v1/catalogue")),
+# Calls whose answer shows something, or that need more than the example of their declaration.
+CALLS: Mapping[str, Callable[[World], Request]] = {
+    "submitEmail": submission,
+    "searchMessages": lambda w: Request(f"/v1/messages?q={w.mark}", shows=w.mark),
+    "countMessages": lambda w: Request(f"/v1/messages/count?q={w.mark}", shows=w.tenant),
+    "explainMessage": lambda w: Request(f"/v1/messages/{w.ggrid()}", shows=w.mark),
+    "reportContents": report,
+    "listReports": lambda w: Request(f"/v1/reports?tenantUid={w.tenant}&limit=500", shows=w.report()),
+    "takeReportBack": lambda w: Request(f"/v1/reports/{w.report()}"),
+    "listHeldMessages": lambda w: Request(f"/v1/quarantine?text={w.mark}", shows=w.held()),
+    "showHeldMessage": lambda w: Request(f"/v1/quarantine/{w.held()}", shows=w.mark),
+    "downloadHeldMessage": lambda w: Request(f"/v1/quarantine/{w.held()}/message", shows="eve@evil.example"),
+    "releaseHeldMessage": release,
+    "deleteHeldMessage": lambda w: Request(f"/v1/quarantine/{w.held()}", shows=w.mark),
 }
+
+
+def example(world: World, endpoint: AnyEndpoint) -> Request:
+    """Return the example of a declaration as a call about the own tenant."""
+    path = endpoint.path.replace("{ggrid}", world.ggrid()) if "{ggrid}" in endpoint.path else endpoint.path
+    fields = {**({"tenantUid": world.tenant} if endpoint.names_tenant else {}), **endpoint.example}
+    if endpoint.body is not None:
+        return Request(path, JSON, json.dumps(fields).encode())
+    return Request(f"{path}?{urlencode(fields)}" if fields else path)
+
+
+def request_of(world: World, endpoint: AnyEndpoint) -> Request:
+    return CALLS[endpoint.name](world) if endpoint.name in CALLS else example(world, endpoint)
+
+
 # These say nothing about a tenant.
-OF_NO_TENANT = {("POST", "/v1/admin/status")}
+OF_NO_TENANT = {"getStatus"}
 
 
 @pytest.fixture(scope="module")
@@ -207,8 +164,9 @@ def described_routes(deployment: Deployment) -> set[tuple[str, str]]:
     return {(method.upper(), path) for path, methods in paths.items() for method in methods}
 
 
-def test_every_route_has_a_rule(deployment: Deployment) -> None:
-    assert described_routes(deployment) == RULES.keys()
+def test_every_declared_endpoint_is_served_and_described(deployment: Deployment) -> None:
+    assert described_routes(deployment) == {(each.method, each.path) for each in ENDPOINTS}
+    assert CALLS.keys() <= {each.name for each in ENDPOINTS}
 
 
 @dataclass(frozen=True)
@@ -223,27 +181,30 @@ class Caller:
         return Answer(answer.status_code, answer.headers, answer.content)
 
 
+@pytest.mark.spec("5 keys")
+@pytest.mark.contract("5 invalid_credentials")
 @pytest.mark.contract("4 key scopes")
 @pytest.mark.contract("4 key bound")
-@pytest.mark.parametrize(("method", "path"), RULES)
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda each: each.name)
 def test_a_route_takes_its_scope_within_the_tenants_of_the_key(
-    world: World, keys: Mapping[tuple[KeyScope, str], str], session: requests.Session, method: str, path: str
+    world: World, keys: Mapping[tuple[KeyScope, str], str], session: requests.Session, endpoint: AnyEndpoint
 ) -> None:
-    needed, make = RULES[method, path]
     caller = Caller(session, world.deployment.product.url)
-    if needed is None:
-        assert caller.call(method, make(world), None).status == 200
+    method, path = endpoint.method, endpoint.path
+    if endpoint.permission is None:
+        assert caller.call(method, request_of(world, endpoint), None).status == 200
         return
+    needed = endpoint.permission.scope
     plain = Request(path.replace("{ggrid}", NOBODY).replace("{uid}", NOBODY))
     assert caller.call(method, plain, None).error == "unauthenticated"
     for (scope, _), key in keys.items():
         if scope is not needed:
-            assert caller.call(method, plain, key).error == refusal(scope, path), scope
-    if not isinstance(needed, KeyScope):
+            assert caller.call(method, plain, key).error == refusal(scope, endpoint), scope
+    if needed is None:
         return
-    request = make(world)
+    request = request_of(world, endpoint)
     answer = caller.call(method, request, keys[needed, OTHER])
-    if (method, path) not in OF_NO_TENANT:
+    if endpoint.name not in OF_NO_TENANT:
         shown = answer.body.decode("latin-1")
         assert answer.status in (403, 404) or not request.shows or request.shows not in shown
         assert answer.status < 500
@@ -253,10 +214,9 @@ def test_a_route_takes_its_scope_within_the_tenants_of_the_key(
         answer = caller.call(method, request, keys[needed, name])
         assert answer.status in (200, 202, 204), (name, answer.body)
         assert request.shows in answer.body.decode("latin-1"), name
-        request = make(world)
+        request = request_of(world, endpoint)
 
 
-def refusal(scope: KeyScope, path: str) -> str:
+def refusal(scope: KeyScope, endpoint: AnyEndpoint) -> str:
     """Return the error for a key without the scope; a key for lists alone does not apply to other calls."""
-    applies = path.startswith(LISTS) or scope not in OF_LISTS
-    return "forbidden" if applies else "invalid_credentials"
+    return "invalid_credentials" if endpoint.takes_token and scope in OF_LISTS else "forbidden"

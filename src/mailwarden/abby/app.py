@@ -9,22 +9,19 @@ from functools import partial
 from pathlib import Path
 
 import aiohttp
-import msgspec
 import uvloop
-from aiohttp import web
 
 from mailwarden.abby.config import PATH, AbbyConfig, ConsoleConfig
-from mailwarden.abby.openapi import describe
+from mailwarden.abby.endpoints import build_routes
 from mailwarden.abby.reload import AbbyReload
 from mailwarden.abby.status import AbbyDeployment, ColourMemory, Health, Status
 from mailwarden.abby.submit import Scanning, WatchedAnalyses
 from mailwarden.access.audit import AuditStore
-from mailwarden.access.callers import Access, KeyAccess, KnownHandler
+from mailwarden.access.callers import Access, KeyAccess
 from mailwarden.access.idempotency import IdempotencyStore
 from mailwarden.access.keys import ApiKeys, KeyStore, PepperStore
 from mailwarden.access.login import build_registry
 from mailwarden.access.openid import OpenIdSettings, Provider
-from mailwarden.access.permissions import ApiPermission
 from mailwarden.access.rate_limits import LeaseStore, SharedRateLimiter
 from mailwarden.access.saved_searches import SavedSearches
 from mailwarden.access.sessions import SessionLimits
@@ -58,7 +55,6 @@ from mailwarden.hop.guards import Guard, GuardWatch
 from mailwarden.hop.https import HttpTransport, open_session
 from mailwarden.hop.in_process import InProcessTransport
 from mailwarden.hop.local_guard import LocalGuard
-from mailwarden.lists.api import PREFIX as LISTS
 from mailwarden.lists.api import ListApi
 from mailwarden.lists.change_log import ChangeStore, UndoStore
 from mailwarden.lists.checking import Checker
@@ -67,7 +63,6 @@ from mailwarden.lists.service import Expiry, Lists, ListService
 from mailwarden.lists.store import STREAM_SECONDS, ListStore
 from mailwarden.model.scope import Scope
 from mailwarden.pipeline.previews import Previews
-from mailwarden.policy.catalogue import catalogue
 from mailwarden.policy.impact import History, ImpactEstimator
 from mailwarden.policy.rules import Policy, load_policy
 from mailwarden.quarantine.api import QuarantineApi
@@ -76,7 +71,7 @@ from mailwarden.quarantine.digest_store import DigestStore
 from mailwarden.quarantine.service import QuarantineService
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import open_vault
-from mailwarden.serving.http_app import Call, HttpApp, Route
+from mailwarden.serving.http_app import HttpApp, Route
 from mailwarden.serving.server import Limits, Service, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import CertificateMetrics, ServerTls, client_context, server_context
@@ -85,7 +80,7 @@ from mailwarden.settings.shared import Networks
 from mailwarden.telemetry.disks import DiskMetrics
 from mailwarden.telemetry.logs import start_logging
 from mailwarden.telemetry.memory import tune_gc
-from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
+from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.self_tests import BASIC, PASSWORDS, require_known_answers
 from mailwarden.telemetry.tracing import open_tracing
 from mailwarden.user_reports.api import ReportApi
@@ -302,7 +297,6 @@ def _api_routes(context: AbbyContext, stack: AsyncExitStack) -> list[Route]:
     return build_routes(
         access,
         KeyAccess(context.keys, rates),
-        context.metrics,
         scanning=scanning,
         status=context.status,
         lists=lists,
@@ -310,7 +304,7 @@ def _api_routes(context: AbbyContext, stack: AsyncExitStack) -> list[Route]:
         reports=ReportApi(context.reports, context.directory, body_timeout_ms=config.body_timeout),
         quarantine=QuarantineApi(context.quarantine, body_timeout_ms=config.body_timeout),
         events=EventsApi(context.events, context.event_watch, context.directory, access),
-        health=Health(lambda: context.directory.loaded and context.watch.any_usable),
+        health=Health(lambda: context.directory.loaded and context.watch.any_usable, context.metrics),
     )
 
 
@@ -381,74 +375,6 @@ async def _start_feeds(context: AbbyContext, policy: Policy, stack: AsyncExitSta
     stack.push_async_callback(job.stop)
     job.start()
     return service
-
-
-def build_routes(
-    access: Access,
-    keys: KeyAccess,
-    metrics: Metrics,
-    *,
-    scanning: Scanning,
-    status: Status,
-    lists: ListApi,
-    messages: MessagesApi,
-    reports: ReportApi,
-    quarantine: QuarantineApi,
-    events: EventsApi,
-    health: Health,
-) -> list[Route]:
-    """Return the route table, grouped by credential: path, permission and handler."""
-
-    async def show_metrics(*_: object) -> web.StreamResponse:
-        return web.Response(body=metrics.page(), headers={"Content-Type": CONTENT_TYPE})
-
-    async def show_description(_: Call) -> web.StreamResponse:
-        return web.Response(body=description, content_type="application/json")
-
-    async def show_catalogue(_: Call) -> web.StreamResponse:
-        return web.Response(body=words, content_type="application/json")
-
-    def protected(
-        method: str, path: str, permission: ApiPermission, handler: KnownHandler, *, quiet: bool = False
-    ) -> Route:
-        return Route(method, path, access.protect(permission, handler), permission.name, quiet=quiet)
-
-    def with_key(path: str, permission: ApiPermission, handler: KnownHandler) -> Route:
-        return Route("POST", LISTS + path, keys.protect(permission, handler), permission.name)
-
-    routes = [
-        protected("POST", "/v1/messageQueue/submitEmail", ApiPermission.SUBMIT, scanning.submit_email),
-        protected("GET", "/v1/messages", ApiPermission.READ, messages.search),
-        protected("GET", "/v1/messages/count", ApiPermission.READ, messages.count),
-        protected("GET", "/v1/messages/{ggrid}", ApiPermission.READ, messages.explain),
-        protected("GET", "/v1/statistics", ApiPermission.READ, messages.statistics),
-        protected("POST", "/v1/messages/{ggrid}/report", ApiPermission.REPORT, reports.report_message),
-        protected("POST", "/v1/reports", ApiPermission.REPORT, reports.report),
-        protected("GET", "/v1/reports", ApiPermission.REPORT, reports.list_reports),
-        protected("DELETE", "/v1/reports/{uid}", ApiPermission.REPORT, reports.take_back),
-        protected("GET", "/v1/learning", ApiPermission.REPORT, reports.show_learning),
-        protected("DELETE", "/v1/learning", ApiPermission.REPORT, reports.reset),
-        protected("GET", "/v1/quarantine", ApiPermission.HELD, quarantine.list_held),
-        protected("GET", "/v1/quarantine/{uid}", ApiPermission.HELD, quarantine.show),
-        protected("GET", "/v1/quarantine/{uid}/message", ApiPermission.RELEASE, quarantine.download),
-        protected("POST", "/v1/quarantine/{uid}/release", ApiPermission.RELEASE, quarantine.release),
-        protected("DELETE", "/v1/quarantine/{uid}", ApiPermission.RELEASE, quarantine.delete),
-        protected("GET", "/v1/events", ApiPermission.EVENTS, events.show),
-        protected("POST", "/v1/admin/status", ApiPermission.STATUS, status.show, quiet=True),
-        with_key("/addEntries", ApiPermission.LISTS_WRITE, lists.add_entries),
-        with_key("/deleteEntries", ApiPermission.LISTS_WRITE, lists.delete_entries),
-        with_key("/getLists", ApiPermission.LISTS_READ, lists.get_lists),
-        with_key("/listEntries", ApiPermission.LISTS_READ, lists.list_entries),
-        protected("GET", "/metrics", ApiPermission.METRICS, show_metrics, quiet=True),
-        Route("GET", "/healthz", health.show_alive, quiet=True),
-        Route("GET", "/readyz", health.show_ready, quiet=True),
-        Route("GET", "/openapi.json", show_description),
-        Route("GET", "/v1/catalogue", show_catalogue),
-        Route("GET", "/v1/events/schemas", events.show_schemas),
-    ]
-    description = describe(routes)
-    words = msgspec.json.encode(catalogue(load_policy()))
-    return routes
 
 
 @asynccontextmanager

@@ -10,13 +10,15 @@ from aiohttp import web
 
 from mailwarden.abby.reload import AbbyReload
 from mailwarden.access.callers import Caller
-from mailwarden.access.permissions import DEFAULT_PERMISSIONS
+from mailwarden.access.endpoints import Endpoint
+from mailwarden.access.permissions import DEFAULT_PERMISSIONS, ApiPermission
 from mailwarden.console.services import GuardView, StatusView, TokenView
 from mailwarden.database.pool import Database
 from mailwarden.hop.guards import GuardWatch
 from mailwarden.hop.records import GuardStatus
 from mailwarden.serving.http_app import Call
 from mailwarden.settings.effective import Setting
+from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
 from mailwarden.wire.scanning import SystemStatus
 
 BUSY = 0.8
@@ -117,14 +119,44 @@ class Status:
 
 
 class Health:
-    def __init__(self, is_ready: Callable[[], bool]) -> None:
+    def __init__(self, is_ready: Callable[[], bool], metrics: Metrics) -> None:
         self._is_ready = is_ready
+        self._metrics = metrics
 
-    async def show_alive(self, call: Call) -> web.StreamResponse:
+    async def show_metrics(self, call: Call, caller: Caller) -> web.StreamResponse:
+        return web.Response(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def show_alive(self, call: Call, caller: Caller) -> web.StreamResponse:
         return web.Response(text="ok\n")
 
-    async def show_ready(self, call: Call) -> web.StreamResponse:
+    async def show_ready(self, call: Call, caller: Caller) -> web.StreamResponse:
         return web.Response(text="ok\n") if self._is_ready() else web.Response(status=503, text="not ready\n")
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST", "/v1/admin/status", ApiPermission.STATUS, Status.show, "getStatus",
+        "Request the system status.",
+        result=SystemStatus, quiet=True,
+    ),
+)  # fmt: skip
+HEALTH_ENDPOINTS = (
+    Endpoint(
+        "GET", "/metrics", ApiPermission.METRICS, Health.show_metrics, "getMetrics",
+        "Show the figures of this process.",
+        media_type="text/plain", quiet=True,
+    ),
+    Endpoint(
+        "GET", "/healthz", None, Health.show_alive, "getHealth",
+        "Return whether the process is alive.",
+        media_type="text/plain", quiet=True,
+    ),
+    Endpoint(
+        "GET", "/readyz", None, Health.show_ready, "getReadiness",
+        "Return whether the process is ready.",
+        media_type="text/plain", quiet=True,
+    ),
+)  # fmt: skip
 
 
 class AbbyDeployment:

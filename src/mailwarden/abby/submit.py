@@ -11,8 +11,11 @@ import structlog
 from aiohttp import web
 from msgspec import Struct
 
+from mailwarden import errors
 from mailwarden.access.callers import Caller, require_groups
+from mailwarden.access.endpoints import OF_TENANT, Endpoint
 from mailwarden.access.idempotency import IdempotencyStore
+from mailwarden.access.permissions import ApiPermission
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.turns import CallCounter
 from mailwarden.console.services import Step
@@ -26,7 +29,7 @@ from mailwarden.serving.http_app import Call
 from mailwarden.serving.spool import Spooled
 from mailwarden.serving.uploads import Upload, check_upload_head, receive_upload
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.wire.scanning import MessageAnalysisRequest, envelope_of, read_parameters
+from mailwarden.wire.scanning import MessageAnalysisRequest, MessageAnalysisResult, envelope_of, read_parameters
 from mailwarden.wire.strict_json import refuse_query
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -113,6 +116,18 @@ async def digest_of(parameters: MessageAnalysisRequest, upload: Upload) -> bytes
     return hashlib.sha256(_canonical.encode(parameters) + b"\n" + email).digest()
 
 
+ENDPOINTS = (
+    Endpoint(
+        "POST", "/v1/messageQueue/submitEmail", ApiPermission.SUBMIT, Scanning.submit_email, "submitEmail",
+        "Submit a message and wait for its analysis.",
+        form=MessageAnalysisRequest, result=MessageAnalysisResult,
+        errors=(
+            *OF_TENANT, errors.ParametersContentTypeRequired, errors.MalformedMultipart, errors.MissingPart,
+            errors.DuplicatePart, errors.UnexpectedPart, errors.IdempotencyConflict, errors.CoreUnreachable,
+            errors.CoreError, errors.ScanningDisabled, errors.EngineUnavailable, errors.AnalysisTimeout,
+        ),
+    ),
+)  # fmt: skip
 MAX_WATCHED = 8  # watched at once; the other places are for mail
 NOT_FOR_TENANT = "You may not analyze messages for this tenant."
 

@@ -10,11 +10,13 @@ import msgspec
 from aiohttp import web
 from msgspec import UNSET
 
+from mailwarden import errors
 from mailwarden.access.callers import Access, Caller, call_scope
+from mailwarden.access.endpoints import OF_TENANT, Endpoint
 from mailwarden.access.permissions import ApiPermission
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.turns import Turns
-from mailwarden.event_delivery.requests import LATEST, EventsQuery
+from mailwarden.event_delivery.requests import LATEST, EventPage, EventsQuery
 from mailwarden.events.catalogue import CATALOGUE, schemas
 from mailwarden.events.reader import EventReader, Filter, Page
 from mailwarden.events.waiting import MAX_WAITING, EventWatch
@@ -53,7 +55,7 @@ class EventsApi:
             page = await self._page(call, wanted, cursor, query)
         return _answer(page, lines=accepts_ndjson(call.request))
 
-    async def show_schemas(self, _: Call) -> web.StreamResponse:
+    async def show_schemas(self, _: Call, caller: Caller) -> web.StreamResponse:
         return web.Response(body=self._schemas, content_type="application/json")
 
     async def _page(self, call: Call, wanted: Filter, cursor: str | None, query: EventsQuery) -> Page[bytes]:
@@ -95,3 +97,18 @@ def _answer(page: Page[bytes], *, lines: bool) -> web.Response:
     more = b"true" if page.more else b"false"
     body = b'{"events":[%b],"next":"%b","more":%b}' % (b",".join(page.events), page.next.encode("ascii"), more)
     return web.Response(body=body, content_type="application/json")
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET", "/v1/events", ApiPermission.EVENTS, EventsApi.show, "listEvents",
+        "Show the events after a cursor in their order; `wait` waits for the next one.",
+        query=EventsQuery, result=EventPage,
+        errors=(*OF_TENANT, errors.CursorExpired, errors.RateLimited),
+        example={"types": "message.held"},
+    ),
+    Endpoint(
+        "GET", "/v1/events/schemas", None, EventsApi.show_schemas, "getEventSchemas",
+        "Show the JSON schema of every event type.",
+    ),
+)  # fmt: skip

@@ -13,8 +13,10 @@ import msgspec
 from aiohttp import web
 from msgspec import UNSET, Struct, UnsetType
 
+from mailwarden import errors
 from mailwarden.access.audit import AuditStore
 from mailwarden.access.callers import Access, Caller, call_scope
+from mailwarden.access.endpoints import OF_TENANT, Endpoint, Lines
 from mailwarden.access.permissions import ApiPermission
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.turns import Turns
@@ -35,7 +37,7 @@ from mailwarden.history.requests import (
 from mailwarden.history.store import MAX_ROWS, Cursor, DayFigures, HistoryStore, Order, Page, Row, find_message
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.scope import Scope
-from mailwarden.policy.explanation import ExplanationQuery, explanation_of
+from mailwarden.policy.explanation import ExplanationQuery, MessageExplanation, explanation_of
 from mailwarden.search.query import Query, parse_query
 from mailwarden.serving.http_app import Call, finish_headers
 from mailwarden.serving.ndjson import NDJSON, accepts_ndjson
@@ -281,3 +283,32 @@ def _in_utc(pointer: str, moment: datetime | UnsetType) -> datetime | None:
 
 def _answer(record: Struct) -> web.Response:
     return web.Response(body=_encode(record), content_type="application/json")
+
+
+_SEARCH = (*OF_TENANT, errors.SearchTooBroad, errors.RateLimited)
+ENDPOINTS = (
+    Endpoint(
+        "GET", "/v1/messages", ApiPermission.READ, MessagesApi.search, "searchMessages",
+        "Search messages; one page, or all messages as a stream with `Accept: application/x-ndjson`.",
+        query=MessagesQuery, result=FoundMessages,
+        lines=Lines("One FoundMessage a line, and one StreamEnd last; a stream without it was cut.", (StreamEnd,)),
+        errors=(*_SEARCH, errors.InvalidQuery),
+    ),
+    Endpoint(
+        "GET", "/v1/messages/count", ApiPermission.READ, MessagesApi.count, "countMessages",
+        "Count the messages of a search.",
+        query=CountQuery, result=MessageCount,
+        errors=(*_SEARCH, errors.InvalidQuery),
+    ),
+    Endpoint(
+        "GET", "/v1/messages/{ggrid}", ApiPermission.READ, MessagesApi.explain, "explainMessage",
+        "Show why a message was judged as it was.",
+        query=ExplanationQuery, result=MessageExplanation,
+        errors=(errors.MessageNotFound,),
+    ),
+    Endpoint(
+        "GET", "/v1/statistics", ApiPermission.READ, MessagesApi.statistics, "getStatistics",
+        "Count messages by day, verdict and decision, and name who was attacked most.",
+        query=StatisticsQuery, result=TenantStatistics, errors=_SEARCH,
+    ),
+)  # fmt: skip

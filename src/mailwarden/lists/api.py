@@ -13,7 +13,10 @@ from uuid import UUID
 import msgspec
 from aiohttp import web
 
+from mailwarden import errors
 from mailwarden.access.callers import Caller, require_tenant
+from mailwarden.access.endpoints import OF_TENANT, Endpoint, Lines
+from mailwarden.access.permissions import ApiPermission
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.turns import CallCounter
 from mailwarden.errors import GlobalScopeForbidden, Overloaded
@@ -24,6 +27,7 @@ from mailwarden.lists.requests import (
     GetLists,
     ListEntries,
     ModifiedEntries,
+    PublicListsEntry,
     read_request,
 )
 from mailwarden.lists.service import Lists
@@ -144,3 +148,38 @@ class ReaderGone(Exception):
 
 def _answer(record: ModifiedEntries | AvailableLists) -> web.Response:
     return web.Response(body=_encoder.encode(record), content_type="application/json")
+
+
+_SCOPE = (*OF_TENANT, errors.GlobalScopeForbidden)
+_LIST = (*_SCOPE, errors.ListNotFound)
+_CHANGE = (*_LIST, errors.TooManyEntries)
+ENDPOINTS = (
+    Endpoint(
+        "POST", f"{PREFIX}/addEntries", ApiPermission.LISTS_WRITE, ListApi.add_entries, "addEntries",
+        "Add or update entries of one list, all or none.",
+        body=AddEntries, result=ModifiedEntries,
+        errors=(*_CHANGE, errors.InvalidEntry, errors.EntryTooBroad, errors.ListFull),
+        example={"listName": "sender-block", "entries": [{"entry": "billing@evil.example"}]},
+    ),
+    Endpoint(
+        "POST", f"{PREFIX}/deleteEntries", ApiPermission.LISTS_WRITE, ListApi.delete_entries, "deleteEntries",
+        "Delete entries of one list; missing entries are ignored.",
+        body=DeleteEntries, result=ModifiedEntries, errors=_CHANGE,
+        example={"listName": "sender-block", "entries": ["billing@evil.example"]},
+    ),
+    Endpoint(
+        "POST", f"{PREFIX}/getLists", ApiPermission.LISTS_READ, ListApi.get_lists, "getLists",
+        "Show all lists of one scope.",
+        body=GetLists, result=AvailableLists, errors=_SCOPE,
+    ),
+    Endpoint(
+        "POST", f"{PREFIX}/listEntries", ApiPermission.LISTS_READ, ListApi.list_entries, "listEntries",
+        "Stream all entries of one list, one record a line, from one snapshot.",
+        body=ListEntries,
+        lines=Lines(
+            "One PublicListsEntry a line, ordered by entry; X-Entry-Count says how many.",
+            (PublicListsEntry,), {"X-Entry-Count": "^[0-9]+$"},
+        ),
+        errors=_LIST, example={"listName": "sender-block"},
+    ),
+)  # fmt: skip

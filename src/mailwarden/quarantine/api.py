@@ -11,7 +11,10 @@ import msgspec
 from aiohttp import web
 from msgspec import UNSET
 
+from mailwarden import errors
 from mailwarden.access.callers import Caller
+from mailwarden.access.endpoints import Endpoint
+from mailwarden.access.permissions import ApiPermission
 from mailwarden.errors import MessageNotFound
 from mailwarden.quarantine.model import HeldFilter, PageCursor, State
 from mailwarden.quarantine.requests import DeleteQuery, Held, HeldMessages, QuarantineQuery, ReleaseOrder
@@ -119,3 +122,37 @@ def _in_utc(moment: datetime) -> datetime:
 
 def _answer(record: Held | HeldMessages, status: int = 200) -> web.Response:
     return web.Response(status=status, body=_encoder.encode(record), content_type="application/json")
+
+
+_LISTED = (errors.GlobalScopeForbidden, errors.ListFull)  # a release may allow the sender, a deletion block it
+ENDPOINTS = (
+    Endpoint(
+        "GET", "/v1/quarantine", ApiPermission.HELD, QuarantineApi.list_held, "listHeldMessages",
+        "Show held messages, the newest first.",
+        query=QuarantineQuery, result=HeldMessages,
+        errors=(errors.MessageNotFound,),
+    ),
+    Endpoint(
+        "GET", "/v1/quarantine/{uid}", ApiPermission.HELD, QuarantineApi.show, "showHeldMessage",
+        "Show a held message with its state for each recipient.",
+        result=Held, errors=(errors.MessageNotFound,),
+    ),
+    Endpoint(
+        "GET", "/v1/quarantine/{uid}/message", ApiPermission.RELEASE, QuarantineApi.download, "downloadHeldMessage",
+        "Take the message itself out, as harmful as it came.",
+        media_type="message/rfc822",
+        errors=(errors.MessageNotFound, errors.NotReleasable),
+    ),
+    Endpoint(
+        "POST", "/v1/quarantine/{uid}/release", ApiPermission.RELEASE, QuarantineApi.release, "releaseHeldMessage",
+        "Have a held message delivered to all who wait for it, or to some; a guard does it within seconds.",
+        body=ReleaseOrder, result=Held, status=202,
+        errors=(errors.MessageNotFound, errors.NotReleasable, *_LISTED),
+    ),
+    Endpoint(
+        "DELETE", "/v1/quarantine/{uid}", ApiPermission.RELEASE, QuarantineApi.delete, "deleteHeldMessage",
+        "Delete a held message for all who wait for it, or for one.",
+        query=DeleteQuery, result=Held,
+        errors=(errors.MessageNotFound, errors.NotReleasable, *_LISTED),
+    ),
+)  # fmt: skip

@@ -92,7 +92,7 @@ Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One row of the route table; `permission` None means that no credential is required.
+    """One row of the route table.
 
     `{name}` in the path is one segment; `{name*}` at its end is the rest of a path that no other route has.
     """
@@ -100,7 +100,6 @@ class Route:
     method: str
     path: str
     handler: Handler = field(repr=False)
-    permission: str | None = None
     quiet: bool = False  # polled every few seconds: no log line
 
 

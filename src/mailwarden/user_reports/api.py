@@ -10,7 +10,10 @@ from uuid import UUID
 import msgspec
 from aiohttp import web
 
+from mailwarden import errors
 from mailwarden.access.callers import Caller, require_tenant
+from mailwarden.access.endpoints import OF_TENANT, Endpoint
+from mailwarden.access.permissions import ApiPermission
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.turns import CallCounter
 from mailwarden.errors import (
@@ -179,3 +182,41 @@ def _uid_in(text: str) -> UUID:
 
 def _answer(record: Report | Reports | Learning | Forgotten, status: int = 200) -> web.Response:
     return web.Response(status=status, body=_encoder.encode(record), content_type="application/json")
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST", "/v1/messages/{ggrid}/report", ApiPermission.REPORT, ReportApi.report_message, "reportMessage",
+        "Say what a message is that was scanned; it is learned from if it comes as well, exactly as it was scanned.",
+        query=MessageReportQuery, message="optional", result=Report, status=202,
+        errors=(errors.MessageNotFound, errors.MessageMismatch, errors.LearningFull),
+        example={"kind": "spam"},
+    ),
+    Endpoint(
+        "POST", "/v1/reports", ApiPermission.REPORT, ReportApi.report, "reportContents",
+        "Say what a message is, and have it learned from.",
+        query=ReportQuery, message="required", result=Report, status=202,
+        errors=(*OF_TENANT, errors.LearningFull), example={"kind": "spam"},
+    ),
+    Endpoint(
+        "GET", "/v1/reports", ApiPermission.REPORT, ReportApi.list_reports, "listReports",
+        "Show a tenant's reports, the newest first.",
+        query=ReportsQuery, result=Reports, errors=OF_TENANT,
+        example={"limit": 500},
+    ),
+    Endpoint(
+        "DELETE", "/v1/reports/{uid}", ApiPermission.REPORT, ReportApi.take_back, "takeReportBack",
+        "Undo a report and train again without it.",
+        status=204, errors=(errors.ReportNotFound,),
+    ),
+    Endpoint(
+        "GET", "/v1/learning", ApiPermission.REPORT, ReportApi.show_learning, "getLearning",
+        "Show how much a tenant has learned from reports.",
+        query=TenantQuery, result=Learning, errors=OF_TENANT,
+    ),
+    Endpoint(
+        "DELETE", "/v1/learning", ApiPermission.REPORT, ReportApi.reset, "resetLearning",
+        "Forget all reports of a tenant and what was learned from them.",
+        query=TenantQuery, result=Forgotten, errors=OF_TENANT,
+    ),
+)  # fmt: skip

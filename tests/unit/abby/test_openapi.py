@@ -2,18 +2,10 @@
 
 import json
 
-from mailwarden.abby.openapi import OPERATIONS, describe
-from mailwarden.serving.http_app import Route
+from mailwarden.abby.endpoints import ENDPOINTS
+from mailwarden.abby.openapi import describe
 
-
-async def answer_nothing(call):
-    raise NotImplementedError
-
-
-PERMISSIONS = {"submitEmail": "SUBMIT", "explainMessage": "READ", "getStatus": "STATUS"}
-DOCUMENT = json.loads(
-    describe([Route(m, p, answer_nothing, PERMISSIONS.get(operation.name)) for (m, p), operation in OPERATIONS.items()])
-)
+DOCUMENT = json.loads(describe(ENDPOINTS))
 SUBMIT = DOCUMENT["paths"]["/v1/messageQueue/submitEmail"]["post"]
 
 
