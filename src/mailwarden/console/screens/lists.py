@@ -16,8 +16,8 @@ from msgspec import UNSET
 from mailwarden.console.auth import BodyType, Page
 from mailwarden.console.language import N_, counted
 from mailwarden.console.list_form import (
+    ListContext,
     ListForm,
-    ListServices,
     ScopedList,
     confirmation_of,
     field_of,
@@ -73,9 +73,9 @@ READING_NAMES: Mapping[str, str] = {
 
 
 class ListsScreen:
-    def __init__(self, services: ListServices) -> None:
-        self._list_service = services.list_service
-        self._checker = services.checker
+    def __init__(self, context: ListContext) -> None:
+        self._list_service = context.list_service
+        self._checker = context.checker
 
     def pages(self) -> Sequence[Page]:
         return [
@@ -210,10 +210,9 @@ FORM_NAMES = (("csv", N_("CSV: entry, comment, expires")), ("txt", N_("Text: one
 
 
 class ListEditsScreen:
-    def __init__(self, services: ListServices) -> None:
-        self._lists = services.lists
-        self._list_service = services.list_service
-        self._impact_estimator = services.impact_estimator
+    def __init__(self, context: ListContext) -> None:
+        self._list_service = context.list_service
+        self._impact_estimator = context.impact_estimator
 
     def pages(self) -> Sequence[Page]:
         return [
@@ -287,7 +286,9 @@ class ListEditsScreen:
 
     async def delete(self, request: UserRequest) -> web.StreamResponse:
         target = read_target(request)
-        gone = await self._lists.delete_entries(target.scope, target.definition.name, _chosen(request), request.actor)
+        gone = await self._list_service.delete_entries(
+            target.scope, target.definition.name, _chosen(request), request.actor
+        )
         return see_other(target.path, "entries-deleted" if gone else "nothing-deleted", scope=target.scope_text)
 
     async def _read(self, target: ScopedList, list_form: ListForm) -> Preview:
@@ -349,8 +350,8 @@ MAX_CHANGE_ENTRIES = 200  # shown of one change
 
 
 class ListChangesScreen:
-    def __init__(self, services: ListServices) -> None:
-        self._list_service = services.list_service
+    def __init__(self, context: ListContext) -> None:
+        self._list_service = context.list_service
 
     def pages(self) -> Sequence[Page]:
         return [
@@ -408,8 +409,8 @@ log = get_logger("console")
 
 
 class ListExportScreen:
-    def __init__(self, services: ListServices) -> None:
-        self._lists = services.lists
+    def __init__(self, context: ListContext) -> None:
+        self._list_service = context.list_service
 
     def pages(self) -> Sequence[Page]:
         return [Page("GET", "/lists/{name}/export/{format}", Permission.LISTS_READ, self.export)]
@@ -422,7 +423,7 @@ class ListExportScreen:
         name = f'attachment; filename="{target.definition.name}.{form}"'
         response = None
         try:
-            async with self._lists.reading(target.scope, target.definition.name) as reading:
+            async with self._list_service.reading(target.scope, target.definition.name) as reading:
                 headers = {"Content-Disposition": name, "X-Entry-Count": str(reading.count)}
                 response = await request.begin_stream(FORMATS[form], **headers)
                 write = _guarded(response)
