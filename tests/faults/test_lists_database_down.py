@@ -7,7 +7,7 @@ import pytest
 
 from mailwarden.database.pool import Database
 from mailwarden.lists.requests import ListEntryInput
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor
 from tests.faults.conftest import STEADY, Note, Start
@@ -26,7 +26,9 @@ async def block(database_url: str, *subjects: str) -> None:
     database = Database(database_url)
     entries = [ListEntryInput(subject) for subject in subjects]
     try:
-        await Lists(ListStore(database, database)).add_entries(ListScope(), "subject-block", entries, Actor("test"))
+        await ListService(ListStore(database, database)).add_entries(
+            ListScope(), "subject-block", entries, Actor("test")
+        )
     finally:
         await database.close()
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from mailwarden.database.pool import Database, scoped
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.requests import ListEntryInput
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope, ListStore, Reading
 from mailwarden.model.scope import Actor
 from tests.faults.conftest import STEADY, Note
@@ -230,7 +230,7 @@ async def test_row_level_security_blocks_access_without_the_service(database_url
     database = Database(database_url, 2)
     try:
         store = ListStore(database, database)
-        service = Lists(store)
+        service = ListService(store)
         await service.add_entries(club, definition.name, [ListEntryInput("secret.example", comment="club's")], actor)
         async with database.connection() as connection, scoped(connection, club.setting):
             theirs = cast("int", await connection.fetchval("SELECT list_id FROM lists"))

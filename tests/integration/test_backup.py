@@ -28,7 +28,7 @@ from mailwarden.database.migrations import FOLDER, known_migrations, migrate, pe
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
 from mailwarden.lists.requests import AddEntries
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.blob_store import FilesystemStore
@@ -83,7 +83,7 @@ async def fill(url: str, folder: Path) -> UUID:
     database = Database(url)
     try:
         body = convert({"listName": "sender-block", "entries": [{"entry": "billing@scam.example"}]}, AddEntries)
-        await Lists(ListStore(database, database)).add_entries(
+        await ListService(ListStore(database, database)).add_entries(
             ListScope(), "sender-block", body.entries, Actor("cli:ada")
         )
         async with database.connection() as connection:
@@ -129,7 +129,7 @@ async def read_back(folder: Path, url: str, held: UUID) -> tuple[bytes, int]:
         assert message.vault == await vault.uid()
         raw = await vault.get(message.tenant, message.address, folder)
         again = convert({"listName": "sender-block", "entries": [{"entry": "billing@scam.example"}]}, AddEntries)
-        known = await Lists(ListStore(database, database)).add_entries(
+        known = await ListService(ListStore(database, database)).add_entries(
             ListScope(), "sender-block", again.entries, Actor("cli:ada")
         )
         return b"".join(raw.chunks()), known

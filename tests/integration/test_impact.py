@@ -12,7 +12,7 @@ from mailwarden.history.opening import open_history
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.matching import Match
 from mailwarden.lists.requests import ListEntryInput
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.listing import Listing
@@ -85,7 +85,7 @@ async def test_a_deletion_looks_for_the_entry_that_would_have_won_instead(
     sender = sample.summary.from_address
     block = Match("sender-block", sender, TENANT)
     await keep(database, acme, sample.processed(block))
-    lists = Lists(ListStore(database, database))
+    lists = ListService(ListStore(database, database))
     gone = await estimator.estimate(ListScope(acme), "sender-block", [sender], adds=False)
     assert (gone.touched, gone.before) == (1, {Decision.QUARANTINE: 1})
     domain = sender.partition("@")[2]

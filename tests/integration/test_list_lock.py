@@ -10,7 +10,7 @@ import pytest
 from mailwarden.database.pool import Database
 from mailwarden.lists import store
 from mailwarden.lists.requests import ListEntryInput
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor
 
@@ -23,14 +23,14 @@ HELD_SECONDS = 0.6
 
 
 @pytest.fixture
-async def lists(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lists]:
+async def lists(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ListService]:
     monkeypatch.setattr(store, "SHARED_TIMEOUT_MS", 200)
     database = Database(database_url, 1)
-    yield Lists(ListStore(database, database))
+    yield ListService(ListStore(database, database))
     await database.close()
 
 
-async def test_a_change_past_its_lock_timeout_is_retried(lists: Lists, database_url: str) -> None:
+async def test_a_change_past_its_lock_timeout_is_retried(lists: ListService, database_url: str) -> None:
     async def add(comment: str) -> int:
         return await lists.add_entries(GLOBAL, "sender-block", [ListEntryInput(ENTRY, comment=comment)], SOAR)
 
@@ -60,7 +60,7 @@ async def test_a_change_past_its_lock_timeout_is_retried(lists: Lists, database_
 
 async def test_a_list_that_grew_while_a_plan_was_kept_is_not_read_whole_for_each_call(database_url: str) -> None:
     database = Database(database_url, 1)
-    lists, took = Lists(ListStore(database, database)), []
+    lists, took = ListService(ListStore(database, database)), []
 
     async def add(first: int) -> list[str]:
         names = [f"n{number}.example" for number in range(first, first + 500)]

@@ -9,7 +9,7 @@ import pytest
 from mailwarden.database.pool import Database, scoped
 from mailwarden.errors import ListFull
 from mailwarden.lists.requests import ListEntryInput
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor
 
@@ -26,11 +26,11 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def lists(database: Database) -> Lists:
-    return Lists(ListStore(database, database))
+def lists(database: Database) -> ListService:
+    return ListService(ListStore(database, database))
 
 
-async def add(lists: Lists, name: str, entries: Sequence[str]) -> int:
+async def add(lists: ListService, name: str, entries: Sequence[str]) -> int:
     return await lists.add_entries(GLOBAL, name, [ListEntryInput(entry, comment="x") for entry in entries], SOAR)
 
 
@@ -41,7 +41,7 @@ async def counted(database: Database) -> tuple[object, object]:
         return counter, await connection.fetchval("SELECT count(*) FROM list_entries")
 
 
-async def test_max_size_is_never_passed_and_reached_exactly(lists: Lists, database: Database) -> None:
+async def test_max_size_is_never_passed_and_reached_exactly(lists: ListService, database: Database) -> None:
     async def fill(client: int) -> int:
         refused = 0
         for call in range(10):
@@ -57,7 +57,9 @@ async def test_max_size_is_never_passed_and_reached_exactly(lists: Lists, databa
     assert sum(refused) == CLIENTS * 10 - 100
 
 
-async def test_adds_and_deletes_of_the_same_entries_add_up_without_a_deadlock(lists: Lists, database: Database) -> None:
+async def test_adds_and_deletes_of_the_same_entries_add_up_without_a_deadlock(
+    lists: ListService, database: Database
+) -> None:
     entries = [f"n{n:03}.example" for n in range(300)]
 
     async def add_and_delete(client: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from mailwarden.database.pool import Database, scoped
 from mailwarden.errors import ListFull, TenantNotFound
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.requests import AddEntries
-from mailwarden.lists.service import Expiry, Lists, stamp_of
+from mailwarden.lists.service import Expiry, ListService, stamp_of
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.wire.strict_json import convert
@@ -32,8 +32,8 @@ async def store(database: Database, database_url: str) -> AsyncIterator[ListStor
 
 
 @pytest.fixture
-def lists(store: ListStore) -> Lists:
-    return Lists(store)
+def lists(store: ListStore) -> ListService:
+    return ListService(store)
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ async def tenant(database: Database) -> UUID:
     return (await TenantStore(database).create(Scope.deployment(), "acme")).uid
 
 
-async def add(lists: Lists, scope: ListScope, name: str, *entries: object) -> int:
+async def add(lists: ListService, scope: ListScope, name: str, *entries: object) -> int:
     given = [{"entry": entry} if isinstance(entry, str) else entry for entry in entries]
     return await lists.add_entries(scope, name, convert({"listName": name, "entries": given}, AddEntries).entries, SOAR)
 
 
-async def read(lists: Lists, scope: ListScope, name: str) -> list[dict[str, object]]:
+async def read(lists: ListService, scope: ListScope, name: str) -> list[dict[str, object]]:
     """Return the records of a list, having checked that there are as many as were announced."""
     pieces: list[bytes] = []
 
@@ -60,11 +60,11 @@ async def read(lists: Lists, scope: ListScope, name: str) -> list[dict[str, obje
     return records
 
 
-async def names(lists: Lists, scope: ListScope, name: str) -> list[object]:
+async def names(lists: ListService, scope: ListScope, name: str) -> list[object]:
     return [record["entry"] for record in await read(lists, scope, name)]
 
 
-async def test_a_full_list_refuses_the_whole_call_and_updates_still_pass(lists: Lists) -> None:
+async def test_a_full_list_refuses_the_whole_call_and_updates_still_pass(lists: ListService) -> None:
     first = [f".x{n}" for n in range(500)]
     second = [f".y{n}" for n in range(499)]
     await add(lists, GLOBAL, "attachment-block", *first)
@@ -80,7 +80,7 @@ async def test_a_full_list_refuses_the_whole_call_and_updates_still_pass(lists: 
     assert await add(lists, GLOBAL, "attachment-block", ".z3") == 1
 
 
-async def test_a_scope_sees_its_own_entries_alone(lists: Lists, tenant: UUID, database: Database) -> None:
+async def test_a_scope_sees_its_own_entries_alone(lists: ListService, tenant: UUID, database: Database) -> None:
     await add(lists, GLOBAL, "sender-block", "everywhere.example")
     await add(lists, ListScope(tenant), "sender-block", "here.example")
     assert await names(lists, GLOBAL, "sender-block") == ["everywhere.example"]
@@ -95,7 +95,7 @@ async def test_a_scope_sees_its_own_entries_alone(lists: Lists, tenant: UUID, da
 
 
 async def test_a_transaction_cannot_write_into_a_list_of_another_scope(
-    lists: Lists, tenant: UUID, database: Database
+    lists: ListService, tenant: UUID, database: Database
 ) -> None:
     await add(lists, GLOBAL, "sender-block", "everywhere.example")
     insert = "INSERT INTO list_entries SELECT $1, 'x.example', '', '', '', '', ''"
@@ -107,7 +107,9 @@ async def test_a_transaction_cannot_write_into_a_list_of_another_scope(
                 await connection.execute(insert, list_id)
 
 
-async def test_a_tenant_that_is_gone_takes_its_lists_along(lists: Lists, tenant: UUID, database: Database) -> None:
+async def test_a_tenant_that_is_gone_takes_its_lists_along(
+    lists: ListService, tenant: UUID, database: Database
+) -> None:
     await add(lists, ListScope(tenant), "sender-block", "here.example")
     async with database.connection() as connection:
         await connection.execute("DELETE FROM tenants WHERE uid = $1", tenant)
@@ -119,7 +121,7 @@ async def test_a_tenant_that_is_gone_takes_its_lists_along(lists: Lists, tenant:
 
 
 async def test_each_change_leaves_its_line_in_the_audit_and_its_row_for_the_replicas(
-    lists: Lists, tenant: UUID, database: Database
+    lists: ListService, tenant: UUID, database: Database
 ) -> None:
     scope = ListScope(tenant)
     await add(lists, scope, "sender-block", "a.example", "b.example")
@@ -145,7 +147,7 @@ async def test_each_change_leaves_its_line_in_the_audit_and_its_row_for_the_repl
             await connection.execute("UPDATE audit SET actor = 'somebody else'")
 
 
-async def test_a_failed_change_leaves_no_trace(lists: Lists, database: Database) -> None:
+async def test_a_failed_change_leaves_no_trace(lists: ListService, database: Database) -> None:
     for block in range(2):
         await add(lists, GLOBAL, "attachment-block", *(f".b{block}x{n}" for n in range(500)))
     with pytest.raises(ListFull):
@@ -156,7 +158,7 @@ async def test_a_failed_change_leaves_no_trace(lists: Lists, database: Database)
 
 
 async def test_an_entry_goes_a_day_after_it_expired(
-    lists: Lists, database: Database, tenant: UUID, store: ListStore
+    lists: ListService, database: Database, tenant: UUID, store: ListStore
 ) -> None:
     now = datetime(2031, 1, 2, 12, tzinfo=UTC)
     old, young = "2031-01-01T11:59:59Z", "2031-01-01T12:00:01Z"
@@ -173,7 +175,7 @@ async def test_an_entry_goes_a_day_after_it_expired(
     assert [deed.actor.name for deed in deeds] == ["system:expiry"] * 3
 
 
-async def test_an_entry_that_was_extended_meanwhile_stays(lists: Lists, store: ListStore) -> None:
+async def test_an_entry_that_was_extended_meanwhile_stays(lists: ListService, store: ListStore) -> None:
     before = "2031-01-01T00:00:00.000Z"
     await add(lists, GLOBAL, "sender-block", {"entry": "a.example", "expires": "2030-01-01T00:00:00Z"})
     ((scope, name, entries),) = await store.expired(Scope.deployment(), before, 10)
@@ -182,7 +184,7 @@ async def test_an_entry_that_was_extended_meanwhile_stays(lists: Lists, store: L
     assert await names(lists, GLOBAL, "sender-block") == ["a.example"]
 
 
-async def test_a_snapshot_ignores_later_changes(lists: Lists) -> None:
+async def test_a_snapshot_ignores_later_changes(lists: ListService) -> None:
     await add(lists, GLOBAL, "sender-block", "a.example")
     pieces: list[bytes] = []
 
@@ -204,7 +206,7 @@ class ReaderLeft(Exception):
 async def test_a_reader_that_leaves_keeps_no_lock(database: Database, database_url: str) -> None:
     """The server has sent all of a short list by then, so that there is nothing to cancel."""
     streams = Database(database_url, 1, 60.0)
-    lists = Lists(ListStore(database, streams))
+    lists = ListService(ListStore(database, streams))
     await add(lists, GLOBAL, "sender-block", "a.example")
 
     async def leave(_: bytes) -> None:
@@ -224,7 +226,7 @@ async def test_a_reader_that_leaves_keeps_no_lock(database: Database, database_u
 
 async def test_a_reader_that_stops_loses_its_snapshot(database: Database, database_url: str) -> None:
     streams = Database(database_url, 1, 5.0)
-    lists = Lists(ListStore(database, streams, stream_seconds=1.0))
+    lists = ListService(ListStore(database, streams, stream_seconds=1.0))
     await add(lists, GLOBAL, "sender-block", *(f"n{n}.example" for n in range(500)))
 
     async def stand_still(_: bytes) -> None:

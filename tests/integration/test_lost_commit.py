@@ -171,7 +171,7 @@ async def test_a_change_in_doubt_fails_when_no_server_comes_back(
 async def test_the_first_connection_after_an_outage_is_checked(proxy: CuttingProxy, lists: ListStore) -> None:
     await add(lists)
     proxy.text, proxy.cuts = b"pg_is_in_recovery", 1
-    lists._database.up = False
+    lists.database.up = False
     await add(lists)
     assert proxy.cuts == 0
 

@@ -18,7 +18,7 @@ from mailwarden.lists.replica.feed import Feed, can_follow, purge_changes, snaps
 from mailwarden.lists.replica.file import ReplicaFolder
 from mailwarden.lists.replica.matcher import Replica
 from mailwarden.lists.requests import AddEntries
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.telemetry.metrics import Metrics
@@ -31,8 +31,8 @@ MakeFeed = Callable[..., tuple[Feed, Replica]]
 
 
 @pytest.fixture
-async def lists(database: Database) -> Lists:
-    return Lists(ListStore(database, database))
+async def lists(database: Database) -> ListService:
+    return ListService(ListStore(database, database))
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def make_feed(database: Database, tmp_path: Path) -> AsyncIterator[MakeFee
         replica.close()
 
 
-async def add(lists: Lists, scope: ListScope, name: str, *entries: object) -> None:
+async def add(lists: ListService, scope: ListScope, name: str, *entries: object) -> None:
     given = [{"entry": entry} if isinstance(entry, str) else entry for entry in entries]
     await lists.add_entries(scope, name, convert({"listName": name, "entries": given}, AddEntries).entries, SOAR)
 
@@ -65,7 +65,7 @@ def met(replica: Replica, tenant: UUID, name: str, *candidates: str) -> list[str
     return [match.entry for match in replica.match(tenant, {name: candidates})]
 
 
-async def test_a_whole_copy_and_the_changes_after_it(lists: Lists, acme: UUID, make_feed: MakeFeed) -> None:
+async def test_a_whole_copy_and_the_changes_after_it(lists: ListService, acme: UUID, make_feed: MakeFeed) -> None:
     await add(lists, GLOBAL, "url-block", "a.example", {"entry": "b.example", "comment": 'why "b"'})
     await add(lists, ListScope(acme), "ip-block", "192.0.2.0/24")
     feed, replica = make_feed()
@@ -90,7 +90,7 @@ async def test_a_whole_copy_and_the_changes_after_it(lists: Lists, acme: UUID, m
 
 
 async def test_changes_that_commit_in_another_order_than_they_began_are_not_lost(
-    lists: Lists, database_url: str, acme: UUID, make_feed: MakeFeed
+    lists: ListService, database_url: str, acme: UUID, make_feed: MakeFeed
 ) -> None:
     feed, replica = make_feed()
     await add(lists, GLOBAL, "url-block", "first.example")
@@ -117,7 +117,7 @@ async def test_changes_that_commit_in_another_order_than_they_began_are_not_lost
 
 
 async def test_lists_of_a_deleted_tenant_no_longer_match(
-    lists: Lists, database: Database, acme: UUID, make_feed: MakeFeed
+    lists: ListService, database: Database, acme: UUID, make_feed: MakeFeed
 ) -> None:
     await add(lists, ListScope(acme), "url-block", "a.example")
     feed, replica = make_feed()
@@ -131,7 +131,7 @@ async def test_lists_of_a_deleted_tenant_no_longer_match(
 
 
 async def test_one_process_of_a_host_writes_and_another_takes_over(
-    lists: Lists, acme: UUID, make_feed: MakeFeed
+    lists: ListService, acme: UUID, make_feed: MakeFeed
 ) -> None:
     first, _ = make_feed()
     second, replica = make_feed()
@@ -147,7 +147,7 @@ async def test_one_process_of_a_host_writes_and_another_takes_over(
 
 @pytest.mark.slow
 async def test_changes_act_within_two_seconds_while_scans_read_and_others_write(
-    lists: Lists, acme: UUID, make_feed: MakeFeed
+    lists: ListService, acme: UUID, make_feed: MakeFeed
 ) -> None:
     feed, replica = make_feed()
     second, other = make_feed("other")
@@ -171,7 +171,7 @@ async def test_changes_act_within_two_seconds_while_scans_read_and_others_write(
     assert replica.entries == 8 * 100 - 7
 
 
-async def test_hits_wait_while_the_database_is_down(acme: UUID, lists: Lists, make_feed: MakeFeed) -> None:
+async def test_hits_wait_while_the_database_is_down(acme: UUID, lists: ListService, make_feed: MakeFeed) -> None:
     await add(lists, GLOBAL, "url-block", "a.example")
     feed, _ = make_feed()
     await feed.step()
@@ -181,7 +181,9 @@ async def test_hits_wait_while_the_database_is_down(acme: UUID, lists: Lists, ma
     assert [hit.count for hit in replica.hits.take().values()] == [1]
 
 
-async def test_a_damaged_file_is_copied_again(lists: Lists, acme: UUID, make_feed: MakeFeed, tmp_path: Path) -> None:
+async def test_a_damaged_file_is_copied_again(
+    lists: ListService, acme: UUID, make_feed: MakeFeed, tmp_path: Path
+) -> None:
     await add(lists, GLOBAL, "url-block", "a.example")
     feed, replica = make_feed()
     await feed.step()
@@ -193,7 +195,7 @@ async def test_a_damaged_file_is_copied_again(lists: Lists, acme: UUID, make_fee
 
 
 async def test_a_replica_older_than_the_purged_changes_is_copied_again(
-    lists: Lists, database: Database, make_feed: MakeFeed
+    lists: ListService, database: Database, make_feed: MakeFeed
 ) -> None:
     await add(lists, GLOBAL, "url-block", "a.example")
     await add(lists, GLOBAL, "url-block", "b.example")

@@ -23,7 +23,7 @@ from mailwarden.history.clickhouse.ledger import AnnouncedRow, Ledger
 from mailwarden.history.clickhouse.rows import encode_row
 from mailwarden.history.opening import open_history
 from mailwarden.lists.catalogue import find_list
-from mailwarden.lists.change_log import ChangeStore, UndoStore
+from mailwarden.lists.change_log import ChangeLog
 from mailwarden.lists.kinds import Entry
 from mailwarden.lists.service import stamp_of
 from mailwarden.lists.store import Changes, ListScope, ListStore
@@ -86,13 +86,13 @@ async def history_changes(database: Database, tenant: UUID) -> dict[str, Change]
 
 async def list_changes(database: Database) -> dict[str, Change]:
     scope, stamp = ListScope(), stamp_of(ADA)
-    lists, undoing = ListStore(database, database), UndoStore(database)
+    lists, log = ListStore(database, database), ChangeLog(database)
     await lists.add(scope, LIST, Changes([Entry("a.example")], ['""'], [None]), stamp)
     await lists.add(scope, LIST, Changes([Entry("b.example")], ['""'], [None]), stamp)
-    newest = (await ChangeStore(database).newest(scope, LIST))[0].number
+    newest = (await log.newest(scope, LIST))[0].number
     return {
         "list deletion": lambda: lists.delete(scope, LIST, [Entry("a.example")], stamp),
-        "list undo": lambda: undoing.undo(scope, LIST, newest, stamp),
+        "list undo": lambda: log.undo(scope, LIST, newest, stamp),
     }
 
 

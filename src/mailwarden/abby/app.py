@@ -29,7 +29,7 @@ from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.access.users import Role
 from mailwarden.console.app import Services, build_console
 from mailwarden.console.auth import VisitorSessions
-from mailwarden.console.list_form import ListServices
+from mailwarden.console.list_form import ListContext
 from mailwarden.crypto.keyring import KeyRing, read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
@@ -56,10 +56,9 @@ from mailwarden.hop.https import HttpTransport, open_session
 from mailwarden.hop.in_process import InProcessTransport
 from mailwarden.hop.local_guard import LocalGuard
 from mailwarden.lists.api import ListApi
-from mailwarden.lists.change_log import ChangeStore, UndoStore
 from mailwarden.lists.checking import Checker
 from mailwarden.lists.entry_store import EntryStore
-from mailwarden.lists.service import Expiry, Lists, ListService
+from mailwarden.lists.service import Expiry, ListService
 from mailwarden.lists.store import STREAM_SECONDS, ListStore
 from mailwarden.model.scope import Scope
 from mailwarden.pipeline.previews import Previews
@@ -111,7 +110,7 @@ class AbbyContext:
     database: Database
     pools: DatabaseMetrics
     directory: TenantDirectory
-    lists: ListStore
+    lists: ListService
     watch: GuardWatch
     guards: GuardClient
     status: Status
@@ -199,7 +198,7 @@ async def _open_context(
         history=history,
         clickhouse=clickhouse,
         reports=ReportService(ReportStore(database), history, ContentsSeal(contents_key)),
-        quarantine=QuarantineService(QuarantineStore(database), vault, Lists(lists), spool),
+        quarantine=QuarantineService(QuarantineStore(database), vault, lists, spool),
         events=events,
         event_watch=event_watch,
     )
@@ -228,16 +227,16 @@ def _measure_disks(config: AbbyConfig, folder: Path, metrics: Metrics, stack: As
     disks.start()
 
 
-def _start_lists(config: AbbyConfig, database: Database, pools: DatabaseMetrics, stack: AsyncExitStack) -> ListStore:
-    """Return the list store; listEntries has its own connections, and expired entries are removed."""
+def _start_lists(config: AbbyConfig, database: Database, pools: DatabaseMetrics, stack: AsyncExitStack) -> ListService:
+    """Return the list service; listEntries has its own connections, and expired entries are removed."""
     streams = Database(config.database.url, config.max_list_streams, STREAM_SECONDS, pooled=config.database.pooled)
     stack.push_async_callback(streams.close)
     pools.watch("list_streams", streams)
-    lists = ListStore(database, streams)
-    expiry = Expiry(lists)
+    store = ListStore(database, streams)
+    expiry = Expiry(store)
     expiry.start()
     stack.push_async_callback(expiry.stop)
-    return lists
+    return ListService(store)
 
 
 async def _start_guards(
@@ -280,7 +279,7 @@ def _api_routes(context: AbbyContext, stack: AsyncExitStack) -> list[Route]:
         long_request_timeout_ms=config.service_providers.core.long_request_timeout,
     )
     lists = ListApi(
-        Lists(context.lists),
+        context.lists,
         context.directory,
         body_timeout_ms=config.body_timeout,
         max_streams=config.max_list_streams,
@@ -350,7 +349,7 @@ async def _console_services(context: AbbyContext, channels: Channels, stack: Asy
         history=history,
         searches=SavedSearches(database),
         policy=policy,
-        lists=build_list_services(context.lists, database, history, policy),
+        lists=build_list_context(context.lists, database, history, policy),
         feeds=feeds,
         endpoints=open_endpoints(database, context.pepper),
         event_channels=channels,
@@ -450,7 +449,6 @@ def _read_secret(path: Path) -> str:
     return secret
 
 
-def build_list_services(store: ListStore, database: Database, history: History, policy: Policy) -> ListServices:
+def build_list_context(lists: ListService, database: Database, history: History, policy: Policy) -> ListContext:
     entries = EntryStore(database)
-    service = ListService(store, entries, ChangeStore(database), UndoStore(database))
-    return ListServices(Lists(store), service, Checker(entries), ImpactEstimator(history, entries, policy))
+    return ListContext(lists, Checker(entries), ImpactEstimator(history, entries, policy))

@@ -26,7 +26,7 @@ from mailwarden.errors import CommandError, MailwardenError
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
 from mailwarden.lists.catalogue import MatchOn, block_and_allow
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListStore
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
@@ -280,7 +280,7 @@ def _ask(options: argparse.Namespace, question: Callable[[QuarantineService, Dat
 
     async def ask(database: Database) -> T:
         with tempfile.TemporaryDirectory() as spool:
-            lists = Lists(ListStore(database, database))
+            lists = ListService(ListStore(database, database))
             return await question(QuarantineService(QuarantineStore(database), vault, lists, Path(spool)), database)
 
     try:

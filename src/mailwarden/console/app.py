@@ -19,7 +19,7 @@ from mailwarden.console.auth import PREFIX, ConsoleAuth, Page, PublicPage, Visit
 from mailwarden.console.first_steps import FirstSteps
 from mailwarden.console.held_actions import HeldActions
 from mailwarden.console.language import Languages
-from mailwarden.console.list_form import ListServices
+from mailwarden.console.list_form import ListContext
 from mailwarden.console.request import see_other
 from mailwarden.console.screens.account import AccountScreen
 from mailwarden.console.screens.analyze import AnalyzeScreen, PreviewScreen
@@ -83,7 +83,7 @@ class Services:
     history: HistoryStore
     searches: SavedSearches
     policy: Policy
-    lists: ListServices
+    lists: ListContext
     feeds: FeedService
     endpoints: EndpointService
     event_channels: Channels

@@ -18,7 +18,7 @@ from mailwarden.lists.catalogue import ListDefinition, find_list
 from mailwarden.lists.checking import Checker
 from mailwarden.lists.files import FORMS, Row
 from mailwarden.lists.requests import MAX_COMMENT
-from mailwarden.lists.service import Lists, ListService
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope
 from mailwarden.policy.impact import ImpactEstimator
 
@@ -178,8 +178,9 @@ def _too_long() -> TooManyEntries:
     return TooManyEntries(f"The console takes up to {MAX_TEXT:,} bytes at once; use mailwarden lists import for more.")
 
 
-class ListServices(Struct, frozen=True):
-    lists: Lists
+class ListContext(Struct, frozen=True):
+    """What the screens of the lists use."""
+
     list_service: ListService
     checker: Checker
     impact_estimator: ImpactEstimator

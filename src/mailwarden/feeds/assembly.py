@@ -11,7 +11,6 @@ from mailwarden.feeds.store import FeedStore
 from mailwarden.feeds.warning_lists import WarningLists
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.opening import open_history
-from mailwarden.lists.change_log import ChangeStore, UndoStore
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListStore
@@ -31,7 +30,7 @@ def open_feeds(
     return FeedService(
         FeedStore(database),
         lists=lists,
-        list_service=ListService(lists, entries, ChangeStore(database), UndoStore(database)),
+        list_service=ListService(lists),
         warnings=WarningLists(history.senders, TenantStore(database)),
         rehearsal=Rehearsal(history, policy, entries),
         http=http,

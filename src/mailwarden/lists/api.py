@@ -30,7 +30,7 @@ from mailwarden.lists.requests import (
     PublicListsEntry,
     read_request,
 )
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope, Reading
 from mailwarden.serving.http_app import Call, finish_headers
 from mailwarden.serving.ndjson import NDJSON
@@ -52,7 +52,7 @@ R = TypeVar("R", AddEntries, DeleteEntries, GetLists, ListEntries)
 class ListApi:
     """Handles calls, at most MAX_CALLS at once."""
 
-    def __init__(self, lists: Lists, tenants: TenantDirectory, *, body_timeout_ms: int, max_streams: int) -> None:
+    def __init__(self, lists: ListService, tenants: TenantDirectory, *, body_timeout_ms: int, max_streams: int) -> None:
         self._lists = lists
         self._tenants = tenants
         self._body_timeout_ms = body_timeout_ms

@@ -146,8 +146,16 @@ class Change(Struct, frozen=True):
         return self.touched - self.added - self.deleted
 
 
-class ChangeStore:
-    """Reads the changes of one list at a time."""
+class Undone(Struct, frozen=True):
+    """The result of an undo: its own number, 0 if there was nothing to do, and the entries left unchanged."""
+
+    number: int = 0
+    restored: int = 0
+    left: tuple[str, ...] = ()
+
+
+class ChangeLog:
+    """Reads the changes of one list at a time, and undoes them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -165,6 +173,21 @@ class ChangeStore:
         """Return a change with its effect on every entry, or None if this list has no change of that number."""
         rows = await self._read(scope, _FIND, scope.tenant, definition.name, KEPT_DAYS, number)
         return (change_of(rows[0]), tuple(lines_of(rows[0]))) if rows else None
+
+    async def undo(self, scope: ListScope, definition: ListDefinition, number: int, stamp: Stamp) -> Undone:
+        """Undo a change for the entries that were not changed since; raise NotFound if there is no such change."""
+        async with self._database.connection(CHANGE_WAIT) as connection:
+            async with scoped(connection, scope.setting):
+                logged = await connection.fetchrow(scope.own(_FIND), scope.tenant, definition.name, KEPT_DAYS, number)
+            if logged is None:
+                raise NotFound("There is no such change of this list, or it is too long ago to be undone.")
+            undo = _Undo(connection, scope, definition, logged, stamp)
+            try:
+                return await with_list_lock(connection, scope.setting, undo.list_id, undo.run)
+            except asyncpg.PostgresError as error:
+                if error.sqlstate == _FULL:
+                    raise ListFull(f"Undoing would exceed maxSize of {definition.name}.") from None
+                raise
 
     async def _read(self, scope: ListScope, statement: str, *values: object) -> Sequence[Row]:
         first = f"SET LOCAL statement_timeout = {READ_MS}"
@@ -228,14 +251,6 @@ def _text(stored: str) -> str:
     return msgspec.json.decode(stored, type=str)
 
 
-class Undone(Struct, frozen=True):
-    """The result of an undo: its own number, 0 if there was nothing to do, and the entries left unchanged."""
-
-    number: int = 0
-    restored: int = 0
-    left: tuple[str, ...] = ()
-
-
 class Work(Struct):
     """The work of an undo: entries to remove, to reset, to restore, and to leave unchanged."""
 
@@ -244,28 +259,6 @@ class Work(Struct):
     restore: list[Kept] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)  # the current rows, as list_changes stores them
-
-
-class UndoStore:
-    """Undoes changes of one scope's lists."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def undo(self, scope: ListScope, definition: ListDefinition, number: int, stamp: Stamp) -> Undone:
-        """Undo a change for the entries that were not changed since; raise NotFound if there is no such change."""
-        async with self._database.connection(CHANGE_WAIT) as connection:
-            async with scoped(connection, scope.setting):
-                logged = await connection.fetchrow(scope.own(_FIND), scope.tenant, definition.name, KEPT_DAYS, number)
-            if logged is None:
-                raise NotFound("There is no such change of this list, or it is too long ago to be undone.")
-            undo = _Undo(connection, scope, definition, logged, stamp)
-            try:
-                return await with_list_lock(connection, scope.setting, undo.list_id, undo.run)
-            except asyncpg.PostgresError as error:
-                if error.sqlstate == _FULL:
-                    raise ListFull(f"Undoing would exceed maxSize of {definition.name}.") from None
-                raise
 
 
 class _Undo:

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from mailwarden.errors import EntryTooBroad, InvalidEntry, NotFound, SchemaViolation, TooManyEntries
 from mailwarden.lists.catalogue import CATALOGUE, ListDefinition, find_list
-from mailwarden.lists.change_log import Change, ChangeStore, Line, Undone, UndoStore
+from mailwarden.lists.change_log import Change, ChangeLog, Line, Undone
 from mailwarden.lists.entry_store import EntryPage, EntryStore
 from mailwarden.lists.files import Plan, Row, Survey, compare, normalised, read_text, survey
 from mailwarden.lists.kinds import Entry
@@ -87,14 +87,33 @@ def _count(number: int) -> str:
     return "1 entry" if number == 1 else f"{number} entries"
 
 
+MAX_IMPORT = 50_000  # entries of one change; more are for the command, which goes on where it was broken off
+
+
+class Preview(Struct, frozen=True):
+    """The effect of an import of a text into a list."""
+
+    seen: Survey
+    plan: Plan
+    rows: Sequence[Row]  # those that would change something, in the order of their entries
+    fresh: AbstractSet[str]  # the entries that are not there yet
+    room: int
+
+    @property
+    def fits(self) -> bool:
+        return self.plan.new <= self.room
+
+
 _encode = msgspec.json.Encoder().encode
 
 
-class Lists:
+class ListService:
     """Reads and changes the lists of one scope at a time."""
 
     def __init__(self, store: ListStore) -> None:
         self._store = store
+        self._entries = EntryStore(store.database)
+        self._log = ChangeLog(store.database)
 
     async def add_entries(
         self, scope: ListScope, list_name: str, inputs: Sequence[ListEntryInput], actor: Actor
@@ -132,73 +151,6 @@ class Lists:
         """Open one snapshot of a list, for its count and its lines."""
         return self._store.reading(scope, find_list(list_name))
 
-
-def stamp_of(actor: Actor, action: str = "") -> Stamp:
-    return Stamp(time_text(datetime.now(UTC)), json_text(actor.name), actor, action)
-
-
-def time_text(moment: datetime) -> str:
-    """Return the moment as every time of a list is kept and shown: UTC, milliseconds, 24 characters."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
-
-
-def changes_of(last: Mapping[Entry, int], inputs: Sequence[ListEntryInput]) -> Changes:
-    """Return what the store writes: every entry with the comment and expiry of the input that counts for it."""
-    names = sorted(last)
-    order = [last[name] for name in names]
-    comments = [inputs[index].comment for index in order]
-    # Most calls repeat a few comments, and set no expiry.
-    texts = {each: each if each is UNSET else json_text(each) for each in set(comments)}
-    expiries: Sequence[str | UnsetType | None] = [UNSET] * len(order)
-    if [each.expires for each in inputs].count(UNSET) < len(inputs):
-        expiries = [_expiry(inputs[index], index) for index in order]
-    return Changes(names, [texts[each] for each in comments], expiries)
-
-
-def _expiry(each: ListEntryInput, index: int) -> str | UnsetType | None:
-    if each.expires is UNSET or each.expires is None:
-        return each.expires
-    try:
-        return time_text(each.expires)
-    except OverflowError:  # a moment before the year 1 or after 9999 once its offset is taken off
-        raise _no_moment(index) from None
-
-
-def _no_moment(index: int) -> SchemaViolation:
-    return violation_at(f"/entries/{index}/expires", "Not a moment that can be written in UTC")
-
-
-def json_text(text: str) -> str:
-    """Return a text as comments and names are stored."""
-    return _encode(text).decode()
-
-
-MAX_IMPORT = 50_000  # entries of one change; more are for the command, which goes on where it was broken off
-
-
-class Preview(Struct, frozen=True):
-    """The effect of an import of a text into a list."""
-
-    seen: Survey
-    plan: Plan
-    rows: Sequence[Row]  # those that would change something, in the order of their entries
-    fresh: AbstractSet[str]  # the entries that are not there yet
-    room: int
-
-    @property
-    def fits(self) -> bool:
-        return self.plan.new <= self.room
-
-
-class ListService:
-    """All that the console does with lists besides the operations of the List API."""
-
-    def __init__(self, store: ListStore, entries: EntryStore, changes: ChangeStore, undoing: UndoStore) -> None:
-        self._store = store
-        self._entries = entries
-        self._changes = changes
-        self._undoing = undoing
-
     async def counts(self, scope: ListScope) -> Mapping[str, int]:
         """Return how many entries each list has that was ever used."""
         return await self._entries.counts(scope)
@@ -224,18 +176,18 @@ class ListService:
 
     async def changes(self, scope: ListScope, list_name: str, before: int = 0) -> list[Change]:
         """Return the newest changes of a list, or those before a number."""
-        return await self._changes.newest(scope, find_list(list_name), before)
+        return await self._log.newest(scope, find_list(list_name), before)
 
     async def change(self, scope: ListScope, list_name: str, number: int) -> tuple[Change, tuple[Line, ...]]:
         """Return one change with what it did to every entry, or raise NotFound."""
-        found = await self._changes.find(scope, find_list(list_name), number)
+        found = await self._log.find(scope, find_list(list_name), number)
         if found is None:
             raise NotFound("There is no such change of this list, or it is too long ago.")
         return found
 
     async def undo(self, scope: ListScope, list_name: str, number: int, actor: Actor) -> Undone:
         """Take a change back as far as its entries are as it left them."""
-        return await self._undoing.undo(scope, find_list(list_name), number, stamp_of(actor))
+        return await self._log.undo(scope, find_list(list_name), number, stamp_of(actor))
 
     async def preview(
         self,
@@ -283,6 +235,46 @@ class ListService:
             )
             await self._store.add(scope, definition, changes, stamp_of(actor, action))
         return len(last)
+
+
+def stamp_of(actor: Actor, action: str = "") -> Stamp:
+    return Stamp(time_text(datetime.now(UTC)), json_text(actor.name), actor, action)
+
+
+def time_text(moment: datetime) -> str:
+    """Return the moment as every time of a list is kept and shown: UTC, milliseconds, 24 characters."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+def changes_of(last: Mapping[Entry, int], inputs: Sequence[ListEntryInput]) -> Changes:
+    """Return what the store writes: every entry with the comment and expiry of the input that counts for it."""
+    names = sorted(last)
+    order = [last[name] for name in names]
+    comments = [inputs[index].comment for index in order]
+    # Most calls repeat a few comments, and set no expiry.
+    texts = {each: each if each is UNSET else json_text(each) for each in set(comments)}
+    expiries: Sequence[str | UnsetType | None] = [UNSET] * len(order)
+    if [each.expires for each in inputs].count(UNSET) < len(inputs):
+        expiries = [_expiry(inputs[index], index) for index in order]
+    return Changes(names, [texts[each] for each in comments], expiries)
+
+
+def _expiry(each: ListEntryInput, index: int) -> str | UnsetType | None:
+    if each.expires is UNSET or each.expires is None:
+        return each.expires
+    try:
+        return time_text(each.expires)
+    except OverflowError:  # a moment before the year 1 or after 9999 once its offset is taken off
+        raise _no_moment(index) from None
+
+
+def _no_moment(index: int) -> SchemaViolation:
+    return violation_at(f"/entries/{index}/expires", "Not a moment that can be written in UTC")
+
+
+def json_text(text: str) -> str:
+    """Return a text as comments and names are stored."""
+    return _encode(text).decode()
 
 
 def _too_many(definition: ListDefinition) -> TooManyEntries:

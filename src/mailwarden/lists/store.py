@@ -302,7 +302,7 @@ class ListStore:
     """All SQL about lists. `streams` are connections of their own, since a slow reader holds one for minutes."""
 
     def __init__(self, database: Database, streams: Database, *, stream_seconds: float = STREAM_SECONDS) -> None:
-        self._database = database
+        self.database = database
         self._streams = streams
         self._stream_seconds = stream_seconds
         self._known: dict[tuple[UUID | None, str], int] = {}
@@ -352,14 +352,14 @@ class ListStore:
 
     async def now(self, scope: Scope) -> datetime:
         """Return PostgreSQL's time for a job that deletes; raise CommandError if this host's clock differs."""
-        async with self._database.connection() as connection:
+        async with self.database.connection() as connection:
             return await read_now(connection)
 
     async def expired(self, scope: Scope, before: str, limit: int) -> Sequence[tuple[ListScope, str, Sequence[Entry]]]:
         """Return at most so many entries that expired before that time, by scope and list; the deployment asks."""
         if scope.tenants is not None:
             raise GlobalScopeForbidden("Only the whole deployment may look into every list.")
-        async with self._database.connection() as connection, scoped(connection, EVERYTHING):
+        async with self.database.connection() as connection, scoped(connection, EVERYTHING):
             rows = await connection.fetch(_EXPIRED, before, limit)
         return [
             (ListScope(cast("UUID | None", row["tenant"])), str(row["name"]), cast("Sequence[Entry]", row["entries"]))
@@ -409,7 +409,7 @@ class ListStore:
                 return results[0]
 
             try:
-                async with self._database.connection(CHANGE_WAIT) as connection:
+                async with self.database.connection(CHANGE_WAIT) as connection:
                     return await with_list_lock(connection, scope.setting, list_id, attempt)
             except StorageUnavailable as error:
                 if last or not is_lost(error.__cause__):
@@ -428,7 +428,7 @@ class ListStore:
         while True:
             try:
                 async with (
-                    self._database.connection() as connection,
+                    self.database.connection() as connection,
                     scoped(connection, scope.setting, first=first_statement),
                 ):
                     found = bool(await connection.fetchval(_IS_RECORDED, event))
@@ -445,7 +445,7 @@ class ListStore:
         key = (scope.tenant, definition.name)
         known = self._known.get(key)
         if known is None:
-            async with self._database.connection(CHANGE_WAIT) as connection, scoped(connection, scope.setting):
+            async with self.database.connection(CHANGE_WAIT) as connection, scoped(connection, scope.setting):
                 found = await _find(connection, scope, definition)
                 if found is None:
                     if not make:

@@ -15,7 +15,7 @@ from mailwarden.errors import EntryTooBroad, GlobalScopeForbidden, InvalidEntry,
 from mailwarden.lists.catalogue import MatchOn, block_and_allow
 from mailwarden.lists.kinds.domains import with_subdomains
 from mailwarden.lists.requests import ListEntryInput
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
@@ -31,7 +31,7 @@ _SENDER_BLOCK, _SENDER_ALLOW = block_and_allow(MatchOn.SENDER)
 
 
 class QuarantineService:
-    def __init__(self, store: QuarantineStore, vault: Vault, lists: Lists, spool: Path) -> None:
+    def __init__(self, store: QuarantineStore, vault: Vault, lists: ListService, spool: Path) -> None:
         self._store = store
         self._vault = vault
         self._lists = lists

@@ -12,7 +12,7 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.cli import quarantine as command
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
@@ -81,7 +81,7 @@ def entries(database_url: str, name: str) -> list[str]:
     async def work() -> list[str]:
         database = Database(database_url)
         (tenant,) = await TenantStore(database).list(Scope.deployment())
-        async with Lists(ListStore(database, database)).reading(ListScope(tenant.uid), name) as reading:
+        async with ListService(ListStore(database, database)).reading(ListScope(tenant.uid), name) as reading:
             lines: list[bytes] = []
 
             async def take(piece: bytes) -> None:

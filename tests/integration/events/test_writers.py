@@ -22,10 +22,8 @@ from mailwarden.guard.engine_watch import EngineEvents
 from mailwarden.history.opening import open_history
 from mailwarden.hop.records import EngineState
 from mailwarden.lists import catalogue as list_catalogue
-from mailwarden.lists.change_log import ChangeStore, UndoStore
-from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.requests import ListEntryInput
-from mailwarden.lists.service import Expiry, Lists, ListService
+from mailwarden.lists.service import Expiry, ListService
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.user_reports.reports import Kind, NewReport
@@ -163,8 +161,7 @@ async def test_each_change_of_a_list_has_one_event(
     database: Database, outbox: Outbox, tenant: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, scope = ListStore(database, database), ListScope(tenant)
-    lists = Lists(store)
-    service = ListService(store, EntryStore(database), ChangeStore(database), UndoStore(database))
+    lists = ListService(store)
 
     async def changed(action: str, added: int, updated: int, deleted: int, *entries: str) -> None:
         event = await outbox.only("list.changed")
@@ -182,11 +179,11 @@ async def test_each_change_of_a_list_has_one_event(
     await changed("delete", 0, 0, 1, one)
     await lists.delete_entries(scope, LIST, ["none@evil.example"], ANN)
     assert await outbox.new() == [], "nothing has changed"
-    (newest, *_) = await service.changes(scope, LIST)
-    await service.undo(scope, LIST, newest.number, ANN)
+    (newest, *_) = await lists.changes(scope, LIST)
+    await lists.undo(scope, LIST, newest.number, ANN)
     await changed("undo", 1, 0, 0, one)
-    preview = await service.preview(scope, LIST, "d@evil.example\n", "txt")
-    await service.import_rows(scope, LIST, preview.rows, ANN)
+    preview = await lists.preview(scope, LIST, "d@evil.example\n", "txt")
+    await lists.import_rows(scope, LIST, preview.rows, ANN)
     await changed("import", 1, 0, 0, "d@evil.example")
     soon = datetime.now(UTC) + timedelta(seconds=1)
     await lists.add_entries(scope, LIST, [ListEntryInput("e@evil.example", expires=soon)], ANN)

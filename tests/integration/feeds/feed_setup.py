@@ -16,9 +16,8 @@ from mailwarden.feeds.job import LEASE, FeedJob
 from mailwarden.feeds.model import Feed, FeedFormat, FeedSettings, Update
 from mailwarden.feeds.service import Outcome
 from mailwarden.history.opening import open_history
-from mailwarden.lists.change_log import ChangeStore, UndoStore
 from mailwarden.lists.entry_store import EntryStore
-from mailwarden.lists.service import Lists, ListService
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Report, Status
@@ -60,9 +59,8 @@ class FeedSetup:
         self.service._clock = lambda: self.moment
         self.job = FeedJob(self.service, self.http, Metrics(), clock=lambda: self.moment)
         lists = ListStore(database, database)
-        self.lists = Lists(lists)
         self.entries = EntryStore(database)
-        self.list_service = ListService(lists, self.entries, ChangeStore(database), UndoStore(database))
+        self.lists = ListService(lists)
         self.file = folder / "feed.txt"
 
     async def tenant(self, name: str, *domains: str) -> UUID:
@@ -92,11 +90,11 @@ class FeedSetup:
         return (await self.service.store.updates(feed, 1))[0]
 
     async def blocked(self, tenant: UUID | None, list_name: str = "sender-block") -> list[str]:
-        page = await self.list_service.page(ListScope(tenant), list_name)
+        page = await self.lists.page(ListScope(tenant), list_name)
         return [each.entry for each in page.entries]
 
     async def count(self, tenant: UUID | None, list_name: str = "sender-block") -> int:
-        return (await self.list_service.counts(ListScope(tenant))).get(list_name, 0)
+        return (await self.lists.counts(ListScope(tenant))).get(list_name, 0)
 
     async def good_mail(self, tenant: UUID, senders: Sequence[str], *, known: bool = True) -> None:
         """Save a good message of each sender in history, and with `known` also as a correspondent."""

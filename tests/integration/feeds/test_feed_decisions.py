@@ -171,7 +171,7 @@ async def test_a_shared_entry_has_the_latest_expiry(feeds: FeedSetup) -> None:
         feeds.file.write_text(f"value,until\nboth.example,{until}\nkept.example,\n")
 
     async def expires() -> str | None:
-        return (await feeds.list_service.find(ListScope(acme), "sender-block", "both.example")).expires
+        return (await feeds.lists.find(ListScope(acme), "sender-block", "both.example")).expires
 
     write(dates[2])
     first = await feeds.add(acme, format=FeedFormat.CSV, mapping={"validUntil": "until"}, ttlDays=0)

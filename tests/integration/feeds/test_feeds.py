@@ -27,14 +27,14 @@ async def test_entries_carry_their_provenance_and_can_be_undone(feeds: FeedSetup
     mapping = {"value": "url", "confidence": "score", "validUntil": "until", "reference": "id"}
     feed = await feeds.add(acme, "url-block", format=FeedFormat.CSV, mapping=mapping, minConfidence=50)
     assert await feeds.run(feed) is Outcome.APPLIED
-    entry = await feeds.list_service.find(ListScope(acme), "url-block", "evil.example/a")
+    entry = await feeds.lists.find(ListScope(acme), "url-block", "evil.example/a")
     assert (entry.created_by, entry.comment) == ("feed:poison", "confidence 90, ref-1")
     assert entry.expires is not None
     assert datetime.fromisoformat(entry.expires) == until
     assert (await feeds.newest(feed)).preview.skipped == {"confidence below 50": 1}
-    changes = await feeds.list_service.changes(ListScope(acme), "url-block")
+    changes = await feeds.lists.changes(ListScope(acme), "url-block")
     assert [(each.action, each.actor, each.added) for each in changes] == [("feed", "feed:poison", 1)]
-    undone = await feeds.list_service.undo(ListScope(acme), "url-block", changes[0].number, ADA)
+    undone = await feeds.lists.undo(ListScope(acme), "url-block", changes[0].number, ADA)
     assert undone.restored == 1
     feeds.file.write_text(feeds.file.read_text() + "c.example,90,,3\n")
     assert await feeds.later(feed, hours=1) is Outcome.APPLIED
@@ -48,7 +48,7 @@ async def test_entries_of_users_stay_and_others_end_after_the_ttl(feeds: FeedSet
     feeds.write(["mine.example", "edited.example", "dropped.example", "kept.example"])
     feed = await feeds.add(acme, ttlDays=7)
     assert await feeds.run(feed) is Outcome.APPLIED
-    assert (await feeds.list_service.find(scope, "sender-block", "mine.example")).comment == "by hand"
+    assert (await feeds.lists.find(scope, "sender-block", "mine.example")).comment == "by hand"
     await feeds.lists.add_entries(scope, "sender-block", [ListEntryInput("edited.example", "really bad")], ADA)
     feeds.write(["kept.example"])
     assert await feeds.later(feed, hours=1) is Outcome.APPLIED

@@ -1,12 +1,10 @@
-"""A list_service with lists on it, in a database of its own, and two tenants."""
+"""The list service, in a database of its own, and two tenants."""
 
 import pytest
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
-from mailwarden.lists.change_log import ChangeStore, UndoStore
-from mailwarden.lists.entry_store import EntryStore
-from mailwarden.lists.service import Lists, ListService
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Scope
 
@@ -17,13 +15,8 @@ def store(database: Database) -> ListStore:
 
 
 @pytest.fixture
-def lists(store: ListStore) -> Lists:
-    return Lists(store)
-
-
-@pytest.fixture
-def list_service(database: Database, store: ListStore) -> ListService:
-    return ListService(store, EntryStore(database), ChangeStore(database), UndoStore(database))
+def lists(store: ListStore) -> ListService:
+    return ListService(store)
 
 
 @pytest.fixture

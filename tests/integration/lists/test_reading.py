@@ -10,7 +10,7 @@ from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.checking import Checker
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.requests import ListEntryInput
-from mailwarden.lists.service import Lists, ListService
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope
 from mailwarden.model.scope import Actor
 from tests.integration.lists.entries import LIST, SOAR, add
@@ -19,7 +19,7 @@ GLOBAL = ListScope()
 ADA = Actor("user:ada", "192.0.2.9", "request-9")
 
 
-async def test_a_page_of_a_list_goes_on_where_the_last_one_ended(database: Database, lists: Lists) -> None:
+async def test_a_page_of_a_list_goes_on_where_the_last_one_ended(database: Database, lists: ListService) -> None:
     await add(lists, GLOBAL, *(f"n{number:03}.example" for number in range(5)))
     entries = EntryStore(database)
     first = await entries.page(GLOBAL, find_list(LIST), limit=3)
@@ -30,9 +30,7 @@ async def test_a_page_of_a_list_goes_on_where_the_last_one_ended(database: Datab
     assert second.entries[0].created_by == "key:soar"
 
 
-async def test_a_search_ignores_case_in_entries_and_comments(
-    list_service: ListService, lists: Lists, acme: ListScope
-) -> None:
+async def test_a_search_ignores_case_in_entries_and_comments(lists: ListService, acme: ListScope) -> None:
     await add(lists, acme, "evil.example", "mail.evil.example", comment='Ticket "7" of Ada')
     await add(lists, acme, "plain.example")
     for search, found in (
@@ -44,25 +42,25 @@ async def test_a_search_ignores_case_in_entries_and_comments(
         ("%", []),
         ("\x00", []),
     ):
-        assert [each.entry for each in (await list_service.page(acme, LIST, search)).entries] == found
-    assert (await list_service.page(GLOBAL, LIST, "evil")).entries == ()
+        assert [each.entry for each in (await lists.page(acme, LIST, search)).entries] == found
+    assert (await lists.page(GLOBAL, LIST, "evil")).entries == ()
 
 
 async def test_a_slow_search_falls_back_to_prefixes_and_reports_it(
-    list_service: ListService, lists: Lists, monkeypatch: pytest.MonkeyPatch, database: Database
+    lists: ListService, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
     await add(lists, GLOBAL, "evil.example", "mail.evil.example")
     slow = entry_store._SEARCH.replace("AND entry > $3", "AND entry > $3 AND pg_sleep(1) IS NOT NULL")
     monkeypatch.setattr(entry_store, "_SEARCH", slow)
     monkeypatch.setattr(entry_store, "SEARCH_MS", 50)
-    page = await list_service.page(GLOBAL, LIST, "evil")
+    page = await lists.page(GLOBAL, LIST, "evil")
     assert page.prefix_only
     assert [each.entry for each in page.entries] == ["evil.example"]
     assert database.up
 
 
 async def test_a_value_is_checked_in_the_lists_of_the_tenant_and_of_the_deployment(
-    database: Database, lists: Lists, acme: ListScope, other: ListScope
+    database: Database, lists: ListService, acme: ListScope, other: ListScope
 ) -> None:
     checker = Checker(EntryStore(database))
     await add(lists, GLOBAL, "*.evil.example", comment="feed")
@@ -92,19 +90,17 @@ async def test_a_value_is_checked_in_the_lists_of_the_tenant_and_of_the_deployme
     ],
 )
 async def test_every_kind_of_value_is_matched(
-    database: Database, lists: Lists, name: str, entry: str, value: str
+    database: Database, lists: ListService, name: str, entry: str, value: str
 ) -> None:
     await lists.add_entries(GLOBAL, name, [ListEntryInput(entry)], SOAR)
     checked = await Checker(EntryStore(database)).check(GLOBAL, value)
     assert [(match.list_name, match.entry) for match in checked.acting] == [(name, entry)]
 
 
-async def test_a_long_list_answers_with_beginnings_first(
-    list_service: ListService, lists: Lists, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_long_list_answers_with_beginnings_first(lists: ListService, monkeypatch: pytest.MonkeyPatch) -> None:
     await add(lists, GLOBAL, "evil.example", "mail.evil.example", "other.example")
     monkeypatch.setattr(entry_store, "LONG", 2)
-    page = await list_service.page(GLOBAL, LIST, "evil")
+    page = await lists.page(GLOBAL, LIST, "evil")
     assert ([each.entry for each in page.entries], page.prefix_only) == (["evil.example"], True)
-    page = await list_service.page(GLOBAL, LIST, "l.evil")
+    page = await lists.page(GLOBAL, LIST, "l.evil")
     assert ([each.entry for each in page.entries], page.prefix_only) == (["mail.evil.example"], False)

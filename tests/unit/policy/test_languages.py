@@ -24,11 +24,9 @@ def test_german_is_shipped_and_english_needs_no_translation():
 
 
 def differences(policy: Policy, translation: Translation) -> Iterator[str]:
-    """Yield what a translation lacks or has too much, compared with the policy."""
+    """Yield what a translation has too much or says otherwise, compared with the policy. It may lack texts."""
     rules = {rule.id: rule for rule in policy.rules}
-    yield from (f"{name}: no translation" for name in rules if name not in translation.rules)
     yield from (f"{name}: no such rule" for name in translation.rules if name not in rules)
-    yield from (f"{tag}: no translation" for tag in policy.tags if tag not in translation.tags)
     yield from (f"{tag}: no such tag" for tag in translation.tags if tag not in policy.tags)
     for name in rules.keys() & translation.rules.keys():
         english, other = fact_names(rules[name].summary), fact_names(translation.rules[name].summary)
@@ -47,7 +45,7 @@ def _wording_differences(english: object, other: object, place: str) -> Iterator
 
 @pytest.mark.slow
 @pytest.mark.parametrize("language", languages())
-def test_every_rule_and_tag_is_translated_with_the_same_facts(language):
+def test_every_translation_has_the_facts_of_the_english_text(language):
     assert list(differences(POLICY, read_translation(language))) == []
 
 

@@ -17,7 +17,7 @@ from mailwarden.console.auth import Page
 from mailwarden.console.held_actions import HeldActions, Result
 from mailwarden.console.indicators import Indicator, indicators_of
 from mailwarden.console.language import _
-from mailwarden.console.list_form import ListServices, ScopedList, read_comment, read_expiry, scope_name
+from mailwarden.console.list_form import ListContext, ScopedList, read_comment, read_expiry, scope_name
 from mailwarden.console.message_search import read_back
 from mailwarden.console.message_view import ListCandidate, candidates_of_request
 from mailwarden.console.permissions import Permission
@@ -93,7 +93,7 @@ async def counted(history: HistoryStore, scope: Scope, indicators: Sequence[Indi
 
 
 class IndicatorScreen:
-    def __init__(self, history: HistoryStore, lists: ListServices, actions: HeldActions) -> None:
+    def __init__(self, history: HistoryStore, lists: ListContext, actions: HeldActions) -> None:
         self._history = history
         self._actions = actions
         self._list_service = lists.list_service

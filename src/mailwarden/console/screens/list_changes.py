@@ -6,7 +6,7 @@ from aiohttp import web
 
 from mailwarden.console.auth import Page
 from mailwarden.console.list_form import (
-    ListServices,
+    ListContext,
     read_number,
     read_target,
 )
@@ -20,8 +20,8 @@ MAX_CHANGE_ENTRIES = 200  # shown of one change
 
 
 class ListChangesScreen:
-    def __init__(self, services: ListServices) -> None:
-        self._list_service = services.list_service
+    def __init__(self, context: ListContext) -> None:
+        self._list_service = context.list_service
 
     def pages(self) -> Sequence[Page]:
         return [

@@ -12,8 +12,8 @@ from aiohttp import web
 from mailwarden.console.auth import BodyType, Page
 from mailwarden.console.language import N_, counted
 from mailwarden.console.list_form import (
+    ListContext,
     ListForm,
-    ListServices,
     ScopedList,
     confirmation_of,
     read_list_form,
@@ -37,10 +37,9 @@ FORM_NAMES = (("csv", N_("CSV: entry, comment, expires")), ("txt", N_("Text: one
 
 
 class ListEditsScreen:
-    def __init__(self, services: ListServices) -> None:
-        self._lists = services.lists
-        self._list_service = services.list_service
-        self._impact_estimator = services.impact_estimator
+    def __init__(self, context: ListContext) -> None:
+        self._list_service = context.list_service
+        self._impact_estimator = context.impact_estimator
 
     def pages(self) -> Sequence[Page]:
         return [
@@ -114,7 +113,9 @@ class ListEditsScreen:
 
     async def delete(self, request: UserRequest) -> web.StreamResponse:
         target = read_target(request)
-        gone = await self._lists.delete_entries(target.scope, target.definition.name, _chosen(request), request.actor)
+        gone = await self._list_service.delete_entries(
+            target.scope, target.definition.name, _chosen(request), request.actor
+        )
         return see_other(target.path, "entries-deleted" if gone else "nothing-deleted", scope=target.scope_text)
 
     async def _read(self, target: ScopedList, list_form: ListForm) -> Preview:

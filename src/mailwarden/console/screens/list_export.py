@@ -9,7 +9,7 @@ from aiohttp import web
 
 from mailwarden.console.auth import Page
 from mailwarden.console.list_form import (
-    ListServices,
+    ListContext,
     read_target,
 )
 from mailwarden.console.permissions import Permission
@@ -29,8 +29,8 @@ log = get_logger("console")
 
 
 class ListExportScreen:
-    def __init__(self, services: ListServices) -> None:
-        self._lists = services.lists
+    def __init__(self, context: ListContext) -> None:
+        self._list_service = context.list_service
 
     def pages(self) -> Sequence[Page]:
         return [Page("GET", "/lists/{name}/export/{format}", Permission.LISTS_READ, self.export)]
@@ -43,7 +43,7 @@ class ListExportScreen:
         name = f'attachment; filename="{target.definition.name}.{form}"'
         response = None
         try:
-            async with self._lists.reading(target.scope, target.definition.name) as reading:
+            async with self._list_service.reading(target.scope, target.definition.name) as reading:
                 headers = {"Content-Disposition": name, "X-Entry-Count": str(reading.count)}
                 response = await request.begin_stream(FORMATS[form], **headers)
                 write = _guarded(response)

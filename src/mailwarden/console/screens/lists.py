@@ -9,7 +9,7 @@ from msgspec import UNSET
 from mailwarden.console.auth import Page
 from mailwarden.console.language import N_
 from mailwarden.console.list_form import (
-    ListServices,
+    ListContext,
     ScopedList,
     field_of,
     read_comment,
@@ -53,9 +53,9 @@ READING_NAMES: Mapping[str, str] = {
 
 
 class ListsScreen:
-    def __init__(self, services: ListServices) -> None:
-        self._list_service = services.list_service
-        self._checker = services.checker
+    def __init__(self, context: ListContext) -> None:
+        self._list_service = context.list_service
+        self._checker = context.checker
 
     def pages(self) -> Sequence[Page]:
         return [
