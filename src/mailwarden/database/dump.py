@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from mailwarden.database.migrations import STATEMENT_TIMEOUT
 from mailwarden.database.pool import EVERYTHING, Connection, Database, scoped
+from mailwarden.database.rows import read
 from mailwarden.errors import CommandError
 
 REPORT_SECONDS = 10.0
@@ -97,7 +98,7 @@ async def _read(connection: Connection, vault: UUID) -> Snapshot:
         counts={
             name: cast("int", counts[name]) for name in ("tenants", "keys", "people", "entries", "held", "elsewhere")
         },
-        bodies=[(cast("UUID", row["tenant"]), cast("bytes", row["address"])) for row in bodies],
+        bodies=[(read(row, "tenant", UUID), read(row, "address", bytes)) for row in bodies],
     )
 
 

@@ -15,6 +15,7 @@ import asyncpg
 
 from mailwarden.access.audit import record_event
 from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
+from mailwarden.database.rows import read, read_optional
 from mailwarden.errors import EndpointNotFound, NameTaken, SchemaViolation
 from mailwarden.event_delivery.model import BY_USER, Endpoint, Format, Kind, NewEndpoint, Sealed, State, shown_target
 from mailwarden.events.catalogue import EndpointDisabled
@@ -114,7 +115,7 @@ class EndpointStore:
             assert counts is not None
             # Some places are kept for the deployment, so that tenants cannot take them all.
             most = MAX_ENDPOINTS if tenants is None else MAX_ENDPOINTS - MAX_OF_TENANTS
-            if cast("int", counts["everywhere"]) >= most or cast("int", counts["here"]) >= MAX_OF_TENANTS:
+            if read(counts, "everywhere", int) >= most or read(counts, "here", int) >= MAX_OF_TENANTS:
                 raise SchemaViolation(
                     f"There are at most {most} endpoints, and {MAX_OF_TENANTS} for the same tenants. Remove one first."
                 )
@@ -268,31 +269,31 @@ def _endpoint(row: Row) -> Endpoint:
     types = cast("list[str] | None", row["types"])
     tenants = cast("list[UUID] | None", row["tenants"])
     return Endpoint(
-        uid=cast("UUID", row["uid"]),
+        uid=read(row, "uid", UUID),
         name=str(row["name"]),
         kind=Kind(str(row["kind"])),
         format=Format(str(row["format"])),
         url=str(row["url"]),
         types=None if types is None else frozenset(types),
         tenants=None if tenants is None else frozenset(tenants),
-        batch_size=cast("int", row["batch_size"]),
-        batch_seconds=cast("int", row["batch_seconds"]),
-        created=cast("datetime", row["created"]),
+        batch_size=read(row, "batch_size", int),
+        batch_seconds=read(row, "batch_seconds", int),
+        created=read(row, "created", datetime),
         created_by=str(row["created_by"]),
         state=State(str(row["state"])),
         cursor=str(row["cursor"]),
-        sealed_url=cast("bytes | None", row["sealed_url"]),
-        secret=cast("bytes | None", row["secret"]),
-        previous_secret=cast("bytes | None", row["previous_secret"]),
-        previous_until=cast("datetime | None", row["previous_until"]),
-        failing_since=cast("datetime | None", row["failing_since"]),
-        attempts=cast("int", row["attempts"]),
-        next_attempt=cast("datetime", row["next_attempt"]),
+        sealed_url=read_optional(row, "sealed_url", bytes),
+        secret=read_optional(row, "secret", bytes),
+        previous_secret=read_optional(row, "previous_secret", bytes),
+        previous_until=read_optional(row, "previous_until", datetime),
+        failing_since=read_optional(row, "failing_since", datetime),
+        attempts=read(row, "attempts", int),
+        next_attempt=read(row, "next_attempt", datetime),
         last_error=str(row["last_error"]),
-        last_delivery=cast("datetime | None", row["last_delivery"]),
-        delivered=cast("int", row["delivered"]),
-        failed=cast("int", row["failed"]),
-        lost=cast("int", row["lost"]),
+        last_delivery=read_optional(row, "last_delivery", datetime),
+        delivered=read(row, "delivered", int),
+        failed=read(row, "failed", int),
+        lost=read(row, "lost", int),
     )
 
 

@@ -5,6 +5,7 @@ from typing import cast
 
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection, Database
+from mailwarden.database.rows import read
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.periodic_task import PeriodicTask
 
@@ -104,7 +105,7 @@ async def _delete_without_partition(connection: Connection, before: date) -> Non
             assert row is not None
             if row["rows"]:
                 await connection.execute(_REMOVED, row["number"])
-        if cast("int", row["rows"]) < BATCH:
+        if read(row, "rows", int) < BATCH:
             return
 
 

@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.rows import read, read_optional
 from mailwarden.errors import CursorExpired, SchemaViolation
 from mailwarden.events.catalogue import Event, Json, StoredRecord
 from mailwarden.model.scope import Scope
@@ -105,7 +106,7 @@ class EventReader:
                     rows = await connection.fetch(_READ, after, reached, *rest)
                     number, more = reached, True
             if len(rows) == limit:
-                number, more = cast("int", rows[-1]["number"]), True
+                number, more = read(rows[-1], "number", int), True
             if cursor is not None:
                 await _check_cursor(connection, after)
         return Page([make(row) for row in rows], cursor_of(number), number, more)
@@ -123,7 +124,7 @@ class EventReader:
         """Return the tenants and types of the events between two numbers."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(_NEW, after, until)
-        return [(cast("UUID | None", row["tenant"]), str(row["type"])) for row in rows]
+        return [(read_optional(row, "tenant", UUID), str(row["type"])) for row in rows]
 
 
 async def _check_cursor(connection: Connection, after: int) -> None:
@@ -133,18 +134,18 @@ async def _check_cursor(connection: Connection, after: int) -> None:
     """
     row = await connection.fetchrow(_REMOVED)
     assert row is not None
-    if after < cast("int", row["removed"]):
+    if after < read(row, "removed", int):
         raise CursorExpired("Events after this cursor were removed by retention. Start again without `after`.")
-    if after > cast("int", row["last"]):
+    if after > read(row, "last", int):
         raise CursorExpired("This cursor is newer than the database, which was restored. Start again without `after`.")
 
 
 def _event(row: Row) -> Event:
     return Event(
-        id=cast("UUID", row["id"]),
+        id=read(row, "id", UUID),
         type=str(row["type"]),
-        time=cast("datetime", row["time"]),
-        tenant=cast("UUID | None", row["tenant"]),
+        time=read(row, "time", datetime),
+        tenant=read_optional(row, "tenant", UUID),
         subject=str(row["subject"]),
         data=_data.decode(str(row["data"])),
     )
@@ -152,10 +153,10 @@ def _event(row: Row) -> Event:
 
 def _encoded(row: Row) -> bytes:
     return StoredRecord(
-        id=cast("UUID", row["id"]),
+        id=read(row, "id", UUID),
         type=str(row["type"]),
-        time=cast("datetime", row["time"]),
-        tenant_uid=cast("UUID | None", row["tenant"]),
+        time=read(row, "time", datetime),
+        tenant_uid=read_optional(row, "tenant", UUID),
         subject=str(row["subject"]),
         data=msgspec.Raw(str(row["data"]).encode()),
     ).encode()

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import date, datetime
-from typing import cast
 from uuid import UUID
 
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
+from mailwarden.database.rows import read
 from mailwarden.errors import NotReleasable
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.digest import Digest, DigestJob, DigestLink, HeldForRecipient
@@ -89,7 +89,7 @@ class DigestStore:
         """
         async with self._database.connection() as connection:
             row = await connection.fetchrow(_TAKE, scope.uids(), day, after.tenant, after.recipient)
-        return None if row is None else DigestJob(cast("UUID", row["tenant"]), str(row["recipient"]))
+        return None if row is None else DigestJob(read(row, "tenant", UUID), str(row["recipient"]))
 
     async def give_back(self, scope: Scope, job: DigestJob) -> None:
         """Allow another claim on the same day, because the digest was not tried."""
@@ -103,7 +103,7 @@ class DigestStore:
         folded = fold(job.recipient)
         async with self._database.connection() as connection:
             rows = await connection.fetch(_UNREPORTED, job.tenant, folded, until, MAX_MESSAGES)
-            numbers = {cast("UUID", row["uid"]): cast("int", row["number"]) for row in rows}
+            numbers = {read(row, "uid", UUID): read(row, "number", int) for row in rows}
             first = list(numbers)[:listed]
             found = await connection.fetch(_THOSE, [job.tenant], first)
         address = str(rows[0]["recipient"]) if rows else job.recipient

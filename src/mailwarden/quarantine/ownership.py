@@ -7,12 +7,12 @@ A store that ignores create-only writes may keep the later of two claims. Each s
 and the first search for orphans is an hour after the start.
 """
 
-from typing import cast
 from uuid import UUID
 
 from msgspec import Struct
 
 from mailwarden.database.pool import Connection
+from mailwarden.database.rows import read
 from mailwarden.errors import CommandError
 from mailwarden.quarantine.vault import Vault
 
@@ -38,7 +38,7 @@ async def read_deployment(connection: Connection) -> Deployment:
         await connection.execute(_DRAW)
         row = await connection.fetchrow(_READ)
         assert row is not None
-    return Deployment(cast("UUID", row["uid"]), cast("bool", row["claims"]))
+    return Deployment(read(row, "uid", UUID), read(row, "claims", bool))
 
 
 async def renew_deployment(connection: Connection) -> Deployment:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Database
+from mailwarden.database.rows import read
 from mailwarden.events.outbox import NewEvent, record
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.model import DEFAULT, HeldMessage, RetentionDays, State
@@ -128,17 +129,17 @@ class RetentionStore:
         if row is None:
             return HeldTotals()
         return HeldTotals(
-            cast("int", row["messages"]),
-            cast("int", row["bytes"]),
-            cast("float", row["waiting"]),
-            cast("int", row["missing"]),
+            read(row, "messages", int),
+            read(row, "bytes", int),
+            read(row, "waiting", float),
+            read(row, "missing", int),
         )
 
     async def orphans(self, scope: Scope, vault: UUID) -> Sequence[tuple[UUID, bytes]]:
         """Return a batch of bodies in the vault that may be orphans."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(_ORPHANS, scope.uids(), vault, BATCH)
-        return [(cast("UUID", row["tenant"]), cast("bytes", row["address"])) for row in rows]
+        return [(read(row, "tenant", UUID), read(row, "address", bytes)) for row in rows]
 
     async def clear(
         self, scope: Scope, vault: UUID, tenant: UUID, address: bytes, remove: Callable[[], Awaitable[None]]

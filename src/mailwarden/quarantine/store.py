@@ -2,13 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import cast
 from uuid import UUID
 
 import msgspec
 from msgspec import Struct
 
 from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
+from mailwarden.database.rows import read, read_optional
 from mailwarden.database.visible import in_scope
 from mailwarden.errors import MessageNotFound, NotReleasable, StorageUnavailable, TenantForbidden
 from mailwarden.events.catalogue import MessageDeleted, MessageHeld, first, short
@@ -123,19 +123,19 @@ async def record_audit_event(connection: Connection, actor: Actor, event: HeldAu
 
 def message_of(row: Row) -> HeldMessage:
     return HeldMessage(
-        uid=cast("UUID", row["uid"]),
-        tenant=cast("UUID", row["tenant"]),
-        ggrid=cast("UUID", row["ggrid"]),
-        vault=cast("UUID", row["vault"]),
-        address=cast("bytes | None", row["address"]),
-        size=cast("int", row["size"]),
+        uid=read(row, "uid", UUID),
+        tenant=read(row, "tenant", UUID),
+        ggrid=read(row, "ggrid", UUID),
+        vault=read(row, "vault", UUID),
+        address=read_optional(row, "address", bytes),
+        size=read(row, "size", int),
         sender=str(row["sender"]),
         from_address=str(row["from_address"]),
         from_name=str(row["from_name"]),
         subject=str(row["subject"]),
         verdict=Verdict(str(row["verdict"])),
-        received=cast("datetime", row["received"]),
-        expires=cast("datetime", row["expires"]),
+        received=read(row, "received", datetime),
+        expires=read(row, "expires", datetime),
         missing=bool(row["missing"]),
         recipients=_recipients.decode(str(row["recipients"] or "[]")),
         whole=bool(row["whole"]),
@@ -215,7 +215,7 @@ class QuarantineStore:
                     recipients, [fold(each) for each in recipients], NOT_WHOLE.isdisjoint(finished.tags),
                 )  # fmt: skip
                 assert row is not None
-                kept = cast("UUID", row["uid"])
+                kept = read(row, "uid", UUID)
                 if row["is_new"]:  # another guard, or an earlier attempt, may have stored it
                     await record(connection, [_held_event(kept, finished)])
                 else:
@@ -250,7 +250,7 @@ class QuarantineStore:
         """Return the number of held messages by verdict."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(_COUNTS, scope.uids(), tenant)
-        return {Verdict(str(row["verdict"])): cast("int", row["messages"]) for row in rows}
+        return {Verdict(str(row["verdict"])): read(row, "messages", int) for row in rows}
 
     async def request_release(
         self, scope: Scope, uid: UUID, recipients: Sequence[str] | None, actor: Actor, *, learn: bool = False

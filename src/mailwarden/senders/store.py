@@ -9,6 +9,7 @@ import asyncpg
 import msgspec
 
 from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.rows import read
 from mailwarden.errors import StorageUnavailable
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
@@ -198,8 +199,8 @@ class PostgresqlSenderStore:
         async with self._database.connection() as connection:
             rows = await connection.fetch(_STATS, *of_contacts, datetime.now(UTC).date(), *of_messages, of_domains)
         return SenderAnswer(
-            {cast("bytes", row["pair"]): _stats(row) for row in rows if row["good"] is None},
-            {cast("bytes", row["pair"]): _domain_stats(row) for row in rows if row["good"] is not None},
+            {read(row, "pair", bytes): _stats(row) for row in rows if row["good"] is None},
+            {read(row, "pair", bytes): _domain_stats(row) for row in rows if row["good"] is not None},
         )
 
     async def add_domains(self, scope: Scope, counts: Sequence[DomainCount]) -> None:

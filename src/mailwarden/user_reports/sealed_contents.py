@@ -1,11 +1,12 @@
 """Sealed messages in a table with `tenant`, `uid` and `contents`, for the rotation of their key."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, cast
+from typing import Literal
 from uuid import UUID
 
 from mailwarden.crypto.keyring import ID
 from mailwarden.database.pool import Database
+from mailwarden.database.rows import read
 from mailwarden.model.scope import Scope
 
 BATCH = 100
@@ -38,7 +39,7 @@ class SealedContents:
         """Return how many messages each key id sealed."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(self._key_usage, scope.uids(), ID)
-        return {cast("bytes", row["key"]): cast("int", row["rows"]) for row in rows}
+        return {read(row, "key", bytes): read(row, "rows", int) for row in rows}
 
     async def sealed_with_other_keys(
         self, scope: Scope, current: bytes, after: UUID | None
@@ -46,7 +47,7 @@ class SealedContents:
         """Return the next messages, by uid, that another key than the current one sealed."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(self._other_keys, scope.uids(), ID, current, after, BATCH)
-        return [(cast("UUID", row["uid"]), cast("bytes", row["contents"])) for row in rows]
+        return [(read(row, "uid", UUID), read(row, "contents", bytes)) for row in rows]
 
     async def replace(self, scope: Scope, uid: UUID, before: bytes, after: bytes) -> bool:
         """Replace a sealed message; return False if it changed or was deleted meanwhile."""

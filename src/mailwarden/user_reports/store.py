@@ -12,6 +12,7 @@ from msgspec import Struct
 from mailwarden.access.audit import record_event
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.rows import read, read_optional
 from mailwarden.database.visible import in_scope
 from mailwarden.errors import LearningFull, ReportNotFound, TenantForbidden
 from mailwarden.events.catalogue import MessageReported, short
@@ -155,7 +156,7 @@ class ReportStore:
             row = await connection.fetchrow(_WITHDRAW, scope.uids(), uid)
             if row is None:
                 raise ReportNotFound("There is no such report.")
-            tenant = cast("UUID", row["tenant"])
+            tenant = read(row, "tenant", UUID)
             if row["learned"]:  # or may be
                 await connection.execute(_REBUILD, tenant)
             details = {"kind": row["kind"], "uid": str(uid)}
@@ -236,8 +237,7 @@ class ReportStore:
         async with self._database.connection() as connection:
             rows = await connection.fetch(_SWITCH, scope.uids())
         return [
-            (cast("UUID", row["tenant"]), range(cast("int", row["former"]), cast("int", row["generation"])))
-            for row in rows
+            (read(row, "tenant", UUID), range(read(row, "former", int), read(row, "generation", int))) for row in rows
         ]
 
     async def delete_old(self, scope: Scope, age: timedelta) -> int:
@@ -252,7 +252,7 @@ async def _put(connection: Connection, report: NewReport, actor: Actor, before: 
     about = (report.ggrid, report.subject, actor.name)
     if before is not None and before["kept"] and report.contents is None:  # the contents are sealed for that uid
         await connection.execute(_UPDATE, before["uid"], report.kind, *about)
-        return cast("UUID", before["uid"])
+        return read(before, "uid", UUID)
     if before is not None:
         await connection.execute(_DELETE, before["uid"])
     message = (report.digest, report.size, report.contents)
@@ -267,21 +267,21 @@ def _require(scope: Scope, tenant: UUID) -> None:
 
 def _report(row: Row) -> UserReport:
     return UserReport(
-        uid=cast("UUID", row["uid"]),
-        tenant=cast("UUID", row["tenant"]),
+        uid=read(row, "uid", UUID),
+        tenant=read(row, "tenant", UUID),
         kind=Kind(str(row["kind"])),
         state=TrainingState(str(row["state"])),
-        size=cast("int", row["size"]),
-        ggrid=cast("UUID | None", row["ggrid"]),
+        size=read(row, "size", int),
+        ggrid=read_optional(row, "ggrid", UUID),
         subject=str(row["subject"]),
         reported_by=str(row["reported_by"]),
-        reported_at=cast("datetime", row["reported_at"]),
+        reported_at=read(row, "reported_at", datetime),
     )
 
 
 def _pending(row: Row) -> PendingReport:
-    uid, tenant, wanted = cast("UUID", row["uid"]), cast("UUID", row["tenant"]), cast("int", row["wanted"])
-    return PendingReport(uid, tenant, Kind(str(row["kind"])), cast("bytes", row["contents"]), wanted)
+    uid, tenant, wanted = read(row, "uid", UUID), read(row, "tenant", UUID), read(row, "wanted", int)
+    return PendingReport(uid, tenant, Kind(str(row["kind"])), read(row, "contents", bytes), wanted)
 
 
 def _change(row: Row) -> SenderChange | None:

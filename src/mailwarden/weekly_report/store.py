@@ -17,6 +17,7 @@ from mailwarden.access.audit import record_event
 from mailwarden.access.users import USER_COLUMNS, User, user_of
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import EVERYTHING, Connection, Database, scoped
+from mailwarden.database.rows import read
 from mailwarden.errors import SchemaViolation, TenantNotFound
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Actor, Scope
@@ -150,11 +151,11 @@ class ActionsStore:
         assert events is not None
         return Actions(
             held=held,
-            released=cast("int", events["released"]),
+            released=read(events, "released", int),
             released_dangerous=dangerous,
-            deleted=cast("int", events["deleted"]),
-            reported={str(row["kind"]): cast("int", row["messages"]) for row in reports},
-            list_changes=cast("int", events["changes"]),
+            deleted=read(events, "deleted", int),
+            reported={str(row["kind"]): read(row, "messages", int) for row in reports},
+            list_changes=read(events, "changes", int),
         )
 
 
@@ -208,7 +209,7 @@ class SubscriptionStore:
         if row is None:
             return None
         finished = row["finished"] is not None
-        return MailState(cast("int", row["attempts"]), cast("int", row["sent"]), str(row["failure"]), finished)
+        return MailState(read(row, "attempts", int), read(row, "sent", int), str(row["failure"]), finished)
 
 
 class MailStore:
@@ -231,7 +232,7 @@ class MailStore:
         if row is None:
             return None
         tried = frozenset(cast("Sequence[UUID]", row["tried"]))
-        return MailJob(cast("UUID", row["tenant"]), week, cast("int", row["attempts"]), tried)
+        return MailJob(read(row, "tenant", UUID), week, read(row, "attempts", int), tried)
 
     async def recipients(self, scope: Scope, job: MailJob) -> Sequence[User]:
         """Return the users to whom the mail must still be sent: of the tenant, not disabled, with an address."""

@@ -6,7 +6,6 @@ event and its counts; the row itself follows. A batch that is sent again finds i
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import cast
 from uuid import UUID
 
 import asyncpg
@@ -14,6 +13,7 @@ from msgspec import Struct
 
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection, Database, confirm_earlier
+from mailwarden.database.rows import read
 from mailwarden.errors import StorageUnavailable
 from mailwarden.history.clickhouse.rows import EncodedRow
 from mailwarden.history.postgresql.statistics import mark_late
@@ -129,7 +129,7 @@ async def _add(connection: Connection, rows: Sequence[AnnouncedRow]) -> set[tupl
     """Add the keys of the rows and return those that are new."""
     columns = [each.row.request.ggrid for each in rows], [each.row.request.tenant for each in rows], _today()
     found = await connection.fetch(_ADD, *columns)
-    new = {(cast("UUID", row["ggrid"]), cast("UUID", row["tenant"])) for row in found}
+    new = {(read(row, "ggrid", UUID), read(row, "tenant", UUID)) for row in found}
     if len(new) < len(rows):
         await connection.execute(_RENEW, *columns)
         await confirm_earlier(connection)

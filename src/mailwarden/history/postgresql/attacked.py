@@ -1,12 +1,12 @@
 """The recipients that most attacks were sent to, the domains that sent them, and the largest campaigns."""
 
 from datetime import UTC, datetime
-from typing import cast
 from uuid import UUID
 
 import asyncpg
 
 from mailwarden.database.pool import EVERYTHING, Database, scoped
+from mailwarden.database.rows import read
 from mailwarden.database.visible import in_scope
 from mailwarden.history.postgresql.statistics import LENGTHS, range_values
 from mailwarden.history.recent import Recent
@@ -68,13 +68,13 @@ class AttackedReader:
                 rows = await connection.fetch(_ATTACKED, *range_values(since, until), verdicts, tenants)
             except asyncpg.QueryCanceledError:
                 return Attacked(complete=False)
-        named = [(str(row["kind"]), str(row["value"]), cast("int", row["messages"])) for row in rows]
+        named = [(str(row["kind"]), str(row["value"]), read(row, "messages", int)) for row in rows]
         return Attacked(
             recipients=tuple((value, messages) for kind, value, messages in named if kind == "recipient"),
             senders=tuple((value, messages) for kind, value, messages in named if kind == "sender"),
-            complete=not rows or cast("int", rows[0]["attacks"]) < MOST_ATTACKS,
+            complete=not rows or read(rows[0], "attacks", int) < MOST_ATTACKS,
             campaigns=tuple(
-                CampaignFigure(UUID(str(row["value"])), str(row["subject"]), cast("int", row["messages"]))
+                CampaignFigure(UUID(str(row["value"])), str(row["subject"]), read(row, "messages", int))
                 for row in rows
                 if row["kind"] == "campaign"
             ),

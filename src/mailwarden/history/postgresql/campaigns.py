@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 from msgspec import Struct
 
 from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.rows import read
 from mailwarden.history.campaigns import Match, Reference, keys_to_store, match
 from mailwarden.model.record import CampaignIds
 from mailwarden.model.scope import Scope
@@ -168,17 +169,17 @@ async def _read(connection: Connection, messages: Sequence[tuple[UUID, Similarit
     """Return the references that the keys of these messages lead to, and note that they were seen on this day."""
     wanted = sorted({(tenant, key.value) for tenant, each in messages for key in each.keys})
     rows = await connection.fetch(_OF_TENANT, [tenant for tenant, _ in wanted], [key for _, key in wanted])
-    if stale := {cast("int", row["reference"]) for row in rows if cast("date", row["last_seen"]) < day}:
+    if stale := {read(row, "reference", int) for row in rows if read(row, "last_seen", date) < day}:
         await connection.execute(_SEEN, sorted(stale), day)
-    return _Found({(cast("UUID", row["tenant"]), cast("int", row["key"])): _reference(row) for row in rows}, {})
+    return _Found({(read(row, "tenant", UUID), read(row, "key", int)): _reference(row) for row in rows}, {})
 
 
 async def _read_shared(connection: Connection, messages: Sequence[tuple[UUID, Similarity]]) -> dict[int, Reference]:
     wanted = sorted({key.value for _, each in messages for key in each.keys})
     rows = await connection.fetch(_OF_ANY_TENANT, wanted)
-    return {cast("int", row["key"]): _reference(row) for row in rows}
+    return {read(row, "key", int): _reference(row) for row in rows}
 
 
 def _reference(row: Row) -> Reference:
-    campaign = CampaignIds(cast("UUID", row["own"]), cast("UUID", row["shared"]))
-    return Reference(campaign, cast("bytes", row["sketch"]))
+    campaign = CampaignIds(read(row, "own", UUID), read(row, "shared", UUID))
+    return Reference(campaign, read(row, "sketch", bytes))

@@ -4,12 +4,12 @@ A day is summed again if rows came late and its hours are still kept. It has no 
 """
 
 from datetime import UTC, date, datetime, time, timedelta
-from typing import cast
 from uuid import UUID
 
 import msgspec
 
 from mailwarden.database.pool import Connection
+from mailwarden.database.rows import read
 from mailwarden.history.store import DayFigures
 from mailwarden.model.scope import Scope
 
@@ -49,11 +49,11 @@ async def read_days(connection: Connection, scope: Scope, since: date, until: da
     owners = [ALL_TENANTS] if scope.tenants is None else sorted(scope.tenants - {ALL_TENANTS})
     days: dict[date, dict[str, int]] = {}
     for row in await connection.fetch(_READ, owners, since, until):
-        figures = days.setdefault(cast("date", row["day"]), {})
+        figures = days.setdefault(read(row, "day", date), {})
         for measure, messages in msgspec.json.decode(str(row["counts"]), type=dict[str, int]).items():
             figures[measure] = figures.get(measure, 0) + messages
     rows = await connection.fetch(_COUNTED, ALL_TENANTS, since, until)
-    return DayFigures(days, frozenset(cast("date", row["day"]) for row in rows))
+    return DayFigures(days, frozenset(read(row, "day", date) for row in rows))
 
 
 def _midnight(day: date) -> datetime:

@@ -16,6 +16,7 @@ import asyncpg
 from msgspec.structs import replace
 
 from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scoped
+from mailwarden.database.rows import read
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.postgresql.partitions import existing_days
 from mailwarden.history.spans import (
@@ -390,8 +391,8 @@ class _Reader:
 
 
 def _by_cursor(rows: Sequence[Row]) -> dict[Cursor, bytes]:
-    return {_cursor(row): cast("bytes", row["record"]) for row in rows}
+    return {_cursor(row): read(row, "record", bytes) for row in rows}
 
 
 def _cursor(row: Row) -> Cursor:
-    return Cursor(cast("UUID", row["ggrid"]), cast("UUID", row["tenant"]))
+    return Cursor(read(row, "ggrid", UUID), read(row, "tenant", UUID))

@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
-from typing import cast
 from uuid import UUID
 
 import asyncpg
 
 from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.rows import read
 from mailwarden.database.visible import in_scope
 from mailwarden.history.postgresql.search import STATEMENT_TIMEOUT, STATES_OF, reading
 from mailwarden.history.spans import Span
@@ -72,4 +72,4 @@ class StateReader:
 
 
 def _cursor(row: Row) -> Cursor:
-    return Cursor(cast("UUID", row["ggrid"]), cast("UUID", row["tenant"]))
+    return Cursor(read(row, "ggrid", UUID), read(row, "tenant", UUID))

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scoped
+from mailwarden.database.rows import read, read_optional
 from mailwarden.database.visible import in_scope
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.postgresql.days import ALL_TENANTS, count_days
@@ -134,7 +135,7 @@ class PostgresqlRows:
         self, connection: Connection, tenants: Sequence[UUID] | None, begin: datetime, end: datetime
     ) -> Iterable[Counted]:
         rows = await connection.fetch(_UNCOUNTED, *range_values(begin, end), tenants)
-        return [(cast("datetime", row["bucket"]), str(row["measure"]), cast("int", row["messages"])) for row in rows]
+        return [(read(row, "bucket", datetime), str(row["measure"]), read(row, "messages", int)) for row in rows]
 
     async def messages(
         self, connection: Connection, tenants: Sequence[UUID] | None, begin: datetime, end: datetime
@@ -216,8 +217,8 @@ class _Rolled(Struct, frozen=True):
 
     @classmethod
     def of(cls, row: Row) -> "_Rolled":
-        late = cast("datetime | None", row["late_from"])
-        return cls(cast("datetime", row["rolled_to"]), late, str(row["version"]))
+        late = read_optional(row, "late_from", datetime)
+        return cls(read(row, "rolled_to", datetime), late, str(row["version"]))
 
 
 async def mark_late(connection: Connection, oldest: datetime) -> None:
@@ -275,7 +276,7 @@ async def _counts(
 def _rolled(rows: Sequence[Row]) -> Iterator[Counted]:
     for row in rows:
         for measure, messages in msgspec.json.decode(str(row["counts"]), type=dict[str, int]).items():
-            yield cast("datetime", row["bucket"]), measure, messages
+            yield read(row, "bucket", datetime), measure, messages
 
 
 def _statistics(range_: Range, since: datetime, now: datetime, counts: Iterable[Counted], rate: float) -> Statistics:

@@ -12,6 +12,7 @@ import asyncpg
 from msgspec import Struct
 
 from mailwarden.database.pool import Connection, Database, confirm_earlier
+from mailwarden.database.rows import read
 from mailwarden.database.visible import in_scope
 from mailwarden.errors import StorageUnavailable
 from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents
@@ -152,7 +153,7 @@ class PostgresqlHistoryStore(HistoryStoreBase):
         if values is None:
             return ()
         async with self._database.connection() as connection:
-            return [cast("UUID", row["tenant"]) for row in await connection.fetch(_TENANTS_OF, *values)]
+            return [read(row, "tenant", UUID) for row in await connection.fetch(_TENANTS_OF, *values)]
 
     async def delete_days(self, scope: Scope, before: date) -> int:
         require_deployment(scope)

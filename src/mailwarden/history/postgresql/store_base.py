@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import date, datetime
-from typing import Protocol, cast
+from typing import Protocol
 from uuid import UUID
 
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Database
+from mailwarden.database.rows import read
 from mailwarden.errors import GlobalScopeForbidden
 from mailwarden.history.pages import SearchPages
 from mailwarden.history.postgresql.campaigns import PostgresqlCampaignStore
@@ -89,7 +90,7 @@ class HistoryStoreBase(SearchPages):
     async def tenant_retention(self, scope: Scope) -> Mapping[UUID, int]:
         async with self._database.connection() as connection:
             rows = await connection.fetch(_TENANT_RETENTION)
-        days = {cast("UUID", row["uid"]): cast("int", row["retention_days"]) for row in rows}
+        days = {read(row, "uid", UUID): read(row, "retention_days", int) for row in rows}
         return {tenant: number for tenant, number in days.items() if scope.allows(tenant)}
 
 

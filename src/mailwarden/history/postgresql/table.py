@@ -6,6 +6,7 @@ from typing import cast
 from uuid import UUID
 
 from mailwarden.database.pool import Database
+from mailwarden.database.rows import read
 from mailwarden.history.postgresql.partitions import create_old_day, existing_days
 from mailwarden.history.postgresql.statistics import mark_late
 from mailwarden.history.postgresql.store import PostgresqlHistoryStore
@@ -42,7 +43,7 @@ class PostgresqlTable:
         while True:
             async with self._database.connection() as connection:
                 rows = await connection.fetch(_KEYS, day, last.ggrid, last.tenant, size)
-            keys = [Cursor(cast("UUID", row["ggrid"]), cast("UUID", row["tenant"])) for row in rows]
+            keys = [Cursor(read(row, "ggrid", UUID), read(row, "tenant", UUID)) for row in rows]
             if keys:
                 yield keys
             if len(keys) < size:
@@ -52,13 +53,13 @@ class PostgresqlTable:
     async def stored(self, day: date, keys: Sequence[Cursor]) -> set[Cursor]:
         async with self._database.connection() as connection:
             rows = await connection.fetch(_STORED, day, sorted({key.ggrid for key in keys}))
-        return {Cursor(cast("UUID", row["ggrid"]), cast("UUID", row["tenant"])) for row in rows}
+        return {Cursor(read(row, "ggrid", UUID), read(row, "tenant", UUID)) for row in rows}
 
     async def records(self, day: date, keys: Sequence[Cursor]) -> Mapping[Cursor, bytes]:
         wanted = set(keys)
         async with self._database.connection() as connection:
             rows = await connection.fetch(_RECORDS, day, sorted({key.ggrid for key in keys}))
-        found = ((Cursor(cast("UUID", row["ggrid"]), cast("UUID", row["tenant"])), row["record"]) for row in rows)
+        found = ((Cursor(read(row, "ggrid", UUID), read(row, "tenant", UUID)), row["record"]) for row in rows)
         return {key: cast("bytes", record) for key, record in found if key in wanted}
 
     async def add(self, day: date, requests: Sequence[FinishedRequest]) -> tuple[RejectedRequest, ...]:

@@ -6,11 +6,11 @@ A vocabulary is kept for a minute for each scope, because every key press of a u
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import cast
 
 import asyncpg
 
 from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.rows import read
 from mailwarden.history.postgresql.partitions import existing_days
 from mailwarden.history.postgresql.search import (
     INDEX,
@@ -108,7 +108,7 @@ async def _fetch(connection: Connection, sql: str, span: Span, most: int, clause
 
 def _add(counts: dict[str, Counter[str]], rows: Sequence[Row]) -> dict[str, Counter[str]]:
     for row in rows:
-        counts.setdefault(str(row["kind"]), Counter())[str(row["value"])] += cast("int", row["number"])
+        counts.setdefault(str(row["kind"]), Counter())[str(row["value"])] += read(row, "number", int)
     return counts
 
 

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 from mailwarden.access.audit import record_event
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
+from mailwarden.database.rows import read, read_optional
 from mailwarden.database.visible import in_scope
 from mailwarden.errors import CaseClosed, CaseNotFound, TenantForbidden
 from mailwarden.model.scope import Actor, Scope
@@ -154,7 +155,7 @@ class CaseStore:
             before = await connection.fetchrow(_DELIVERED, report.tenant, report.mail, report.number)
             if before is not None:
                 await confirm_earlier(connection)
-                return Added(Stored.REPEATED, cast("UUID | None", before["case_uid"]))
+                return Added(Stored.REPEATED, read_optional(before, "case_uid", UUID))
             return await _add(connection, report, day, per_day)
 
     async def delivered(self, scope: Scope, tenant: UUID, mail: bytes) -> Mapping[int, UUID | None]:
@@ -164,7 +165,7 @@ class CaseStore:
             rows = await connection.fetch(_DELIVERED_BEFORE, tenant, mail)
             if rows:
                 await confirm_earlier(connection)
-        return {cast("int", row["number"]): cast("UUID | None", row["case_uid"]) for row in rows}
+        return {read(row, "number", int): read_optional(row, "case_uid", UUID) for row in rows}
 
     async def has_room(self, scope: Scope, tenant: UUID, person: str, day: date, per_day: int) -> bool:
         """Return whether a person may report on that day; "" stands for all who are not verified."""
@@ -245,12 +246,12 @@ class CaseStore:
         if row is None:
             return None
         return Answer(
-            report=cast("UUID", row["uid"]),
-            tenant=cast("UUID", row["tenant"]),
+            report=read(row, "uid", UUID),
+            tenant=read(row, "tenant", UUID),
             reporter=str(row["reporter"]),
             subject=str(row["subject"]),
             outcome=CaseOutcome(str(row["outcome"])),
-            attempts=cast("int", row["attempts"]),
+            attempts=read(row, "attempts", int),
         )
 
     async def settle_answer(self, scope: Scope, answer: Answer, state: AnswerState) -> None:
@@ -328,37 +329,37 @@ def _require(scope: Scope, tenant: UUID) -> None:
 def _case(row: Row) -> Case:
     outcome = row["outcome"]
     return Case(
-        uid=cast("UUID", row["uid"]),
-        tenant=cast("UUID", row["tenant"]),
-        campaign=cast("UUID | None", row["campaign"]),
+        uid=read(row, "uid", UUID),
+        tenant=read(row, "tenant", UUID),
+        campaign=read_optional(row, "campaign", UUID),
         subject=str(row["subject"]),
         sender=str(row["sender"]),
         state=CaseState(str(row["state"])),
         outcome=None if outcome is None else CaseOutcome(str(outcome)),
-        opened_at=cast("datetime", row["opened_at"]),
-        changed_at=cast("datetime", row["changed_at"]),
+        opened_at=read(row, "opened_at", datetime),
+        changed_at=read(row, "changed_at", datetime),
         closed_by=str(row["closed_by"]),
-        reports=cast("int", row["reports"]),
-        reporters=cast("int", row["reporters"]),
+        reports=read(row, "reports", int),
+        reporters=read(row, "reporters", int),
         agreed=None if row["agreed"] is None else Kind(str(row["agreed"])),
-        ggrid=cast("UUID | None", row["ggrid"]),
+        ggrid=read_optional(row, "ggrid", UUID),
     )
 
 
 def _report(row: Row) -> CaseReport:
     return CaseReport(
-        uid=cast("UUID", row["uid"]),
-        tenant=cast("UUID", row["tenant"]),
-        case=cast("UUID | None", row["case_uid"]),
+        uid=read(row, "uid", UUID),
+        tenant=read(row, "tenant", UUID),
+        case=read_optional(row, "case_uid", UUID),
         reporter=str(row["reporter"]),
         kind=Kind(str(row["kind"])),
         format=ReportFormat(str(row["format"])),
         message_id=str(row["message_id"]),
         subject=str(row["subject"]),
         sender=str(row["sender"]),
-        ggrid=cast("UUID | None", row["ggrid"]),
-        digest=cast("bytes | None", row["digest"]),
-        reported_at=cast("datetime", row["reported_at"]),
+        ggrid=read_optional(row, "ggrid", UUID),
+        digest=read_optional(row, "digest", bytes),
+        reported_at=read(row, "reported_at", datetime),
         lesson=str(row["lesson"]),
         answer=AnswerState(str(row["answer"])),
         kept=bool(row["kept"]),

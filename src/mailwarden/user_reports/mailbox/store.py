@@ -1,12 +1,12 @@
 """The state of polled report mailboxes in PostgreSQL: the lease of a poll, the next poll, and the last failure."""
 
 from datetime import datetime, timedelta
-from typing import cast
 from uuid import UUID
 
 from msgspec import Struct
 
 from mailwarden.database.pool import Database
+from mailwarden.database.rows import read_optional
 from mailwarden.model.scope import Scope
 
 MAX_FAILURE = 500  # characters
@@ -67,7 +67,7 @@ class MailboxStore:
         if row is None:
             return None
         return PolledMailbox(
-            polled_at=cast("datetime | None", row["polled_at"]),
-            failing_since=cast("datetime | None", row["failing_since"]),
+            polled_at=read_optional(row, "polled_at", datetime),
+            failing_since=read_optional(row, "failing_since", datetime),
             failure=str(row["failure"]),
         )
