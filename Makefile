@@ -152,7 +152,7 @@ long-fuzz:
 
 #: Texts
 docs: ## Write the pages that are made from the code
-	@$(BIN)/python -m mailwarden.cli.reference
+	@$(BIN)/python -m workshop.pages
 	@$(BIN)/python -m workshop.measure.promises
 
 translations: ## Update the languages of the console, print texts without a translation (ADD=code adds a language)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mailwarden.cli.reference import pages
 from tests.conventions.project_files import ROOT
+from workshop.pages.__main__ import pages
 
 PAGES = pages()
 

@@ -61,7 +61,7 @@ class Lines:
 class Endpoint(Generic[Api_contra]):
     """A method and path of the HTTP APIs, and the function of a feature's API that answers it.
 
-    The permission decides which credentials it takes; without one it takes none, and the caller is NOBODY. `errors` are
+    The permission decides which credentials it takes; without one it takes none. `errors` are
     those of its function: `possible_errors` adds those that follow from the rest of the declaration.
     """
 
@@ -115,7 +115,7 @@ class Endpoint(Generic[Api_contra]):
         return frozenset(kinds)
 
 
-AnyEndpoint = Endpoint[Never]  # of whichever API
+AnyEndpoint = Endpoint[Never]  # of any API
 
 
 def routes_of(endpoints: Sequence[Endpoint[Api]], api: Api, access: Access, key_access: KeyAccess) -> list[Route]:

@@ -20,7 +20,7 @@ class KeyScope(StrEnum):
 
 
 class ApiPermission(Enum):
-    """What a caller may do: the permission of tokens that gives it, and the scope of keys.
+    """A permission of a caller: its name in a token, and the scope of keys that has it.
 
     None: no token has it, or no key. A new permission is a row here, with its scope above.
     """
@@ -41,7 +41,7 @@ class ApiPermission(Enum):
         self.scope = scope
 
 
-# What abby.yml may name, the star last.
+# The names that abby.yml accepts, the star last.
 TOKEN_PERMISSIONS = (
     *(each.token for each in ApiPermission if each.token is not None and each.token != EVERYTHING),
     EVERYTHING,

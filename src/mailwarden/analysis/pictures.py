@@ -39,7 +39,7 @@ _SCAN = re.compile(r"\bqr\b|qr-?code|scan|numéris|smartphone|扫描|扫码|二�
 
 
 class PictureSource(Protocol):
-    """What is looked at for pictures; `View` has it, and computes each at its first use."""
+    """The parts of a message with pictures; `View` has them, and computes each at its first use."""
 
     message: Message
     coverage: Coverage

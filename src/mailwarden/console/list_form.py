@@ -179,7 +179,7 @@ def _too_long() -> TooManyEntries:
 
 
 class ListContext(Struct, frozen=True):
-    """What the screens of the lists use."""
+    """The services that the screens of the lists use."""
 
     list_service: ListService
     checker: Checker

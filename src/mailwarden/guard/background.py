@@ -41,7 +41,7 @@ class Running(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JobParts:
-    """What the jobs are opened with; `smtp` is None without the scan source `smtp`."""
+    """The parts that jobs are opened with; `smtp` is None without the scan source `smtp`."""
 
     context: GuardContext
     smtp: MailParts | None
@@ -202,7 +202,7 @@ JOBS = (
 
 @asynccontextmanager
 async def running_jobs(context: GuardContext, mail: MailParts | None) -> AsyncIterator[None]:
-    """Run the jobs whose needs the configuration meets until the block ends; stop them in reverse order."""
+    """Run the jobs that the configuration needs until the block ends; stop them in reverse order."""
     parts = JobParts(context, mail)
     async with AsyncExitStack() as stack:
         for job in JOBS:

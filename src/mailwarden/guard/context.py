@@ -44,7 +44,7 @@ class GuardContext:
 
 @dataclass(frozen=True, slots=True)
 class MailParts:
-    """What a guard with the scan source `smtp` delivers and holds messages with."""
+    """The parts of a guard with the scan source `smtp` that deliver and hold messages."""
 
     name: str  # in SMTP
     hop: NextHop

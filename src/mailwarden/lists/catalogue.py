@@ -70,7 +70,7 @@ class ListDefinition(Struct, frozen=True):
     max_size_tenant: int
     max_size_global: int
     match_on: tuple[MatchOn, ...]
-    observables: tuple[Observable, ...] = ()  # what a worker collects for it, beside the envelope and the summary
+    observables: tuple[Observable, ...] = ()  # collected for it by a worker, beside envelope and summary
     opposite: str = ""  # the blocklist of the same values: of both only the winning entry acts
     precedence: int = 9  # of several entries that block a message, the decision names the one with the lowest
     bounces: bool = False  # messages that it blocks are bounced, not quarantined
@@ -79,7 +79,7 @@ class ListDefinition(Struct, frozen=True):
     needs_other_entries: bool = False  # whether a new entry acts may depend on the other entries
     fed: bool = False  # a feed may fill it
     finding_name: str = ""  # if it is not the name of the list
-    history_note: str = ""  # what the impact preview cannot know from history
+    history_note: str = ""  # the part of its effect that history does not show in the impact preview
     history_note_deleted: str = ""  # the same for deleted entries
 
     @property

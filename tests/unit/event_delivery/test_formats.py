@@ -17,10 +17,10 @@ from ocsf_json_schema import OcsfJsonSchemaEmbedded, get_ocsf_schema
 from mailwarden.event_delivery.formats import document_of, ecs, ocsf, severity_of
 from mailwarden.event_delivery.model import Format
 from mailwarden.events.catalogue import CATALOGUE, Event, schemas
-from mailwarden.events.examples import examples
 from mailwarden.model.outcome import Decision, Verdict
 from tests.tables import every
 from tests.unit.event_delivery.ecs_fields import CATEGORIES, DATE, FIELDS, IP, KINDS, LISTS, OUTCOMES, REQUIRED
+from workshop.pages.event_examples import examples
 
 EXAMPLES = examples()
 

@@ -9,7 +9,6 @@ import pytest
 
 from mailwarden.errors import SchemaViolation
 from mailwarden.events.catalogue import CATALOGUE, MAX_LISTED, MAX_TEXT, Event, encode, schemas
-from mailwarden.events.examples import examples
 from mailwarden.events.judged import JudgedEvents, judged
 from mailwarden.events.outbox import encode_data
 from mailwarden.events.reader import cursor_of, number_of
@@ -17,6 +16,7 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
 from tests.samples.finished import finished_request
+from workshop.pages.event_examples import examples
 
 
 def test_every_type_has_an_example() -> None:

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.errors import ConfigurationError
-from mailwarden.policy.catalogue import catalogue, verdicts_and_tags
+from mailwarden.policy.catalogue import catalogue
 from mailwarden.policy.explain import FACT_LENGTH, fill, sentence, show
 from mailwarden.policy.rules import FOLDER, NAMESPACES, TAG_FORM, load_policy
+from workshop.pages.verdicts import verdicts_and_tags
 
 SHIPPED = load_policy()
 

@@ -57,7 +57,7 @@ def test_changed_tokens_are_named_without_their_values():
 
 
 def test_every_reloadable_key_exists():
-    from mailwarden.cli.reference import keys_of
+    from workshop.pages.__main__ import keys_of
 
     for kind, reloadable in ((GuardConfig, GUARD), (AbbyConfig, ABBY)):
         known = {key.path for key in keys_of(kind)}

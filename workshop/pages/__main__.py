@@ -10,13 +10,13 @@ import msgspec
 
 from mailwarden.abby import config as abby
 from mailwarden.cli.init import render, shipped_values
-from mailwarden.console.permissions import roles_page
-from mailwarden.events.reference import events_page
 from mailwarden.guard import config as guard
-from mailwarden.lists.reference import lists_page
-from mailwarden.policy.catalogue import verdicts_and_tags
 from mailwarden.settings.reader import by_type
 from mailwarden.settings.reload import Reloadable
+from workshop.pages.events import events_page
+from workshop.pages.lists import lists_page
+from workshop.pages.roles import roles_page
+from workshop.pages.verdicts import verdicts_and_tags
 
 _MADE = "<!-- Made from the code by `make docs`; change the code, not this page. -->\n\n"
 

@@ -6,6 +6,7 @@ from mailwarden.lists.catalogue import CATALOGUE, ListDefinition
 from mailwarden.lists.kinds import KINDS, Kind
 from mailwarden.lists.kinds.kind import MAX_ENTRY
 from mailwarden.lists.kinds.networks import MIN_IPV4_PREFIX, MIN_IPV6_PREFIX
+from workshop.pages.tables import code, table
 
 _OPENING = """# Lists
 
@@ -87,7 +88,7 @@ def lists_page() -> str:
 
 def _catalogue() -> Iterable[str]:
     yield "## The catalogue\n"
-    yield from _table(
+    yield from table(
         ("list", "category", "effect of an entry", "kind", "maximum: tenant", "global"),
         (
             (
@@ -112,23 +113,8 @@ def _kinds() -> Iterable[str]:
 
 
 def _examples(kind: Kind) -> Iterable[str]:
-    yield from _table(("input", "stored"), ((_code(given), _code(kept)) for given, kept in kind.examples))
+    yield from table(("input", "stored"), ((code(given), code(kept)) for given, kept in kind.examples))
 
 
 def _names(definitions: Sequence[ListDefinition]) -> str:
     return ", ".join(f"`{each.name}`" for each in definitions)
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
-    yield _row(heads)
-    yield _row(["---"] * len(heads))
-    yield from map(_row, rows)
-    yield ""
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
-
-
-def _code(text: str) -> str:
-    return f"`{text}`"

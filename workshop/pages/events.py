@@ -3,7 +3,7 @@
 import msgspec
 
 from mailwarden.events.catalogue import CATALOGUE, encode
-from mailwarden.events.examples import examples
+from workshop.pages.event_examples import examples
 
 _HEAD = """# Events
 
