@@ -253,8 +253,8 @@ async def _start_guards(
     addresses = config.service_providers.core.hosts
     watch = GuardWatch(
         [
-            Guard(each, InProcessTransport(local[each]) if each in local else HttpTransport(session, each))
-            for each in addresses
+            Guard(address, InProcessTransport(local[address]) if address in local else HttpTransport(session, address))
+            for address in addresses
         ]
     )
     watch.show(metrics)
@@ -419,23 +419,23 @@ async def offer_openid_login(
     stack: AsyncExitStack, visitors: VisitorSessions, config: ConsoleConfig, folder: Path
 ) -> None:
     """Enable the OpenID login if it is configured; its connections end with the stack."""
-    wanted = config.open_id_connect
-    if wanted is None:
+    provider = config.open_id_connect
+    if provider is None:
         return
     settings = OpenIdSettings(
-        issuer=wanted.issuer,
-        client_id=wanted.client_id,
-        client_secret=_read_secret(folder / wanted.client_secret_file),
-        roles={value: Role(role) for value, role in wanted.roles.items()},
+        issuer=provider.issuer,
+        client_id=provider.client_id,
+        client_secret=_read_secret(folder / provider.client_secret_file),
+        roles={value: Role(role) for value, role in provider.roles.items()},
         redirect=config.public_url + OPENID_CALLBACK,
-        role_claim=wanted.role_claim,
-        tenants_claim=wanted.tenants_claim,
-        scopes=wanted.scopes,
+        role_claim=provider.role_claim,
+        tenants_claim=provider.tenants_claim,
+        scopes=provider.scopes,
     )
-    trust = ssl.create_default_context(cafile=str(folder / wanted.ca) if wanted.ca else None)
+    trust = ssl.create_default_context(cafile=str(folder / provider.ca) if provider.ca else None)
     connector = aiohttp.TCPConnector(ssl=trust, limit=MAX_PROVIDER_CONNECTIONS)
     http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, trust_env=False))
-    visitors.offer_openid(settings, Provider(settings, http), wanted.title)
+    visitors.offer_openid(settings, Provider(settings, http), provider.title)
 
 
 def _read_secret(path: Path) -> str:

@@ -92,5 +92,7 @@ def build_routes(
         *serve(abby_status.HEALTH_ENDPOINTS, health),
         *serve(DOCUMENTS, Documents()),
     ]
-    assert [(route.method, route.path) for route in routes] == [(each.method, each.path) for each in ENDPOINTS]
+    assert [(route.method, route.path) for route in routes] == [
+        (endpoint.method, endpoint.path) for endpoint in ENDPOINTS
+    ]
     return routes

@@ -58,10 +58,10 @@ def _schemas(endpoints: Sequence[AnyEndpoint]) -> Mapping[str, Schema]:
     """Return the schemas of all records; of the record of a query only the types of its parameters."""
     records: set[type[Struct]] = {ErrorBody}
     queries: set[type[Struct]] = set()
-    for each in endpoints:
-        records.update(record for record in (each.body, each.form, each.result) if record is not None)
-        records.update(() if each.lines is None else each.lines.records)
-        queries.update(() if each.query is None else (each.query,))
+    for endpoint in endpoints:
+        records.update(record for record in (endpoint.body, endpoint.form, endpoint.result) if record is not None)
+        records.update(() if endpoint.lines is None else endpoint.lines.records)
+        queries.update(() if endpoint.query is None else (endpoint.query,))
     schemas = schemas_of([*records, *queries])
     return {name: schema for name, schema in schemas.items() if name not in {query.__name__ for query in queries}}
 
@@ -157,7 +157,9 @@ def _success(endpoint: AnyEndpoint) -> Schema:
         sentence = endpoint.lines.sentence
         success["description"] = f"Success. As {NDJSON}: {sentence}" if content else sentence
         content[NDJSON] = {"schema": _BYTES}
-        own = {name: {"schema": {"type": "string", "pattern": each}} for name, each in endpoint.lines.headers.items()}
+        own = {
+            name: {"schema": {"type": "string", "pattern": pattern}} for name, pattern in endpoint.lines.headers.items()
+        }
         success["headers"] = {**_headers(), **own}
     success["content"] = content
     if endpoint.form is not None:
@@ -171,19 +173,19 @@ def _failures(endpoint: AnyEndpoint) -> dict[str, Schema]:
     codes: dict[int, set[str]] = {}
     for kind in endpoint.possible_errors:
         codes.setdefault(STATUS_OF[kind], set()).add(kind.code)
-    found: dict[str, Schema] = {}
+    responses: dict[str, Schema] = {}
     for status, names in sorted(codes.items()):
         content: Schema = {"application/json": {"schema": reference("Error")}}
         if endpoint.path == "/readyz" and status == 503:
             content["text/plain"] = {"schema": {"type": "string"}}
         # One model for all errors; the possible codes are an extension beside it.
-        found[str(int(status))] = {
+        responses[str(int(status))] = {
             "description": ", ".join(sorted(names)),
             "headers": _headers(),
             "content": content,
             "x-error-codes": sorted(names),
         }
-    return found
+    return responses
 
 
 def _headers() -> Schema:

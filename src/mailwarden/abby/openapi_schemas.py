@@ -97,9 +97,9 @@ def _readable(schema: Schema) -> Schema:
     `\\Z` is Python only; in a schema `$` means the same. Patterns go into an allOf, because some request generators
     misread a pattern beside a type.
     """
-    for name, known in _MAPS.items():
-        if known.items() <= schema.items():
-            return {**reference(name), **{key: value for key, value in schema.items() if key not in known}}
+    for name, named_properties in _MAPS.items():
+        if named_properties.items() <= schema.items():
+            return {**reference(name), **{key: value for key, value in schema.items() if key not in named_properties}}
     changed: Schema = {}
     for key, value in schema.items():
         if key == "pattern" and isinstance(value, str):

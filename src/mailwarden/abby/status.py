@@ -109,8 +109,8 @@ class Status:
     def view(self) -> StatusView:
         """Return the last known colour and its causes; the colour outlasts its causes by some seconds."""
         shown = self.observe()
-        found = tuple(causes(self._watch.statuses, database_up=self._database_up()))
-        return StatusView(shown.name, found or (() if shown is Colour.GREEN else (RECOVERED,)))
+        reported_causes = tuple(causes(self._watch.statuses, database_up=self._database_up()))
+        return StatusView(shown.name, reported_causes or (() if shown is Colour.GREEN else (RECOVERED,)))
 
     async def show(self, call: Call, caller: Caller) -> web.StreamResponse:
         await self._watch.look()

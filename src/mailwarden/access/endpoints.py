@@ -121,8 +121,13 @@ AnyEndpoint = Endpoint[Never]  # of any API
 def routes_of(endpoints: Sequence[Endpoint[Api]], api: Api, access: Access, key_access: KeyAccess) -> list[Route]:
     """Return the routes of an API, each with the check of its credential."""
     return [
-        Route(each.method, each.path, _checked(each, partial(each.function, api), access, key_access), quiet=each.quiet)
-        for each in endpoints
+        Route(
+            endpoint.method,
+            endpoint.path,
+            _checked(endpoint, partial(endpoint.function, api), access, key_access),
+            quiet=endpoint.quiet,
+        )
+        for endpoint in endpoints
     ]
 
 

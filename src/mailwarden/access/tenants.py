@@ -207,7 +207,7 @@ class TenantStore:
             except asyncpg.UniqueViolationError:
                 raise _name_taken(wanted.name) from None
             await connection.execute(_DROP_DOMAINS, uid, wanted.domains)
-            await _give_domains(connection, uid, [each for each in wanted.domains if each not in before.domains])
+            await _give_domains(connection, uid, [domain for domain in wanted.domains if domain not in before.domains])
             details = {"before": TenantSettings.of(before), "after": wanted}
             await record_event(connection, actor, "tenants.change", wanted.name, details, tenant=uid)
             await _record_changed(connection, uid, wanted.name, _differences(TenantSettings.of(before), wanted), actor)

@@ -207,5 +207,5 @@ def _references(message: Message) -> tuple[str, ...]:
 
 
 def _recipients(message: Message, limits: Limits) -> tuple[str, ...]:
-    found = (each.address for each in read_addresses(message.header("to"), limits) if each.address)
+    found = (address.address for address in read_addresses(message.header("to"), limits) if address.address)
     return tuple(found)[:_SHOWN_ADDRESSES]  # shown: in history

@@ -66,9 +66,11 @@ def read_picture_texts(view: PictureAndText) -> Iterator[PictureText]:
     beside = _shown_length(view)
     if beside >= LITTLE_TEXT:
         return
-    found = (each for each in find_pictures(view) if each[1] not in _UNREAD and _is_shown(view, each[2], beside))
+    found = (
+        picture for picture in find_pictures(view) if picture[1] not in _UNREAD and _is_shown(view, picture[2], beside)
+    )
     sizes = [(_pixels(content), content, kind, place) for content, kind, place in found]
-    large = sorted((each for each in sizes if each[0] >= LARGE), key=lambda each: -each[0])
+    large = sorted((size for size in sizes if size[0] >= LARGE), key=lambda each: -each[0])
     if large and (language := choose_language((view.subject, view.own_text, view.sender.name))):
         yield from recognize_texts(view, (each[1:] for each in large), language)
 

@@ -158,7 +158,7 @@ def path_pattern(url: str) -> str:
     except ValueError:
         return ""
     segments = [each for each in path.split("/") if each][:SEGMENTS]
-    return "/".join(each if _LITERAL.fullmatch(each) else "*" for each in segments)
+    return "/".join(segment if _LITERAL.fullmatch(segment) else "*" for segment in segments)
 
 
 def _own_domains(view: View) -> set[str]:
@@ -230,7 +230,9 @@ def _recipients(view: View) -> tuple[str, ...]:
 
 def _recipient_names(view: View) -> frozenset[bytes]:
     """Return the words of the names and addresses of recipients."""
-    named = [each.name for value in view.message.all_headers("to")[:1] for each in read_addresses(value)[:RECIPIENTS]]
+    named = [
+        address.name for value in view.message.all_headers("to")[:1] for address in read_addresses(value)[:RECIPIENTS]
+    ]
     text = fold(" ".join((*named, *_recipients(view)))[:4_000])  # not inspection: for comparison
     return frozenset(_PARTS.findall(text.encode("utf-8", "replace").translate(_TABLE)))
 

@@ -99,7 +99,7 @@ class View:
     def named_recipients(self) -> tuple[str, ...]:
         """The addresses of To and Cc."""
         values = (*self.message.all_headers("to"), *self.message.all_headers("cc"))
-        return tuple(each.address for value in values for each in read_addresses(value) if each.address)
+        return tuple(address.address for value in values for address in read_addresses(value) if address.address)
 
     @cached_property
     def files(self) -> tuple[Part, ...]:
@@ -181,7 +181,12 @@ class View:
         return tuple(self._read_pages(self.own_renderings))
 
     def _read_pages(self, renderings: tuple[Rendering, ...]) -> Iterator[Page]:
-        pages = (page for each in renderings if each.is_page for page in self._read_page(each, each.text, 0))
+        pages = (
+            page
+            for rendering in renderings
+            if rendering.is_page
+            for page in self._read_page(rendering, rendering.text, 0)
+        )
         return self.coverage.first(pages, "pages", area("the message"))
 
     def _read_page(self, rendering: Rendering, source: str, depth: int) -> Iterator[Page]:
@@ -200,7 +205,12 @@ class View:
         """The text that a person reads: of the body's page or else its plain text, of invitations and pictures."""
         inner = [page.document.text for page in self.pages[len(self._own_pages) :] if not page.attached and page.first]
         inner += [each.text for each in self._inner_texts if each.first]
-        inner += [entry for each in self.renderings[len(self.own_renderings) :] if each.first for entry in each.entries]
+        inner += [
+            entry
+            for rendering in self.renderings[len(self.own_renderings) :]
+            if rendering.first
+            for entry in rendering.entries
+        ]
         inner += [picture.text for picture in self.picture_texts]
         return self.coverage.cut("\n".join(filter(None, (self.own_text, *inner))), "text", area("the text"))
 
@@ -222,17 +232,21 @@ class View:
     @cached_property
     def entries(self) -> tuple[str, ...]:
         """The fields of attached calendars."""
-        return tuple(entry for each in self.own_renderings if each.first for entry in each.entries)
+        return tuple(entry for rendering in self.own_renderings if rendering.first for entry in rendering.entries)
 
     @cached_property
     def calendars(self) -> tuple[Calendar, ...]:
         """The calendars and contacts of the message at any depth, each reading of each."""
-        return tuple(dict.fromkeys(each.calendar for each in self.renderings if each.calendar))
+        return tuple(dict.fromkeys(rendering.calendar for rendering in self.renderings if rendering.calendar))
 
     @cached_property
     def plain_text(self) -> str:
         """The plain text of the body, as it is."""
-        shown = (each.text for each in self.own_renderings if not (each.is_page or each.source.attached) and each.first)
+        shown = (
+            rendering.text
+            for rendering in self.own_renderings
+            if not (rendering.is_page or rendering.source.attached) and rendering.first
+        )
         return self.coverage.cut("\n".join(filter(None, shown)), "text", area("the text"))
 
     @property
@@ -256,7 +270,9 @@ class View:
             rest = "\n".join(line for line, kept in letters if kept not in known)
             found |= {rest: None} if len(rest) > _FEW_WORDS else {}
         found |= {
-            each.text: None for each in self.renderings if not (each.is_page or each.first or each.source.attached)
+            rendering.text: None
+            for rendering in self.renderings
+            if not (rendering.is_page or rendering.first or rendering.source.attached)
         }
         found |= {"\n".join(calendar.names): None for calendar in self.calendars}  # apart: many dilute no lure
         found.pop(self.text, None)
@@ -330,11 +346,11 @@ class View:
             labels = frozenset(_labels_of(page.document))
             yield from self._links_in(page.document.text, page.place, labels, loose=True, bare=not page.attached)
             yield from self._links_in(page.document.joined_text, page.place, labels, loose=True)
-        for each in self.renderings:
-            if not each.is_page:
-                yield from self._links_in(each.text, each.source.place, bare=not each.source.attached)
-                for value in (*each.entries, *each.links):
-                    yield from self._links_in(value, each.source.place)
+        for rendering in self.renderings:
+            if not rendering.is_page:
+                yield from self._links_in(rendering.text, rendering.source.place, bare=not rendering.source.attached)
+                for value in (*rendering.entries, *rendering.links):
+                    yield from self._links_in(value, rendering.source.place)
         for code in self.codes:
             if code.url:
                 yield code.url, "", code.place, False, False

@@ -62,17 +62,17 @@ def _list(options: argparse.Namespace) -> int:
 
     cases, reports = _with_service(options, ask)
     if options.output == "json":
-        print_json([_without_contents(each) for each in reports] if options.unverified else cases)
+        print_json([_without_contents(report) for report in reports] if options.unverified else cases)
     elif options.unverified:
         print(_report_table(reports) if reports else "No unverified reports.")
     else:
         rows = [("UID", "CHANGED", "STATE", "REPORTS", "REPORTERS", "AGREED", "SENDER", "SUBJECT")]
         rows += [
             (
-                *(str(each.uid), f"{each.changed_at:%Y-%m-%d %H:%M}", each.outcome or each.state),
-                *(str(each.reports), str(each.reporters), each.agreed or "-", _text(each.sender), _text(each.subject)),
+                *(str(case.uid), f"{case.changed_at:%Y-%m-%d %H:%M}", case.outcome or case.state),
+                *(str(case.reports), str(case.reporters), case.agreed or "-", _text(case.sender), _text(case.subject)),
             )
-            for each in cases
+            for case in cases
         ]
         print(table(rows) if cases else "No cases.")
     return 0
@@ -85,7 +85,7 @@ def _show(options: argparse.Namespace) -> int:
 
     case, reports = _with_service(options, ask)
     if options.output == "json":
-        print_json({"case": case, "reports": [_without_contents(each) for each in reports]})
+        print_json({"case": case, "reports": [_without_contents(report) for report in reports]})
         return 0
     print(f"case      {case.uid}\nsubject   {_text(case.subject)}\nsender    {_text(case.sender)}")
     print(f"state     {case.outcome or case.state}\nagreed    {case.agreed or '-'}\ncampaign  {case.campaign or '-'}")
@@ -109,10 +109,16 @@ def _report_table(reports: list[CaseReport]) -> str:
     rows = [("REPORTED", "REPORTER", "KIND", "FORMAT", "ANSWER", "GGRID", "SUBJECT")]
     rows += [
         (
-            *(f"{each.reported_at:%Y-%m-%d %H:%M}", _text(each.reporter), each.kind, each.format, each.answer),
-            *(str(each.ggrid or "-"), _text(each.subject)),
+            *(
+                f"{report.reported_at:%Y-%m-%d %H:%M}",
+                _text(report.reporter),
+                report.kind,
+                report.format,
+                report.answer,
+            ),
+            *(str(report.ggrid or "-"), _text(report.subject)),
         )
-        for each in reports
+        for report in reports
     ]
     return table(rows)
 

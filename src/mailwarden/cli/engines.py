@@ -72,7 +72,7 @@ def file_settings(program: ShippedFiles, shipped: Path, root: Path) -> Iterator[
 def postfix_settings(shipped: Path, home: Path) -> Iterator[Setting]:
     """Yield each setting of a Postfix set-up, compared with main.cf and master.cf of this host."""
     present = parameters((home / "main.cf").read_text("utf-8"))
-    services = {each.name: each for each in parse_services((home / "master.cf").read_text("utf-8"))}
+    services = {service.name: service for service in parse_services((home / "master.cf").read_text("utf-8"))}
     for wanted in parse_services((shipped / "master.cf").read_text("utf-8")):
         yield from _service_settings(wanted, services.get(wanted.name), home / "master.cf")
     for key, value in parameters((shipped / "main.cf").read_text("utf-8")).items():
@@ -237,8 +237,8 @@ def _run(arguments: argparse.Namespace) -> int:
             settings, done = _act(name, arguments.action, shipped, root)
         except OSError as error:
             raise CommandError(f"Cannot use {error.filename}: {error.strerror}.") from None
-        wrong |= any(each.state is State.DIFFERS for each in settings)
-        wrong |= arguments.action == "check" and any(each.state is State.MISSING for each in settings)
+        wrong |= any(setting.state is State.DIFFERS for setting in settings)
+        wrong |= arguments.action == "check" and any(setting.state is State.MISSING for setting in settings)
         if done:
             changed.append(PROGRAMS[name].service if name in PROGRAMS else "postfix")
     if changed:

@@ -134,7 +134,7 @@ def _show_once(options: argparse.Namespace, endpoint: Endpoint, secret: str) -> 
 def _list(options: argparse.Namespace) -> int:
     endpoints = _ask(options, lambda service: service.list(ALL))
     if options.output == "json":
-        print_json([_record(each) for each in endpoints])
+        print_json([_record(endpoint) for endpoint in endpoints])
     else:
         print(_table(endpoints))
     return 0
@@ -229,17 +229,17 @@ def _record(endpoint: Endpoint) -> dict[str, object]:
 
 def _table(endpoints: Sequence[Endpoint]) -> str:
     rows = [("UUID", "NAME", "KIND", "FORMAT", "STATE", "DELIVERED", "TARGET", "LAST ERROR")]
-    for each in endpoints:
-        error = each.last_error + (f" At most {each.lost} events were lost." if each.lost else "")
+    for endpoint in endpoints:
+        error = endpoint.last_error + (f" At most {endpoint.lost} events were lost." if endpoint.lost else "")
         rows.append(
             (
-                str(each.uid),
-                shown(each.name),
-                each.kind.value,
-                each.format.value,
-                _state(each),
-                str(each.delivered),
-                shown(each.target),
+                str(endpoint.uid),
+                shown(endpoint.name),
+                endpoint.kind.value,
+                endpoint.format.value,
+                _state(endpoint),
+                str(endpoint.delivered),
+                shown(endpoint.target),
                 shown(error),
             )
         )

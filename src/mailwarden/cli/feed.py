@@ -105,7 +105,7 @@ def _add_options(add: argparse.ArgumentParser) -> None:
     add.add_argument("--list", required=True, dest="list_name", choices=list(TARGETS), help="list to fill")
     add.add_argument(
         "--map", action="append", default=[], metavar="FIELD=COLUMN",
-        help=f"column or field of CSV and NDJSON; FIELD is one of {', '.join(each.encode_name for each in _FIELDS)}; "
+        help=f"column or field of CSV and NDJSON; FIELD is one of {', '.join(field.encode_name for field in _FIELDS)}; "
         "repeatable",
     )  # fmt: skip
     add.add_argument(
@@ -221,7 +221,7 @@ async def _feeds(options: argparse.Namespace, tools: Tools) -> Sequence[Feed]:
 
 
 async def _find(options: argparse.Namespace, tools: Tools) -> Feed:
-    found = [each for each in await _feeds(options, tools) if options.name in (each.name, str(each.uid))]
+    found = [feed for feed in await _feeds(options, tools) if options.name in (feed.name, str(feed.uid))]
     if not found:
         raise CommandError(f"There is no feed `{options.name}`; `mailwarden feed list` shows all feeds.")
     if len(found) > 1:
@@ -273,7 +273,7 @@ def _preview_lines(update: Update) -> Sequence[str]:
     )
     return [
         f"{update.fetched:%Y-%m-%d %H:%M} {update.state}: {figures}",
-        *(f"  waits: {each.sentence}" for each in preview.waits),
+        *(f"  waits: {wait.sentence}" for wait in preview.waits),
         *(f"  left out: {shown(e.entry)} ({WARNING_TEXTS[e.warning]})" for e in preview.left_out_entries[:_SHOWN]),
         *(f"  good mail: {shown(e.sender)}: {shown(e.subject)} ({e.entry})" for e in preview.messages[:_SHOWN]),
         *(f"  skipped: {number:,} × {shown(reason)}" for reason, number in preview.skipped.items()),

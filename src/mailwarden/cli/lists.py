@@ -125,13 +125,13 @@ def _run(options: argparse.Namespace) -> int:
 def _ls(options: argparse.Namespace, client: Client) -> int:
     infos = client.lists(options.tenant)
     if options.output == "json":
-        shown = [ListFileInfo(each.list_name, ListInfo(**asdict(each.list_info))) for each in infos]
+        shown = [ListFileInfo(info.list_name, ListInfo(**asdict(info.list_info))) for info in infos]
         print(json.dumps(msgspec.to_builtins(shown), indent=2, ensure_ascii=False))
         return 0
     rows = [("LIST", "CATEGORY", "MAX SIZE", "WHAT AN ENTRY DOES")]
     rows += [
-        (each.list_name, each.list_info.category, f"{each.list_info.max_size:,}", each.list_info.description)
-        for each in infos
+        (info.list_name, info.list_info.category, f"{info.list_info.max_size:,}", info.list_info.description)
+        for info in infos
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for name, category, size, text in rows:

@@ -31,7 +31,7 @@ class Page(Struct, frozen=True):
         found = _choices(self.parser)
         if found is None:
             return []
-        texts = {each.dest: each.help or "" for each in found._choices_actions}  # noqa: SLF001 - has no public name
+        texts = {action.dest: action.help or "" for action in found._choices_actions}  # noqa: SLF001 - has no public name
         return [Page((*self.words, name), text, found.choices[name]) for name, text in texts.items()]
 
 
@@ -74,7 +74,7 @@ def _cases(pages: list[Page]) -> str:
 
 
 def _choices(parser: argparse.ArgumentParser) -> "argparse._SubParsersAction[argparse.ArgumentParser] | None":
-    found = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))  # noqa: SLF001 - has no public name
+    found = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001 - has no public name
     return next(found, None)
 
 
@@ -124,11 +124,11 @@ def _usage(page: Page) -> list[str]:
 def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
     """Yield the arguments and options with their explanation, as argparse expands it."""
     formatter = parser.formatter_class(prog=parser.prog)
-    for each in parser._actions:  # noqa: SLF001 - has no public name
-        if isinstance(each, argparse._HelpAction | argparse._SubParsersAction):  # noqa: SLF001 - as above
+    for action in parser._actions:  # noqa: SLF001 - has no public name
+        if isinstance(action, argparse._HelpAction | argparse._SubParsersAction):  # noqa: SLF001 - as above
             continue
-        shown = formatter._format_action_invocation(each)  # noqa: SLF001 - as above
-        text = formatter._expand_help(each) if each.help else ""  # noqa: SLF001 - as above
+        shown = formatter._format_action_invocation(action)  # noqa: SLF001 - as above
+        text = formatter._expand_help(action) if action.help else ""  # noqa: SLF001 - as above
         yield ".TP"
         yield f".B {_escaped(shown)}"
         yield _escaped(text) or "\\&"
@@ -149,10 +149,10 @@ def _escaped(text: str) -> str:
 def _completions(parser: argparse.ArgumentParser) -> list[str]:
     found = _choices(parser)
     words = list(found.choices) if found is not None else []
-    for each in parser._actions:  # noqa: SLF001 - has no public name
-        words += each.option_strings
-        if not each.option_strings and found is None and each.choices is not None:
-            words += [str(choice) for choice in each.choices]
+    for action in parser._actions:  # noqa: SLF001 - has no public name
+        words += action.option_strings
+        if not action.option_strings and found is None and action.choices is not None:
+            words += [str(choice) for choice in action.choices]
     return words
 
 

@@ -251,7 +251,7 @@ def _count_lines(
 
 
 def _rule_changes(rules: Iterable[RuleChange]) -> str:
-    return ", ".join(f"{each.rule} {each.before} -> {each.after}" for each in rules) or "by the profile alone"
+    return ", ".join(f"{rule.rule} {rule.before} -> {rule.after}" for rule in rules) or "by the profile alone"
 
 
 def _difference_json(difference: Difference) -> str:

@@ -163,15 +163,23 @@ def _ls(options: argparse.Namespace) -> int:
 
     messages = _ask(options, find)
     if options.output == "json":
-        print_json([held_of(each) for each in messages])
+        print_json([held_of(message) for message in messages])
         return 0
     rows = [("UID", "RECEIVED", "VERDICT", "STATE", "FROM", "TO", "SUBJECT")]
-    for each in messages:
-        states = ",".join(dict.fromkeys(recipient.state for recipient in each.recipients))
-        first, others = each.recipients[0].address if each.recipients else "-", len(each.recipients) - 1
+    for message in messages:
+        states = ",".join(dict.fromkeys(recipient.state for recipient in message.recipients))
+        first, others = message.recipients[0].address if message.recipients else "-", len(message.recipients) - 1
         to = f"{first} +{others}" if others > 0 else first
-        moment = each.received.strftime("%Y-%m-%d %H:%M")
-        row = (str(each.uid), moment, each.verdict, states, each.from_address or each.sender or "<>", to, each.subject)
+        moment = message.received.strftime("%Y-%m-%d %H:%M")
+        row = (
+            str(message.uid),
+            moment,
+            message.verdict,
+            states,
+            message.from_address or message.sender or "<>",
+            to,
+            message.subject,
+        )
         rows.append(tuple(shown(cell) for cell in row))  # type: ignore[arg-type]
     print(table(rows) if messages else "Nothing is held that is like this.")
     return 0
@@ -201,7 +209,7 @@ def _release(options: argparse.Namespace) -> int:
         until = time.monotonic() + PATIENCE
         while True:
             messages = [await service.find(ALL, uid) for uid in options.uids]
-            if time.monotonic() > until or not any(each.in_state(State.RELEASING) for each in messages):
+            if time.monotonic() > until or not any(message.in_state(State.RELEASING) for message in messages):
                 return messages
             await asyncio.sleep(LOOK)
 
@@ -212,8 +220,12 @@ def _release(options: argparse.Namespace) -> int:
         return 1
     # A recipient who was not requested may have been rejected before.
     asked = None if options.to is None else {fold(each) for each in options.to}
-    recipients = (each for message in messages for each in message.recipients)
-    return 1 if any(each.failure for each in recipients if asked is None or fold(each.address) in asked) else 0
+    recipients = (recipient for message in messages for recipient in message.recipients)
+    return (
+        1
+        if any(recipient.failure for recipient in recipients if asked is None or fold(recipient.address) in asked)
+        else 0
+    )
 
 
 def _delete(options: argparse.Namespace) -> int:
@@ -293,14 +305,14 @@ def _ask(options: argparse.Namespace, question: Callable[[QuarantineService, Dat
 
 def _print(options: argparse.Namespace, messages: Sequence[HeldMessage]) -> None:
     if options.output == "json":
-        print_json([held_of(each) for each in messages])
+        print_json([held_of(message) for message in messages])
         return
-    for each in messages:
-        kept = "" if each.is_kept else ", the message itself is not kept"
-        print(f"{each.uid}  {each.verdict}, {each.size:,} bytes, until {each.expires:%Y-%m-%d}{kept}")
-        print(f"  ggrid    {each.ggrid}\n  from     {shown(each.from_address or each.sender or '<>')}")
-        print(f"  subject  {shown(each.subject)}")
-        for to in each.recipients:
+    for message in messages:
+        kept = "" if message.is_kept else ", the message itself is not kept"
+        print(f"{message.uid}  {message.verdict}, {message.size:,} bytes, until {message.expires:%Y-%m-%d}{kept}")
+        print(f"  ggrid    {message.ggrid}\n  from     {shown(message.from_address or message.sender or '<>')}")
+        print(f"  subject  {shown(message.subject)}")
+        for to in message.recipients:
             why = f": {shown(to.failure)}" if to.failure else f" by {to.changed_by}" if to.changed_by else ""
             print(f"  {to.state:<9}{shown(to.address)}{why}")
 

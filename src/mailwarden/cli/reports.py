@@ -280,7 +280,7 @@ def _status(options: argparse.Namespace) -> int:
             return [(tenant.name, await service.status(ALL, tenant.uid))]
         names = {tenant.uid: tenant.name for tenant in await TenantStore(database).list(ALL)}
         statuses = await ReportStore(database).statuses(ALL)
-        return sorted(((names.get(each.tenant, ""), each) for each in statuses), key=lambda pair: pair[0])
+        return sorted(((names.get(status.tenant, ""), status) for status in statuses), key=lambda pair: pair[0])
 
     found = _with_service(options, ask)
     if options.output == "json":

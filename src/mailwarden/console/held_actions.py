@@ -83,8 +83,10 @@ class HeldActions:
     ) -> web.Response:
         """Show the messages and the action for confirmation, the dangerous ones first; `skipped` are not held."""
         messages = sorted(await self._evidence_of(request, held), key=lambda each: not each.is_dangerous)
-        malware = [each for each in messages if each.held.verdict is Verdict.MALWARE] if action == "release" else []
-        rest = [each for each in messages if each not in malware]
+        malware = (
+            [message for message in messages if message.held.verdict is Verdict.MALWARE] if action == "release" else []
+        )
+        rest = [message for message in messages if message not in malware]
         word, meaning = ACTIONS[action]
         return request.render(
             "quarantine/chosen.html",
@@ -103,7 +105,7 @@ class HeldActions:
     async def needs_confirmation(self, request: UserRequest, held: Sequence[HeldMessage]) -> bool:
         """Return whether one of the messages is dangerous; malware needs no question, as it is never released."""
         messages = await self._evidence_of(request, held)
-        return any(each.is_dangerous and each.held.verdict is not Verdict.MALWARE for each in messages)
+        return any(message.is_dangerous and message.held.verdict is not Verdict.MALWARE for message in messages)
 
     async def act(self, request: UserRequest, action: str, uid: UUID) -> Result:
         """Release or delete one message for all recipients that wait for it."""
@@ -127,7 +129,7 @@ class HeldActions:
             "quarantine/done.html",
             action=action,
             results=results,
-            done=sum(not each.failure for each in results),
+            done=sum(not result.failure for result in results),
             blocked=blocked,
             back=read_back(request.form.text("back")),
         )

@@ -58,7 +58,7 @@ def scope_of(request: UserRequest) -> ListScope:
     """Return the scope named by the form or the URL; a tenant is named by its name or its UUID."""
     text = request.form.text("scope") or request.query.get("scope", "")
     if name := request.query.get("tenant", "").strip():
-        known = next((each.uid for each in request.tenants if name in (each.name, str(each.uid))), None)
+        known = next((tenant.uid for tenant in request.tenants if name in (tenant.name, str(tenant.uid))), None)
         if known is None:
             raise NotFound("There is no such tenant.")
         text = str(known)
@@ -73,7 +73,7 @@ def scopes_of(request: UserRequest) -> list[tuple[str, str]] | None:
     """Return the scopes that a user may choose from, or None if there are too many for a menu."""
     if len(request.tenants) > MAX_CHOICES:
         return None
-    tenants = [(str(each.uid), _("Tenant %(name)s") % {"name": each.name}) for each in request.tenants]
+    tenants = [(str(tenant.uid), _("Tenant %(name)s") % {"name": tenant.name}) for tenant in request.tenants]
     return [(GLOBAL, _("Global: every tenant")), *tenants] if request.scope.tenants is None else tenants
 
 

@@ -30,7 +30,7 @@ class Entry(Struct, frozen=True):
 
     @property
     def recipients(self) -> int:
-        return len({each.lower() for row in self.rows for each in row.recipients})
+        return len({recipient.lower() for row in self.rows for recipient in row.recipients})
 
     @property
     def tenants(self) -> int:

@@ -53,8 +53,10 @@ def status_of(
 
 def _held_lines(held: HeldMessage) -> Iterator[StatusLine]:
     groups: dict[tuple[State, str], list[HeldRecipient]] = {}
-    for each in held.recipients:
-        groups.setdefault((each.state, each.changed_by if each.state is not State.HELD else ""), []).append(each)
+    for recipient in held.recipients:
+        groups.setdefault(
+            (recipient.state, recipient.changed_by if recipient.state is not State.HELD else ""), []
+        ).append(recipient)
     order = list(State)
     for (state, by), those in sorted(groups.items(), key=lambda item: (order.index(item[0][0]), item[0][1])):
         whom = names_of([each.address for each in those])

@@ -66,17 +66,17 @@ def _scan(finished: FinishedRequest | None) -> Iterator[Event]:
 def _quarantine(held: HeldMessage | None) -> Iterator[Event]:
     if held is None:
         return
-    names = names_of([each.address for each in held.recipients])
+    names = names_of([recipient.address for recipient in held.recipients])
     kept = _("Kept until %(time)s") % {"time": minute_text(held.expires)}
     yield Event(held.received, State.HELD, _("Held for %(names)s") % {"names": names}, (kept,))
     groups: dict[tuple[datetime, State, str], list[str]] = {}
     failures: dict[tuple[datetime, State, str], list[str]] = {}
-    for each in held.recipients:
-        if each.changed_at is not None:
-            key = each.changed_at, each.state, each.changed_by
-            groups.setdefault(key, []).append(each.address)
-            if each.failure:
-                failures.setdefault(key, []).append(f"{each.address}: {sentence_text(each.failure)}")
+    for recipient in held.recipients:
+        if recipient.changed_at is not None:
+            key = recipient.changed_at, recipient.state, recipient.changed_by
+            groups.setdefault(key, []).append(recipient.address)
+            if recipient.failure:
+                failures.setdefault(key, []).append(f"{recipient.address}: {sentence_text(recipient.failure)}")
     for key, addresses in groups.items():
         moment, state, by = key
         values = {"change": _(_CHANGES[state]), "names": names_of(addresses), "by": actor_text(by)}

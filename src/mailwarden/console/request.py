@@ -156,7 +156,7 @@ class UserRequest:
         if not wanted:
             return None
         tenants = self.tenants
-        return next((each for each in tenants if str(each.uid) == wanted), None) if len(tenants) > 1 else None
+        return next((tenant for tenant in tenants if str(tenant.uid) == wanted), None) if len(tenants) > 1 else None
 
     @property
     def view(self) -> Scope:

@@ -30,7 +30,7 @@ class WeightChange(Struct, frozen=True):
     is_current: bool  # none of the weights has changed since, so the change can be undone
 
     def concerns(self, rule_id: str) -> bool:
-        return any(each.rule_id == rule_id for each in self.rules)
+        return any(rule.rule_id == rule_id for rule in self.rules)
 
 
 class _Weights(Struct, frozen=True):
@@ -61,7 +61,7 @@ async def find_change(audit: AuditStore, tenant: Tenant, number: str) -> WeightC
 def change_of(event: AuditEvent, weights: Mapping[str, int]) -> WeightChange:
     details = convert(event.details, _Details)
     rules = tuple(_differences(details.before.weights, details.after.weights))
-    is_current = all(weights.get(each.rule_id) == each.after for each in rules)
+    is_current = all(weights.get(rule.rule_id) == rule.after for rule in rules)
     return WeightChange(event.number, event.moment, event.actor.name, rules, is_current)
 
 

@@ -174,7 +174,7 @@ class DnsEngine(ConfirmingEngine[DnsSettings]):
             return kept[1]
         answer = await self._ask(name, "TXT")
         if answer.outcome is Outcome.FOUND:
-            matching = tuple(each for each in answer.records if each.lower().startswith(start))
+            matching = tuple(record for record in answer.records if record.lower().startswith(start))
             answer = Answer(Outcome.FOUND, matching) if matching else Answer(Outcome.NONE)
         unsure[key] = answer
         return answer
@@ -320,7 +320,7 @@ def _text_of(record: object) -> str:
 def system_servers() -> tuple[str, ...]:
     """Return the name servers of /etc/resolv.conf."""
     try:
-        return tuple(str(each) for each in SystemConfiguration().nameservers)
+        return tuple(str(nameserver) for nameserver in SystemConfiguration().nameservers)
     except (NoResolverConfiguration, OSError):
         return ()
 

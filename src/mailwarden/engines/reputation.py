@@ -103,8 +103,8 @@ class ReputationEngine(ConfirmingEngine[ReputationSettings]):
             if lookups:
                 await asyncio.wait(lookups, timeout=seconds)
         finally:
-            late = [each for each in lookups if each.cancel()]
-        errors = [each.exception() for each in lookups if each not in late]
+            late = [lookup for lookup in lookups if lookup.cancel()]
+        errors = [lookup.exception() for lookup in lookups if lookup not in late]
         found = tuple(
             finding
             for (domain, place), each in zip(domains.items(), lookups, strict=True)
@@ -135,7 +135,7 @@ class ReputationEngine(ConfirmingEngine[ReputationSettings]):
         answer = await self._resolver.look_up_addresses(f"{domain}.{self._settings.zone}")
         if answer.outcome is Outcome.FAILED:
             raise EngineFailed(FailureKind.UNREACHABLE, f"The domain feed does not answer: {answer.sentence}.")
-        if any(not _LISTED.fullmatch(each) for each in answer.records):
+        if any(not _LISTED.fullmatch(record) for record in answer.records):
             sentence = f"The domain feed {self._settings.zone} refuses the question ({', '.join(answer.records)[:60]})."
             raise EngineFailed(FailureKind.UNFINISHED, sentence)
         self._kept[domain] = (time.monotonic(), answer.records)

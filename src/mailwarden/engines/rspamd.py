@@ -277,7 +277,7 @@ class RspamdEngine(SocketEngine[RspamdSettings]):
 
     async def _wrong_checks(self, name: str) -> AsyncIterator[Diagnosis]:
         symbols = (await self._scan(samples.signed_message())).get("symbols")
-        dkim = [each for each in symbols if each.startswith("R_DKIM_")] if isinstance(symbols, dict) else []
+        dkim = [symbol for symbol in symbols if symbol.startswith("R_DKIM_")] if isinstance(symbols, dict) else []
         if not dkim or dkim == ["R_DKIM_NA"]:
             seen = "Rspamd does not check DKIM signatures"
             yield Diagnosis(False, name, seen, "enable its modules dkim, spf and dmarc")

@@ -159,7 +159,7 @@ class EndpointStore:
             await _audit(connection, actor, "events.endpoint-disable", after, {"reason": reason})
             data = EndpointDisabled(endpoint=before.name, endpoint_uid=uid, reason=reason[:MAX_ERROR])
             owners: Sequence[UUID | None] = [None] if before.tenants is None else sorted(before.tenants)
-            await record(connection, [new_event(data, tenant=each, subject=str(uid)) for each in owners])
+            await record(connection, [new_event(data, tenant=owner, subject=str(uid)) for owner in owners])
         return after
 
     async def remove(self, scope: Scope, uid: UUID, actor: Actor) -> None:
@@ -304,7 +304,7 @@ def _shown(endpoint: Endpoint) -> Mapping[str, object]:
         "format": endpoint.format,
         "target": endpoint.target,
         "types": None if endpoint.types is None else sorted(endpoint.types),
-        "tenants": None if endpoint.tenants is None else [str(each) for each in sorted(endpoint.tenants)],
+        "tenants": None if endpoint.tenants is None else [str(tenant) for tenant in sorted(endpoint.tenants)],
     }
 
 

@@ -51,8 +51,8 @@ class Fetched(Struct, frozen=True):
     @property
     def digest(self) -> bytes:
         state = hashlib.sha256()
-        for each in self.documents:
-            state.update(hashlib.sha256(each).digest())
+        for document in self.documents:
+            state.update(hashlib.sha256(document).digest())
         return state.digest()
 
 

@@ -428,7 +428,7 @@ async def _without_warned(
 def _waiting(feed: Feed, preview: Preview) -> Outcome:
     _log.warning(
         "feed_update_waits", feed=feed.name, tenant=str(feed.tenant or ""), added=preview.added,
-        dropped=preview.dropped, reasons=[each.reason.value for each in preview.waits],
+        dropped=preview.dropped, reasons=[wait.reason.value for wait in preview.waits],
     )  # fmt: skip
     return Outcome.WAITING
 
@@ -448,8 +448,8 @@ def _joined(preview: Preview, reading: _Reading) -> Preview:
 
 def _unapproved(settings: FeedSettings, approved: Preview, again: Preview) -> Iterator[Wait]:
     """Yield the reasons to ask again: good mail over the budget that was not in view, or fewer entries rehearsed."""
-    seen = {each.ggrid for each in approved.messages}
-    is_more = again.good_mail > approved.good_mail or any(each.ggrid not in seen for each in again.messages)
+    seen = {message.ggrid for message in approved.messages}
+    is_more = again.good_mail > approved.good_mail or any(message.ggrid not in seen for message in again.messages)
     if is_more and again.good_mail > settings.good_mail_budget:
         yield Wait(WaitReason.GOOD_MAIL, again.good_mail, settings.good_mail_budget)
     if again.rehearsed < min(again.added, approved.rehearsed):

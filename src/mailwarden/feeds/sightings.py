@@ -41,16 +41,20 @@ async def report_sightings(feed: Feed, store: FeedStore, http: HttpClient, crede
 def body_of(sightings: Sequence[Sighting], sighting_format: SightingFormat) -> tuple[bytes, str]:
     """Return the body and its media type."""
     if sighting_format is SightingFormat.MISP:
-        newest = max((each.last_hit for each in sightings), default="")
+        newest = max((sighting.last_hit for sighting in sightings), default="")
         moment = datetime.fromisoformat(newest) if newest else datetime.now(UTC)
-        request = {
-            "values": [each.entry for each in sightings], "timestamp": int(moment.timestamp()), "source": SOURCE,
-        }  # fmt: skip
+        values = [sighting.entry for sighting in sightings]
+        request = {"values": values, "timestamp": int(moment.timestamp()), "source": SOURCE}
         return msgspec.json.encode(request), "application/json"
     lines = (
         msgspec.json.encode(
-            {"value": each.entry, "count": each.new, "lastHit": each.last_hit or None, "reference": each.reference}
+            {
+                "value": sighting.entry,
+                "count": sighting.new,
+                "lastHit": sighting.last_hit or None,
+                "reference": sighting.reference,
+            }
         )
-        for each in sightings
+        for sighting in sightings
     )
     return b"".join(line + b"\n" for line in lines), "application/x-ndjson"

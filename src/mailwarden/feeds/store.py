@@ -289,7 +289,7 @@ class FeedStore:
             await connection.execute(_DISCARD, feed.uid)
 
     async def stage(self, feed: Feed, update: UUID, candidates: Sequence[Candidate]) -> None:
-        unique = {each.entry: each for each in candidates}.values()
+        unique = {candidate.entry: candidate for candidate in candidates}.values()
         columns = (
             [each.entry for each in unique], [each.confidence for each in unique],
             [each.reference for each in unique], [each.expires for each in unique],
@@ -370,7 +370,7 @@ class FeedStore:
             preview = decided.preview
             details = {
                 "update": update, "added": preview.added, "dropped": preview.dropped, "goodMail": preview.good_mail,
-                "reasons": [each.reason for each in preview.waits],
+                "reasons": [wait.reason for wait in preview.waits],
             }  # fmt: skip
             await record_event(connection, actor, action, feed.name, details, tenant=feed.tenant)
         return decided
@@ -432,7 +432,7 @@ class FeedStore:
         ]
 
     async def set_reported(self, feed: Feed, sightings: Sequence[Sighting]) -> None:
-        columns = [each.entry for each in sightings], [each.hits for each in sightings]
+        columns = [sighting.entry for sighting in sightings], [sighting.hits for sighting in sightings]
         async with self._in(feed.scope) as connection:
             await connection.execute(_REPORTED, feed.uid, *columns)
 

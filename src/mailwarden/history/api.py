@@ -152,8 +152,8 @@ class MessagesApi:
                 tenant_uid=None if asked.tenant_uid is UNSET else asked.tenant_uid,
                 days=(*days, _day(today, so_far, complete=False)) if so_far is not None else days,
                 complete=len(days) == (last - first).days + 1,
-                attacked_recipients=tuple(AttackRecord(*each) for each in attacked.recipients),
-                attacking_domains=tuple(AttackRecord(*each) for each in attacked.senders),
+                attacked_recipients=tuple(AttackRecord(*recipient) for recipient in attacked.recipients),
+                attacking_domains=tuple(AttackRecord(*sender) for sender in attacked.senders),
                 attacks_complete=attacked.complete,
             )
         )

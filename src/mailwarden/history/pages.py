@@ -37,9 +37,9 @@ class SearchPages:
             return await self._by_points(scope, query, place, limit)
         found = await self._searcher.search(scope, query, place, limit + 1, SEARCH_SECONDS, order=order)
         if len(found.requests) > limit:
-            rows = tuple(Row.of(each, scope) for each in found.requests[:limit])
+            rows = tuple(Row.of(request, scope) for request in found.requests[:limit])
             return Page(rows, next=behind(Cursor.of(rows[-1]), order))
-        rows = tuple(Row.of(each, scope) for each in found.requests)
+        rows = tuple(Row.of(request, scope) for request in found.requests)
         if found.complete:
             return Page(rows)
         reached = moment_of(found.reached.ggrid)
@@ -50,7 +50,7 @@ class SearchPages:
         """Compare the newest matches; `place` is the last row of the previous page."""
         found = await self._searcher.search(scope, query, None, MAX_COMPARED + 1, SEARCH_SECONDS)
         rows = sorted(
-            (Row.of(each, scope) for each in found.requests[:MAX_COMPARED]),
+            (Row.of(request, scope) for request in found.requests[:MAX_COMPARED]),
             key=lambda row: (row.points, row.ggrid, row.tenant),
         )
         rows.reverse()

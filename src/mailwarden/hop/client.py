@@ -133,10 +133,10 @@ class GuardClient:
     def _may_ask_another(self, guard: Guard, error: MailwardenError, refusals: Sequence[MailwardenError]) -> bool:
         """Return whether a refused message may ask another guard; overload and whole analyses need a limit."""
         if isinstance(error, Overloaded):
-            return self._budget.take(sum(isinstance(each, Overloaded) for each in refusals))
+            return self._budget.take(sum(isinstance(refusal, Overloaded) for refusal in refusals))
         was_analyzed = isinstance(error, EngineUnavailable)
         self._chooser.note_failure(self._watch.guards, guard, accepted=was_analyzed)
-        return sum(isinstance(each, EngineUnavailable) for each in refusals) < MAX_REJECTIONS
+        return sum(isinstance(refusal, EngineUnavailable) for refusal in refusals) < MAX_REJECTIONS
 
     def _note(self, guard: Guard, kind: str) -> None:
         self._failures.labels(guard.name, kind).inc()

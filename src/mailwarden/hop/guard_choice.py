@@ -58,7 +58,7 @@ class LeastLoadedOfTwo:
             return  # messages that failed together are one failure
         if not guard.health.fail(accepted=accepted):
             return
-        ejected = sum(each.health.is_ejected(now) for each in guards if each is not guard)
+        ejected = sum(candidate.health.is_ejected(now) for candidate in guards if candidate is not guard)
         if ejected + 1 > LONGEST_EJECTED_SHARE * len(guards):
             return
         seconds = guard.health.eject(now, self._random.uniform(0.75, 1.25))
@@ -71,27 +71,30 @@ class LeastLoadedOfTwo:
         while many return, the others cannot take all messages.
         """
         now, chance = self._clock(), self._random.random
-        wanted = min(self._choices, len(guards) - len(asked))
-        found: list[Guard] = []
+        draw_count = min(self._choices, len(guards) - len(asked))
+        drawn: list[Guard] = []
         passed: list[Guard] = []  # a guard that returns draws once for each message
         for _ in range(DRAWS):
             guard = guards[int(chance() * len(guards))]
-            if guard in (*found, *passed, *asked) or not guard.usable or guard.health.is_ejected(now):
+            if guard in (*drawn, *passed, *asked) or not guard.usable or guard.health.is_ejected(now):
                 continue
             share = 1.0 if asked else guard.health.share(now)
             if share < 1.0 and chance() >= share:
                 passed.append(guard)
                 continue
-            found.append(guard)
-            if len(found) == wanted:
-                return min(found, key=lambda each: each.load)
-        return min(found, key=lambda each: each.load) if found and passed else None
+            drawn.append(guard)
+            if len(drawn) == draw_count:
+                return min(drawn, key=lambda candidate: candidate.load)
+        return min(drawn, key=lambda candidate: candidate.load) if drawn and passed else None
 
     def _best(self, guards: Sequence[Guard], asked: Sequence[Guard]) -> Guard:
         """Return the best of all guards that were not asked: usable, not ejected, least loaded."""
         now, chance = self._clock(), self._random.random
-        left = [each for each in guards if each not in asked]
-        return min(left, key=lambda each: (not each.usable, each.health.is_ejected(now), each.load, chance()))
+        left = [guard for guard in guards if guard not in asked]
+        return min(
+            left,
+            key=lambda candidate: (not candidate.usable, candidate.health.is_ejected(now), candidate.load, chance()),
+        )
 
 
 class RetryBudget:

@@ -84,32 +84,32 @@ def border_of(envelope: Envelope) -> BorderMtaData:
 def records_of(groups: Sequence[RecipientGroup], recipients: Sequence[str]) -> tuple[GroupRecord, ...]:
     """Return the groups of an envelope as records."""
     if len(groups) == 1:
-        return (_record_of(groups[0].assignment, ()),)
+        return (_groupof(groups[0].assignment, ()),)
     places: dict[str, deque[int]] = {}
     for place, recipient in enumerate(recipients):
         places.setdefault(recipient, deque()).append(place)
     return tuple(
-        _record_of(group.assignment, tuple(places[recipient].popleft() for recipient in group.recipients))
+        _groupof(group.assignment, tuple(places[recipient].popleft() for recipient in group.recipients))
         for group in groups
     )
 
 
-def _record_of(assigned: Assignment, places: tuple[int, ...]) -> GroupRecord:
+def _groupof(assigned: Assignment, places: tuple[int, ...]) -> GroupRecord:
     return GroupRecord(assigned.tenant, assigned.by, assigned.profile, assigned.weights, places)
 
 
 def groups_of(records: Sequence[GroupRecord], recipients: Sequence[str]) -> tuple[RecipientGroup, ...]:
     """Return the groups of an envelope, or raise ValueError unless each recipient is in exactly one group."""
-    assignments = [Assignment(each.tenant, each.by, each.profile, each.weights) for each in records]
+    assignments = [Assignment(group.tenant, group.by, group.profile, group.weights) for group in records]
     if len(records) == 1 and not records[0].recipients:
         return (RecipientGroup(assignments[0], tuple(recipients)),)
-    if len({each.tenant for each in assignments}) != len(assignments):
+    if len({assignment.tenant for assignment in assignments}) != len(assignments):
         raise ValueError("a tenant has two groups")
-    if sorted(place for each in records for place in each.recipients) != list(range(len(recipients))):
+    if sorted(place for group in records for place in group.recipients) != list(range(len(recipients))):
         raise ValueError("a recipient is in no group, or in two")
     return tuple(
-        RecipientGroup(assignment, tuple(recipients[place] for place in each.recipients))
-        for assignment, each in zip(assignments, records, strict=True)
+        RecipientGroup(assignment, tuple(recipients[place] for place in group.recipients))
+        for assignment, group in zip(assignments, records, strict=True)
     )
 
 

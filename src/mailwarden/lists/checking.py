@@ -108,7 +108,7 @@ def keys_for(value: str, readings: Sequence[str]) -> dict[str, dict[str, frozens
             for list_name in names_on(on):
                 of_list = keys.setdefault(list_name, {})
                 of_list[reading] = of_list.get(reading, frozenset()).union(found)
-    return {each.name: keys[each.name] for each in CATALOGUE if each.name in keys}
+    return {definition.name: keys[definition.name] for definition in CATALOGUE if definition.name in keys}
 
 
 def match_entries(
@@ -120,15 +120,15 @@ def match_entries(
 ) -> Iterable[Found]:
     """Yield the entries of one list that match the keys."""
     kind = find_list(list_name).kind
-    for each in entries:
+    for entry in entries:
         for reading, wanted in keys.items():
             if kind.matches_text:
-                met = any(SubjectMatcher([each.entry]).find(subject) for subject in wanted)
+                met = any(SubjectMatcher([entry.entry]).find(subject) for subject in wanted)
             else:
-                met = kind.key(each.entry) in wanted
+                met = kind.key(entry.entry) in wanted
             if met:
-                expired = each.expires is not None and datetime.fromisoformat(each.expires) <= now
-                yield Found(Match(list_name, each.entry, tenant, each.comment), reading, expired)
+                expired = entry.expires is not None and datetime.fromisoformat(entry.expires) <= now
+                yield Found(Match(list_name, entry.entry, tenant, entry.comment), reading, expired)
 
 
 def winners(found: Iterable[Found]) -> list[Match]:

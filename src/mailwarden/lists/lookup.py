@@ -32,7 +32,7 @@ from mailwarden.model.place import Place
 from mailwarden.model.record import MessageSummary
 
 _LET_THROUGH = frozenset({Category.ALLOW, Category.EXEMPT})
-_FOR_EVERY_VALUE = tuple(each.name for each in CATALOGUE if each.needs_every_value)
+_FOR_EVERY_VALUE = tuple(definition.name for definition in CATALOGUE if definition.needs_every_value)
 
 
 EVERYTHING = tuple(observable for observable in Observable if observable is not Observable.CONTENTS)

@@ -120,7 +120,7 @@ class ListService:
     ) -> int:
         """Add or update the entries, all or none; return how many different ones they were."""
         definition = find_list(list_name)
-        entries = read_entries(definition, [each.entry for each in inputs])
+        entries = read_entries(definition, [text.entry for text in inputs])
         last = dict(zip(entries, range(len(inputs)), strict=True))  # of equal entries the last wins
         if last:
             await self._store.add(scope, definition, changes_of(last, inputs), stamp_of(actor))
@@ -136,15 +136,15 @@ class ListService:
         """Return all lists of the scope with their metadata, in the order of the catalogue."""
         return [
             ListFileInfo(
-                each.name,
+                definition.name,
                 ListInfo(
-                    each.display_name,
-                    each.category,
-                    each.description,
-                    each.max_size(in_tenant=scope.tenant is not None),
+                    definition.display_name,
+                    definition.category,
+                    definition.description,
+                    definition.max_size(in_tenant=scope.tenant is not None),
                 ),
             )
-            for each in CATALOGUE
+            for definition in CATALOGUE
         ]
 
     def reading(self, scope: ListScope, list_name: str) -> AbstractAsyncContextManager[Reading]:
@@ -252,11 +252,11 @@ def changes_of(last: Mapping[Entry, int], inputs: Sequence[ListEntryInput]) -> C
     order = [last[name] for name in names]
     comments = [inputs[index].comment for index in order]
     # Most calls repeat a few comments, and set no expiry.
-    texts = {each: each if each is UNSET else json_text(each) for each in set(comments)}
+    texts = {comment: comment if comment is UNSET else json_text(comment) for comment in set(comments)}
     expiries: Sequence[str | UnsetType | None] = [UNSET] * len(order)
-    if [each.expires for each in inputs].count(UNSET) < len(inputs):
+    if [text.expires for text in inputs].count(UNSET) < len(inputs):
         expiries = [_expiry(inputs[index], index) for index in order]
-    return Changes(names, [texts[each] for each in comments], expiries)
+    return Changes(names, [texts[comment] for comment in comments], expiries)
 
 
 def _expiry(each: ListEntryInput, index: int) -> str | UnsetType | None:

@@ -475,7 +475,7 @@ async def _write(connection: Connection, list_id: int, changes: Changes, stamp: 
     unset = changes.comments.count(UNSET), changes.expiries.count(UNSET)
     expiries = recorded = joined(changes.expiries)
     if None in changes.expiries:
-        recorded = joined(["" if each is None else each for each in changes.expiries])
+        recorded = joined(["" if expiry is None else expiry for expiry in changes.expiries])
     row = await connection.fetchrow(
         UPSERTS[not unset[0], not unset[1]], list_id, entries, joined(changes.comments), expiries,
         stamp.moment, stamp.author, *audit, stamp.action or "add", recorded,

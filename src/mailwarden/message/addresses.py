@@ -140,13 +140,18 @@ def read_identity(value: str) -> Identity:
     """Parse a From or Reply-To field as mail clients show it."""
     value = value[:LONGEST]  # not inspection: a longer From is ambiguous, see sender
     mailboxes = read_addresses(value)
-    addressed = [each for each in mailboxes if "@" in each.address]
+    addressed = [mailbox for mailbox in mailboxes if "@" in mailbox.address]
     quoted = len(addressed) > 1 and '"' in value and not addressed[0].name and _is_quoted(addressed[0].address, value)
     if quoted:  # `"shown@brand.example", <address>`: clients show the first part as the name
-        mailboxes = (Address(addressed[0].address, ""), *(each for each in mailboxes if each is not addressed[0]))
+        mailboxes = (
+            Address(addressed[0].address, ""),
+            *(mailbox for mailbox in mailboxes if mailbox is not addressed[0]),
+        )
         addressed = addressed[1:]
     address = addressed[0].address if addressed else _loose_address(value)
-    names = [each.name for each in mailboxes[: mailboxes.index(addressed[0]) + 1 if addressed else 5] if each.name]
+    names = [
+        mailbox.name for mailbox in mailboxes[: mailboxes.index(addressed[0]) + 1 if addressed else 5] if mailbox.name
+    ]
     domain = normalize_host(address.rpartition("@")[2]) if "@" in address else ""
     return Identity(
         name=", ".join(names)[:MAX_NAME],  # not inspection: a longer From is ambiguous, see sender
@@ -183,7 +188,7 @@ def _is_torn(mailboxes: tuple[Address, ...]) -> bool:
     """Return True for `Name, <address>`, and False for `Last, First <address>` without its quotation marks."""
     if len(mailboxes) < 2 or mailboxes[0].address:
         return False
-    after = next((each for each in mailboxes if "@" in each.address), None)
+    after = next((mailbox for mailbox in mailboxes if "@" in mailbox.address), None)
     return after is not None and not after.name
 
 

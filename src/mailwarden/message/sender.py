@@ -156,7 +156,7 @@ def _doubt_value(value: bytes) -> Iterator[str]:
     if _BIDI.search(decoded) or _BIDI.search(text):
         yield "the From field holds a character that turns the direction of the text"
     mailboxes, loose = _read_mailboxes(text)
-    addressed = [each for each in mailboxes if "@" in each.spec]
+    addressed = [mailbox for mailbox in mailboxes if "@" in mailbox.spec]
     if any(each.unquoted for each in addressed):
         yield "the From field has a quotation mark that is never closed"
     yield from _doubt_specs(addressed)

@@ -158,7 +158,7 @@ def _input_for(engine: Scanning, learner: str, audiences: Sequence[Audience], me
     """Return the request to an engine; an engine that learns gets the recipients of its learner only."""
     if len(audiences) == 1 or not engine.learns:
         return replace(message, learner=learner)
-    recipients = (address for each in audiences if each.learner == learner for address in each.recipients)
+    recipients = (address for audience in audiences if audience.learner == learner for address in audience.recipients)
     return replace(message, envelope=replace(message.envelope, recipients=tuple(recipients)), learner=learner)
 
 

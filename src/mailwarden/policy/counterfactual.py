@@ -148,7 +148,7 @@ def _together(trial: _Trial, judgement: Judgement, *, known: bool) -> Without | 
     taken: list[str] = []
     left, replaced = judgement, list[Reason]()
     while left.verdict is judgement.verdict:
-        name = next((each for each in trial.findings(left) if each not in taken), None)
+        name = next((finding for finding in trial.findings(left) if finding not in taken), None)
         if name is None or len(taken) >= MAX_TRIED:
             return None
         taken.append(name)

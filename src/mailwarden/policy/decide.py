@@ -13,9 +13,11 @@ from mailwarden.policy.explain import show
 from mailwarden.policy.rules import Policy
 
 BLOCK_LISTS = tuple(
-    each.name for each in sorted(CATALOGUE, key=lambda each: each.precedence) if each.category is Category.BLOCK
+    definition.name
+    for definition in sorted(CATALOGUE, key=lambda definition: definition.precedence)
+    if definition.category is Category.BLOCK
 )
-BOUNCING_LISTS = tuple(each.name for each in CATALOGUE if each.bounces)
+BOUNCING_LISTS = tuple(definition.name for definition in CATALOGUE if definition.bounces)
 OVERRIDE_TAG = "policy.allow-override"
 BOUNCE_SUPPRESSED_TAG = "policy.bounce-suppressed"
 WARN_TAG = "policy.warn"

@@ -177,8 +177,8 @@ def explanation_of(request: FinishedRequest, tenants: Sequence[UUID] = ()) -> Me
             date=summary.date,
             parts=tuple(PartRecord(p.path, p.media_type, p.name, p.size, p.sha256) for p in summary.parts),
             url_hosts=summary.url_hosts,
-            links=tuple(LinkRecord(each.text, each.target, each.host) for each in summary.links),
-            hops=tuple(HopRecord(each.from_host, each.by_host, each.address, each.moment) for each in summary.hops),
+            links=tuple(LinkRecord(link.text, link.target, link.host) for link in summary.links),
+            hops=tuple(HopRecord(hop.from_host, hop.by_host, hop.address, hop.moment) for hop in summary.hops),
         ),
         tenant_uids=tuple(sorted(tenants)) or (request.tenant,),
     )

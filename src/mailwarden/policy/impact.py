@@ -77,8 +77,8 @@ def _terms(definition: ListDefinition, entry: str, *, adds: bool) -> tuple[str, 
         return () if adds else ("tag:sender.lookalike-domain",)
     values: Iterable[MatchOn] = definition.match_on
     if not _BY_ADDRESS.isdisjoint(values):
-        values = [each for each in values if (each in _BY_ADDRESS) is is_network(entry)]
-    found = [_TERMS[each](entry) if each in _TERMS else () for each in values]
+        values = [value for value in values if (value in _BY_ADDRESS) is is_network(entry)]
+    found = [_TERMS[value](entry) if value in _TERMS else () for value in values]
     return tuple(term for terms in found for term in terms) if all(found) else ()
 
 
@@ -270,9 +270,9 @@ class ImpactEstimator:
                 if used.get(name) and name in edit.affected:
                     entries = await matching_entries(self._entries, ListScope(owner), name, wanted)
                     found.setdefault(owner, []).extend(
-                        Match(name, each.entry, owner)
-                        for each in entries
-                        if each.expires is None or datetime.fromisoformat(each.expires) > now
+                        Match(name, entry.entry, owner)
+                        for entry in entries
+                        if entry.expires is None or datetime.fromisoformat(entry.expires) > now
                     )
         return found, looked_up
 

@@ -98,7 +98,7 @@ class Rehearsal:
         """
         # History has the peer's address and the hashes of parts, not the client IP behind a relay and no inner files.
         matched_on = find_list(list_name).match_on
-        relayed = MatchOn.CLIENT_IP in matched_on and any([await self._lists.in_use(scope, each) for each in RELAYS])
+        relayed = MatchOn.CLIENT_IP in matched_on and any([await self._lists.in_use(scope, relay) for relay in RELAYS])
         run = _Run(
             Edit(list_name, frozenset(), scope.tenant),
             Scope.deployment() if scope.tenant is None else Scope.of(scope.tenant),

@@ -95,7 +95,7 @@ class SmallLists:
             if find_list(name).kind.matches_text:
                 entries = self._by_list.get(name, [])
                 found += [
-                    each for each in entries if any(SubjectMatcher([each.entry]).find(text) for text in wanted_keys)
+                    entry for entry in entries if any(SubjectMatcher([entry.entry]).find(text) for text in wanted_keys)
                 ]
             else:
                 found += [each for key in wanted_keys for each in self._by_key.get((name, key), ())]
@@ -235,7 +235,7 @@ def judge_again(
     judgement = judge(evidence, policy)
     rest_judgement = None
     if listing.allowed_files:
-        convicted = any(each.convicts_files and each.findings for each in evidence.reports)
+        convicted = any(report.convicts_files and report.findings for report in evidence.reports)
         cleared = _is_cleared(request, listing.allowed_files) if convicted else False
         if cleared is None:
             return judgement, None
@@ -265,16 +265,18 @@ def _is_cleared(request: FinishedRequest, allowed: frozenset[str]) -> bool | Non
 
 def lists_failed(evidence: Evidence) -> bool:
     """Return whether the list lookup of the message failed."""
-    return any(each.analyzer == ANALYZER and each.status is not Status.FINISHED for each in evidence.reports)
+    return any(report.analyzer == ANALYZER and report.status is not Status.FINISHED for report in evidence.reports)
 
 
 def without_lists(evidence: Evidence) -> Evidence:
-    return Evidence(tuple(each for each in evidence.reports if each.analyzer != ANALYZER))
+    return Evidence(tuple(report for report in evidence.reports if report.analyzer != ANALYZER))
 
 
 def _lists_report(evidence: Evidence, listing: Listing) -> Report:
     """Return the report of the lists for a listing; a failed report stays."""
-    failed = (each for each in evidence.reports if each.analyzer == ANALYZER and each.status is not Status.FINISHED)
+    failed = (
+        report for report in evidence.reports if report.analyzer == ANALYZER and report.status is not Status.FINISHED
+    )
     return next(failed, None) or report_of(listing, 0.0)
 
 

@@ -104,7 +104,7 @@ class DigestWriter:
 
     def preview(self, digest: Digest, now: datetime) -> str:
         """Return subject and plain text with dead links, for an operator who is not the recipient."""
-        lines = [Line(each.shown, each.address and f"{self._page}…") for each in self._lines(digest, now)]
+        lines = [Line(line.shown, line.address and f"{self._page}…") for line in self._lines(digest, now)]
         rest, until = len(digest.uids) - len(lines), now + timedelta(days=self._settings.link_days)
         text = text_of(lines, rest, _written(digest.recipient), until)
         return f"Subject: {subject_of(digest)}\n\n{text}"
@@ -132,26 +132,26 @@ def subject_of(digest: Digest) -> str:
 def text_of(lines: Sequence[Line], rest: int, recipient: str, until: datetime) -> str:
     """Return the digest as plain text."""
     blocks = [f"New in quarantine for {_named(recipient)}:"]
-    for each in lines:
-        shown = each.shown
+    for line in lines:
+        shown = line.shown
         block = f"{shown.received:%Y-%m-%d %H:%M} UTC, {shown.verdict}\n  From:    {shown.sender}\n"
         block += f"  Subject: {shown.subject}"
-        blocks.append(block + (f"\n  Look:    {each.address}" if each.address else ""))
-    return "\n\n".join([*blocks, *(textwrap.fill(each, 76) for each in _sentences(lines, rest, until))]) + "\n"
+        blocks.append(block + (f"\n  Look:    {line.address}" if line.address else ""))
+    return "\n\n".join([*blocks, *(textwrap.fill(sentence, 76) for sentence in _sentences(lines, rest, until))]) + "\n"
 
 
 def html_of(lines: Sequence[Line], rest: int, recipient: str, until: datetime) -> str:
     """Return the digest as HTML; every value is escaped."""
     rows = []
-    for each in lines:
-        shown = each.shown
-        link = f'<br><a href="{escape(each.address)}">Look at it</a>' if each.address else ""
+    for line in lines:
+        shown = line.shown
+        link = f'<br><a href="{escape(line.address)}">Look at it</a>' if line.address else ""
         rows.append(
             f'<tr><td style="{_CELL};white-space:nowrap">{shown.received:%Y-%m-%d %H:%M}<br>'
             f"{escape(shown.verdict)}</td>"
             f'<td style="{_CELL}"><b>{escape(shown.subject)}</b><br>{escape(shown.sender)}{link}</td></tr>\n'
         )
-    below = "".join(f"<p>{escape(each)}</p>\n" for each in _sentences(lines, rest, until))
+    below = "".join(f"<p>{escape(sentence)}</p>\n" for sentence in _sentences(lines, rest, until))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Held for you</title></head>\n'
         '<body style="font-family:sans-serif;line-height:1.4">\n'
@@ -167,9 +167,9 @@ def _sentences(lines: Sequence[Line], rest: int, until: datetime) -> list[str]:
     if rest:
         more = "1 older message is" if rest == 1 else f"{rest:,} older messages are"
         notices.append(f"{more} held for you as well and not listed here: ask your administrator.")
-    if any(each.address for each in lines):
+    if any(line.address for line in lines):
         notices.append(f"{WITH_LINK} Links are valid until {until:%Y-%m-%d}. Anyone with this message can use them.")
-    if not all(each.address for each in lines):
+    if not all(line.address for line in lines):
         notices.append(WITHOUT_LINK)
     return notices
 

@@ -143,7 +143,7 @@ class ReleaseJob:
 
 def _waits(release: Release, failures: Mapping[str, str]) -> bool:
     """Return whether to retry after the claim: a recipient's release waits while the next hop is unreachable."""
-    silent = all(failures.get(each, "").startswith(NO_ANSWER) for each in release.recipients)
+    silent = all(failures.get(recipient, "").startswith(NO_ANSWER) for recipient in release.recipients)
     return silent and release.requested_by.startswith(BY_RECIPIENT)
 
 

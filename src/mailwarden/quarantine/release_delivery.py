@@ -58,5 +58,7 @@ class ReleaseInjector:
         utf8 = not all(address.isascii() for address in (message.sender, *recipients))
         sender = Sender(message.sender, eight_bit=eight_bit, utf8=utf8)
         size = len(field) + cleaned.size
-        connection = await self._hop.prepare(sender, [Recipient(each) for each in recipients], Forwarded(), size)
+        connection = await self._hop.prepare(
+            sender, [Recipient(recipient) for recipient in recipients], Forwarded(), size
+        )
         await self._hop.send(connection, cleaned.stream(field))

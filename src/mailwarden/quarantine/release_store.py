@@ -68,7 +68,7 @@ class ReleaseStore:
         """Record the result of a release and return its recipients; failed recipients stay held, with the reason."""
         message, actor = release.message, Actor(release.requested_by)
         require_tenant(scope, message.tenant)
-        accepted = [each for each in release.recipients if each not in failures]
+        accepted = [recipient for recipient in release.recipients if recipient not in failures]
         reasons = {name: storable_text(failure)[:MAX_FAILURE] for name, failure in failures.items()}
         async with self._database.connection() as connection, connection.transaction():
             if accepted:

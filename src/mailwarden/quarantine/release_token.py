@@ -111,7 +111,7 @@ class ReleaseTokenSigner:
 
 
 def _signed_text(token: ReleaseToken, recipients: Iterable[str], digest: bytes) -> bytes:
-    names = sorted({each.lower() for each in recipients})
+    names = sorted({recipient.lower() for recipient in recipients})
     values = (str(token.ggrid), str(token.uid), str(int(token.expires.timestamp())), str(len(names)), *names)
     return "\n".join(values).encode("utf-8", "surrogateescape") + b"\n" + digest
 

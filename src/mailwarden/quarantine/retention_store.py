@@ -104,7 +104,7 @@ class RetentionStore:
                 return 0
             messages = [message_of(row) for row in await connection.fetch(_MESSAGES, scope.uids(), uids)]
             gone = {row["uid"] for row in await connection.fetch(_EXPIRE, scope.uids(), uids)}
-            await record(connection, [_expired_event(each) for each in messages if each.uid in gone])
+            await record(connection, [_expired_event(message) for message in messages if message.uid in gone])
             return len(gone)
 
     async def delete_expired_tokens(self, scope: Scope) -> None:

@@ -146,8 +146,8 @@ def held_of(message: HeldMessage) -> Held:
         expires_at=message.expires,
         kept=message.is_kept,
         recipients=tuple(
-            HeldFor(each.address, each.state, each.failure, each.changed_by, each.changed_at)
-            for each in message.recipients
+            HeldFor(recipient.address, recipient.state, recipient.failure, recipient.changed_by, recipient.changed_at)
+            for recipient in message.recipients
         ),
     )
 

@@ -199,7 +199,7 @@ class QuarantineStore:
         """
         require_tenant(scope, finished.tenant)
         summary, verdict = finished.summary, finished.judgement.verdict
-        recipients = [storable_text(each) for each in finished.envelope.recipients]
+        recipients = [storable_text(recipient) for recipient in finished.envelope.recipients]
         commits = False
         try:
             async with self._database.connection() as connection, connection.transaction():
@@ -212,7 +212,7 @@ class QuarantineStore:
                     storable_text(finished.envelope.sender), storable_text(summary.from_address),
                     storable_text(summary.from_name), storable_text(summary.subject)[:MAX_SUBJECT], verdict,
                     finished.created, days.for_verdict(verdict),
-                    recipients, [fold(each) for each in recipients], NOT_WHOLE.isdisjoint(finished.tags),
+                    recipients, [fold(recipient) for recipient in recipients], NOT_WHOLE.isdisjoint(finished.tags),
                 )  # fmt: skip
                 assert row is not None
                 kept = read(row, "uid", UUID)
@@ -362,7 +362,10 @@ def check_deletion(message: HeldMessage, recipients: Sequence[str] | None) -> li
 def _is_for(message: HeldMessage, wanted: Sequence[str] | None, states: Sequence[State]) -> bool:
     """Return whether one of the recipients is in one of the states."""
     folded = None if wanted is None else frozenset(wanted)
-    return any(each.state in states and (folded is None or fold(each.address) in folded) for each in message.recipients)
+    return any(
+        recipient.state in states and (folded is None or fold(recipient.address) in folded)
+        for recipient in message.recipients
+    )
 
 
 async def _locked(connection: Connection, scope: Scope, uid: UUID) -> HeldMessage:
@@ -376,8 +379,8 @@ def _named(message: HeldMessage, recipients: Sequence[str] | None) -> list[str] 
     """Return the folded recipients, None for all; raise NotReleasable for other addresses."""
     if recipients is None:
         return None
-    known = {fold(each.address) for each in message.recipients}
-    wanted = [fold(each) for each in recipients]
+    known = {fold(recipient.address) for recipient in message.recipients}
+    wanted = [fold(recipient) for recipient in recipients]
     if not wanted or not known.issuperset(wanted):
         raise NotReleasable("Give recipients of this message, or none for all held recipients.")
     return wanted

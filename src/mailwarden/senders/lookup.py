@@ -143,7 +143,7 @@ class SenderHistory:
 
     def _count(self, salt: bytes, requests: Sequence[FinishedRequest]) -> SenderCounts:
         day = datetime.now(UTC).date()
-        related = [(each, _relation_of(each.envelope, each.summary, each.evidence)) for each in requests]
+        related = [(request, _relation_of(request.envelope, request.summary, request.evidence)) for request in requests]
         proving = [(each, relation) for each, relation in related if _is_good(each)]
         good = [each for each, _ in proving]
         seen = self._relations_not_stored(proving, salt, day)
@@ -272,8 +272,8 @@ def _contacts_of(lookup: _Lookup, salt: bytes) -> list[bytes]:
     return [
         contact_digest(salt, tenant, "", ""),
         contact_digest(salt, tenant, sender, ""),
-        *(contact_digest(salt, tenant, sender, each) for each in recipients),
-        *(contact_digest(salt, tenant, each, sender) for each in recipients),
+        *(contact_digest(salt, tenant, sender, recipient) for recipient in recipients),
+        *(contact_digest(salt, tenant, recipient, sender) for recipient in recipients),
     ]
 
 
@@ -339,7 +339,7 @@ def _counted_contacts(request: FinishedRequest, salt: bytes) -> Iterator[bytes]:
 
 
 def _normalized(recipients: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted({each.lower() for each in recipients})[:MAX_RECIPIENTS])
+    return tuple(sorted({recipient.lower() for recipient in recipients})[:MAX_RECIPIENTS])
 
 
 class SenderHistoryReporter:

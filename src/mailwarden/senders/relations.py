@@ -86,7 +86,7 @@ def relation_of(
         provider=provider,
         name=_folded(summary.from_name),
         reply=reply if organisation_of(domain_of(reply)) not in ("", provider) else "",
-        own=tuple(sorted({organisation_of(domain_of(each)) for each in recipients} - {""})),
+        own=tuple(sorted({organisation_of(domain_of(recipient)) for recipient in recipients} - {""})),
         answers=answers,
         references=summary.references if answers else (),
         accounts=tuple(accounts),

@@ -135,13 +135,13 @@ async def add_counts(connection: Connection, scope: Scope, counts: SenderCounts)
 
 
 async def add_contacts(connection: Connection, scope: Scope, counts: Sequence[ContactCount]) -> None:
-    rows = sorted(each for each in counts if scope.allows(each.tenant))
+    rows = sorted(count for count in counts if scope.allows(count.tenant))
     if rows:
         columns = (
-            [each.tenant for each in rows],
-            [each.contact for each in rows],
-            [each.messages for each in rows],
-            [each.day for each in rows],
+            [row.tenant for row in rows],
+            [row.contact for row in rows],
+            [row.messages for row in rows],
+            [row.day for row in rows],
         )
         await connection.execute(_ADD, *columns, MAX_MESSAGES)
 
@@ -156,10 +156,10 @@ async def add_domains(connection: Connection, scope: Scope, counts: Sequence[Dom
     if scope.tenants is None and counts:
         rows = sorted(counts)
         columns = (
-            [each.domain for each in rows],
-            [each.good for each in rows],
-            [each.bad for each in rows],
-            [each.day for each in rows],
+            [row.domain for row in rows],
+            [row.good for row in rows],
+            [row.bad for row in rows],
+            [row.day for row in rows],
         )
         await connection.execute(_ADD_DOMAINS, *columns)
 
@@ -232,11 +232,11 @@ class PostgresqlSenderStore:
             return
         rows = sorted(records, key=lambda each: each.contact)
         columns = (
-            [each.contact for each in rows],
-            [each.messages for each in rows],
-            [each.days for each in rows],
-            [each.first_seen for each in rows],
-            [each.last_seen for each in rows],
+            [row.contact for row in rows],
+            [row.messages for row in rows],
+            [row.days for row in rows],
+            [row.first_seen for row in rows],
+            [row.last_seen for row in rows],
         )
         async with self._database.connection() as connection:
             await connection.execute(_RESTORE, tenant, *columns, MAX_MESSAGES)

@@ -202,8 +202,10 @@ def by_type(kind: object) -> Types:
     """Return the records of a union by their `type`, if they have one."""
     bare = _bare(kind)
     members = get_args(bare) if get_origin(bare) in (Union, types.UnionType) else (bare,)
-    records = [each for each in members if isinstance(each, type) and issubclass(each, msgspec.Struct)]
-    return {str(each.__struct_config__.tag): each for each in records if each.__struct_config__.tag_field == TYPE}
+    records = [member for member in members if isinstance(member, type) and issubclass(member, msgspec.Struct)]
+    return {
+        str(record.__struct_config__.tag): record for record in records if record.__struct_config__.tag_field == TYPE
+    }
 
 
 def _with_types(node: object, kind: object) -> object:

@@ -85,14 +85,14 @@ class ReportIntake:
 
     def without_reports(self, recipients: Iterable[Recipient]) -> list[Recipient]:
         """Return the recipients that are no report address."""
-        return [each for each in recipients if each.address.lower() not in self._kinds]
+        return [recipient for recipient in recipients if recipient.address.lower() not in self._kinds]
 
     def addressed(self, tenants: Mapping[UUID, Sequence[Recipient]]) -> Mapping[UUID, Kind]:
         """Return the tenants of which a report address is a recipient, and the kind of their first one."""
         found: dict[UUID, Kind] = {}
         for tenant, recipients in tenants.items():
-            for each in recipients:
-                if (kind := self._kinds.get(each.address.lower())) is not None:
+            for recipient in recipients:
+                if (kind := self._kinds.get(recipient.address.lower())) is not None:
                     found.setdefault(tenant, kind)
         return found
 

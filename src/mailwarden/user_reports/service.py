@@ -147,8 +147,8 @@ async def delete_sender(senders: SenderStore, request: FinishedRequest) -> Mappi
     scope, salt = Scope.of(request.tenant), await senders.salt(Scope.of(request.tenant))
     # A fraud may quote the true account of the correspondent, which is older.
     accounts = account_contacts(request, salt)
-    known = await senders.stats(scope, [(request.tenant, each) for each in accounts])
-    recent = [each for each in accounts if each in known and known[each].age < KNOWN_AGE]
+    known = await senders.stats(scope, [(request.tenant, account) for account in accounts])
+    recent = [account for account in accounts if account in known and known[account].age < KNOWN_AGE]
     contacts = [*sender_contacts(request, salt), *recent]
     return _encoded(_SenderChange(taken=tuple(await senders.remove(scope, request.tenant, contacts))))
 

@@ -126,7 +126,7 @@ class ReportMailboxes(Struct, frozen=True, rename="camel", forbid_unknown_fields
             each.lower() for each in (*self.addresses, *(box.address for box in self.mailboxes))
         }:
             yield "sender", f"`{self.sender}` is a report address: answers to answers would become reports"
-        for name, count in Counter(each.name for each in self.mailboxes).items():
+        for name, count in Counter(mailbox.name for mailbox in self.mailboxes).items():
             if count > 1:
                 yield "mailboxes", f"names `{name}` {count} times"
         yield from network_mistakes("trustedNetworks", self.trusted_networks)

@@ -78,7 +78,7 @@ class Learning:
 
     async def _read_learners(self) -> None:
         statuses = await self._store.statuses(_ALL)
-        self._learners = {each.tenant: each.learner for each in statuses if each.speaks and self._trusted}
+        self._learners = {status.tenant: status.learner for status in statuses if status.speaks and self._trusted}
 
     async def _round(self) -> bool:
         """Train some reports, and return whether more may be pending."""

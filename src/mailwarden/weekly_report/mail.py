@@ -58,7 +58,8 @@ def text_of(report: WeeklyReport, page: str = "") -> str:
     blocks.append("\n".join(textwrap.fill(each, 76) for each in sentences_of(report)))
     for title, figures in _tables(report):
         rows = [
-            f"  {each.name:<32} {_number(each.now):>12}   (week before: {_number(each.before)})" for each in figures
+            f"  {figure.name:<32} {_number(figure.now):>12}   (week before: {_number(figure.before)})"
+            for figure in figures
         ]
         blocks.append("\n".join([f"{title}:", *rows]))
     for title, counted in _lists(report):
@@ -72,9 +73,9 @@ def html_of(report: WeeklyReport, page: str) -> str:
     parts = "".join(f"<p>{escape(each)}</p>\n" for each in sentences_of(report))
     for title, figures in _tables(report):
         rows = "".join(
-            f'<tr><td style="{_CELL}">{escape(each.name)}</td><td style="{_NUMBER}">{_number(each.now)}</td>'
-            f'<td style="{_NUMBER}">{_number(each.before)}</td><td style="{_NUMBER}">{each.change}</td></tr>\n'
-            for each in figures
+            f'<tr><td style="{_CELL}">{escape(figure.name)}</td><td style="{_NUMBER}">{_number(figure.now)}</td>'
+            f'<td style="{_NUMBER}">{_number(figure.before)}</td><td style="{_NUMBER}">{figure.change}</td></tr>\n'
+            for figure in figures
         )
         head = "".join(f'<th style="{_NUMBER}">{name}</th>' for name in ("This week", "Week before", "Change"))
         parts += (
@@ -113,7 +114,7 @@ def _lists(report: WeeklyReport) -> Sequence[tuple[str, Sequence[tuple[str, int]
     found: Sequence[tuple[str, Sequence[tuple[str, int]]]] = (
         ("Most attacked recipients", attacked.recipients),
         ("Domains that sent most attacks", attacked.senders),
-        ("Largest campaigns", [(each.subject, each.messages) for each in attacked.campaigns]),
+        ("Largest campaigns", [(campaign.subject, campaign.messages) for campaign in attacked.campaigns]),
     )
     return [(title, [(_shown(value), messages) for value, messages in values]) for title, values in found if values]
 

@@ -96,12 +96,12 @@ class WeeklyReportMails:
         if tenant is not None and users:
             report = await self._reports.build(scope, tenant, job.week)
             outcomes = [await self._send(scope, job, user, report) for user in users]
-        failure = next((each.failure for each in outcomes if each.failure), "")
-        if any(each.again for each in outcomes) and not job.is_last:
+        failure = next((outcome.failure for outcome in outcomes if outcome.failure), "")
+        if any(outcome.again for outcome in outcomes) and not job.is_last:
             await self._store.retry(scope, job, self._clock(), failure)
         else:
             await self._store.finish(scope, job, self._clock(), failure)
-        return sum(not each.failure for each in outcomes)
+        return sum(not outcome.failure for outcome in outcomes)
 
     async def _send(self, scope: Scope, job: MailJob, user: User, report: WeeklyReport) -> Outcome:
         """Send the report to one user, and store the outcome."""

@@ -185,7 +185,7 @@ class WeeklyReport(Struct, frozen=True):
         verdicts = [self._counted(str(each), f"verdict:{each}") for each in Verdict]
         decisions = [self._counted(str(each), f"decision:{each}") for each in Decision]
         return [
-            (title, [each for each in figures if each.now or each.before])
+            (title, [figure for figure in figures if figure.now or figure.before])
             for title, figures in (("Verdict", verdicts), ("Decision", decisions))
         ]
 
@@ -221,7 +221,7 @@ def _messages(figures: DayFigures) -> int:
 
 
 def _attacks(figures: DayFigures) -> int:
-    return sum(figures.total(f"verdict:{each}") for each in ATTACKS)
+    return sum(figures.total(f"verdict:{attack}") for attack in ATTACKS)
 
 
 def _any_of(verdicts: Sequence[Verdict]) -> str:
@@ -261,7 +261,7 @@ def _danger(report: WeeklyReport) -> str:
         return "So there were no attacks."
     if not report.attacks:
         return "No message was malware, phishing, fraud or spoofed."
-    named = [(each, count) for each in ATTACKS if (count := report.figures.total(f"verdict:{each}"))]
+    named = [(attack, count) for attack in ATTACKS if (count := report.figures.total(f"verdict:{attack}"))]
     parts = ", ".join(f"{count:,} {each}" for each, count in named)
     text = f"{number_of(report.attacks, 'was an attack', 'were attacks')}: {parts}"
     before = report.attacks_before

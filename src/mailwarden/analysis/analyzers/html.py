@@ -77,7 +77,9 @@ class HtmlAnalyzer:
             found = examine_page(page, parties)
             # The first page of a manual only redirects to the files beside it.
             yield from (each for each in found if each.name != _HOLLOW or page.part.path not in crowds)
-            if page.attached and any(each.lower() in page.lower for each in view.recipients if "@" in each):
+            if page.attached and any(
+                recipient.lower() in page.lower for recipient in view.recipients if "@" in recipient
+            ):
                 name = page.part.name[: SHOWN.fact] or "without a name"
                 yield Finding("html.victim-page", page.place, {"name": name})
 

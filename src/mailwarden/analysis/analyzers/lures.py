@@ -42,7 +42,7 @@ class LuresAnalyzer:
         lures = [each for each in found if each.name not in _MANNERS and not each.name.endswith("-often")]
         if not lures or view.shown_length > LONG:
             return
-        words = ", ".join(str(each.facts["words"]) for each in lures[:MANY])[: SHOWN.fact]
+        words = ", ".join(str(lure.facts["words"]) for lure in lures[:MANY])[: SHOWN.fact]
         yield Finding("lures.any", facts={"words": words})
         if len(lures) >= SEVERAL:
             yield Finding("lures.several", facts={"words": words})

@@ -35,7 +35,7 @@ class OffersAnalyzer:
         offers = [each for each in found if each.name not in _TRIMMINGS and not each.name.endswith("-often")]
         if not offers or view.shown_length > LONG:
             return
-        words = ", ".join(str(each.facts["words"]) for each in offers[:MANY])[: SHOWN.fact]
+        words = ", ".join(str(offer.facts["words"]) for offer in offers[:MANY])[: SHOWN.fact]
         yield Finding("offers.any", facts={"words": words})
         if len(offers) >= SEVERAL:
             yield Finding("offers.several", facts={"words": words})

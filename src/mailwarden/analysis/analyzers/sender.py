@@ -173,10 +173,13 @@ def _address(sender: Identity, view: View) -> Iterator[Oddity]:
 
 def _kinship(sender: Identity, view: View) -> Iterator[Oddity]:
     """Yield findings about the address in From compared with the envelope."""
-    recipients = {each.lower() for each in view.recipients}
+    recipients = {recipient.lower() for recipient in view.recipients}
     if sender.address.lower() in recipients:
         yield "self", {"address": sender.address}
-    elif sender.domain in {domain_of(each) for each in recipients} and sender.organisation not in free_mail_domains():
+    elif (
+        sender.domain in {domain_of(recipient) for recipient in recipients}
+        and sender.organisation not in free_mail_domains()
+    ):
         yield "own-domain", {"domain": sender.domain}
     if sender.organisation in free_mail_domains():
         yield "free-mail", {"address": sender.address}

@@ -17,7 +17,9 @@ class RecipientMarks:
     """The forms in which the recipients' addresses may occur in a link."""
 
     def __init__(self, recipients: Iterable[str]) -> None:
-        self._wanted = dict.fromkeys(each.lower() for each in recipients if "@" in each[1:-1] and len(each) <= 254)
+        self._wanted = dict.fromkeys(
+            recipient.lower() for recipient in recipients if "@" in recipient[1:-1] and len(recipient) <= 254
+        )
 
     @cached_property
     def _words(self) -> "ahocorasick.Automaton | None":

@@ -193,7 +193,7 @@ def _sender_names(sender: Address) -> frozenset[str]:
 
 
 def _domains(addresses: Iterable[str]) -> frozenset[str]:
-    found = (registrable_domain(each.rpartition("@")[2].lower()) for each in addresses)
+    found = (registrable_domain(address.rpartition("@")[2].lower()) for address in addresses)
     return frozenset(domain for domain in found if domain)
 
 

@@ -32,8 +32,10 @@ def compile_patterns(patterns: Sequence[str]) -> bytes:
     if not (VECTORSCAN and patterns):
         return b""
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-    flags = [hyperscan.HS_FLAG_SINGLEMATCH | (0 if is_bytewise(each) else hyperscan.HS_FLAG_UTF8) for each in patterns]
-    expressions = [each.replace(*_COLON_FIRST).encode() for each in patterns]
+    flags = [
+        hyperscan.HS_FLAG_SINGLEMATCH | (0 if is_bytewise(pattern) else hyperscan.HS_FLAG_UTF8) for pattern in patterns
+    ]
+    expressions = [pattern.replace(*_COLON_FIRST).encode() for pattern in patterns]
     database.compile(expressions=expressions, ids=list(range(len(patterns))), flags=flags)
     return hyperscan.dumpb(database)
 

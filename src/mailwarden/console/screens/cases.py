@@ -155,8 +155,8 @@ class CasesScreen:
             case=case,
             outcome=outcome,
             text=OUTCOMES[outcome],
-            lessons=len([each for each in reports[:MAX_LESSONS] if each.kept]) if outcome.kind else 0,
-            answers=len([each for each in reports if each.answer is AnswerState.WANTED]),
+            lessons=len([report for report in reports[:MAX_LESSONS] if report.kept]) if outcome.kind else 0,
+            answers=len([report for report in reports if report.answer is AnswerState.WANTED]),
         )
 
     async def close(self, request: UserRequest) -> web.StreamResponse:
@@ -197,7 +197,7 @@ class CasesScreen:
     ) -> Mapping[UUID, ReportedMessage]:
         """Return the reported messages that history still has, by ggrid, up to MAX_LOOKED_UP."""
         scope = request.scope.narrowed(case.tenant)
-        ggrids = list(dict.fromkeys(each.ggrid for each in reports if each.ggrid is not None))[:MAX_LOOKED_UP]
+        ggrids = list(dict.fromkeys(report.ggrid for report in reports if report.ggrid is not None))[:MAX_LOOKED_UP]
         found = await asyncio.gather(*(self._history.find(scope, ggrid) for ggrid in ggrids))
         reads_held = request.may(Permission.QUARANTINE_READ)
         return {
@@ -236,7 +236,9 @@ def _unlearned(case: Case, reports: Sequence[CaseReport]) -> int:
     kind = case.outcome.kind if case.outcome is not None else None
     if kind is None:
         return 0
-    return len([each for each in reports[:MAX_LESSONS] if _teaches(each) and each.lesson not in (kind, NOT_LEARNED)])
+    return len(
+        [report for report in reports[:MAX_LESSONS] if _teaches(report) and report.lesson not in (kind, NOT_LEARNED)]
+    )
 
 
 def _teaches(report: CaseReport) -> bool:

@@ -37,7 +37,7 @@ class FeedsScreen:
         feed = await self._find(request)
         entries, dropped = await self._service.store.totals(feed)
         updates = await self._service.store.updates(feed)
-        waiting = next((each for each in updates if each.state is UpdateState.WAITING), None)
+        waiting = next((update for update in updates if update.state is UpdateState.WAITING), None)
         return request.render(
             "lists/feed.html",
             feed=feed,

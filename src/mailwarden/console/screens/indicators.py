@@ -135,13 +135,13 @@ class IndicatorScreen:
             raise Forbidden("Your role does not delete held messages. An administrator can change it.")
         given = _Given(form.many("pick"), form.text("scope"), form.text("comment"), form.text("expires"))
         choice = _choice(request, finished, given)
-        blocks = [each async for each in self._blocks(choice)]
+        blocks = [block async for block in self._blocks(choice)]
         added: list[str] = []
         try:
             if blocks or not deletes:
                 _check(blocks)
-            for each in blocks:
-                name, rows = each.target.definition.name, each.preview.rows
+            for block in blocks:
+                name, rows = block.target.definition.name, block.preview.rows
                 if rows:
                     await self._list_service.import_rows(choice.scope, name, rows, request.actor, action="add")
                     added.append(name)
@@ -149,7 +149,7 @@ class IndicatorScreen:
             done = f" Added before: {', '.join(added)}. Undo it in the history of that list." if added else ""
             return await self._page(request, finished, choice, type(error)(f"{error.message}{done}"))
         results = await self._delete(request, finished, choice) if deletes else ()
-        if any(each.failure for each in results):
+        if any(result.failure for result in results):
             return self._actions.show_results(request, "delete", results, blocked=bool(added))
         return _returned(request, finished, added=bool(added), deletes=deletes)
 
@@ -158,7 +158,9 @@ class IndicatorScreen:
         shown = set(request.form.many("uid"))
         held = await self._held_of(request, finished, choice.scope)
         return [
-            await self._actions.act(request, "delete", each.uid) for each in held.messages if str(each.uid) in shown
+            await self._actions.act(request, "delete", message.uid)
+            for message in held.messages
+            if str(message.uid) in shown
         ]
 
     async def _held_of(self, request: UserRequest, finished: FinishedRequest, scope: ListScope) -> HeldCampaign:
@@ -186,8 +188,8 @@ class IndicatorScreen:
         self, request: UserRequest, finished: FinishedRequest, choice: Choice, error: MailwardenError | None = None
     ) -> web.Response:
         blocks = [
-            ListBlock(each.target, each.preview, await self._estimate_impact(each))
-            async for each in self._blocks(choice)
+            ListBlock(block.target, block.preview, await self._estimate_impact(block))
+            async for block in self._blocks(choice)
         ]
         page = request.render(
             "message/block.html",
@@ -198,7 +200,7 @@ class IndicatorScreen:
             scope="global" if choice.scope.tenant is None else str(choice.scope.tenant),
             scope_name=scope_name(request, choice.scope),
             blocks=blocks,
-            new=sum(len(each.preview.rows) for each in blocks),
+            new=sum(len(block.preview.rows) for block in blocks),
             campaign=await self._held_of(request, finished, choice.scope),
             list_address=read_back(request.form.text("back") or request.query.get("back", "")),
             error=error,
@@ -255,9 +257,9 @@ def _check(blocks: Sequence[ListBlock]) -> None:
     """Raise before anything is added: nothing is chosen, a value cannot be an entry, or a list is full."""
     if not blocks:
         raise SchemaViolation("Nothing was blocked. Choose at least one value.")
-    for each in blocks:
-        name = each.target.definition.name
-        if each.preview.seen.mistakes:
-            raise SchemaViolation(f"Nothing was blocked. {name}: {each.preview.seen.mistakes[0].reason}")
-        if not each.preview.fits:
-            raise ListFull(f"Nothing was blocked. {name} has room for {each.preview.room:,} more entries.")
+    for block in blocks:
+        name = block.target.definition.name
+        if block.preview.seen.mistakes:
+            raise SchemaViolation(f"Nothing was blocked. {name}: {block.preview.seen.mistakes[0].reason}")
+        if not block.preview.fits:
+            raise ListFull(f"Nothing was blocked. {name} has room for {block.preview.room:,} more entries.")

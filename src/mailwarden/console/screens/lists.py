@@ -73,9 +73,9 @@ class ListsScreen:
             (
                 category,
                 [
-                    (ScopedList(scope, each), counts.get(each.name, 0))
-                    for each in CATALOGUE
-                    if each.category is category
+                    (ScopedList(scope, definition), counts.get(definition.name, 0))
+                    for definition in CATALOGUE
+                    if definition.category is category
                 ],
             )
             for category in Category

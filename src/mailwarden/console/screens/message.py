@@ -118,7 +118,7 @@ class MessagePages:
             values |= {
                 **shown(request, view_of(finished, self._policy), stored=True),
                 "reports": reports,
-                "others": [each for each in tenants if each != finished.tenant][:MAX_OTHERS],
+                "others": [tenant for tenant in tenants if tenant != finished.tenant][:MAX_OTHERS],
                 "error": error,
                 "indicators": [*indicators_of(finished, request.scope)],
             }
@@ -156,7 +156,7 @@ def held_values(request: UserRequest, held: HeldMessage | None) -> dict[str, obj
         "waiting": waiting,
         "ticks": waiting if 1 < len(waiting) <= MAX_TICKS else (),
         "releasing": held.in_state(State.RELEASING),
-        "failures": [each for each in held.recipients if each.failure],
+        "failures": [recipient for recipient in held.recipients if recipient.failure],
         "releasable": held.is_kept and held.verdict is not Verdict.MALWARE and bool(waiting),
         "deletable": bool(waiting) or held.address is not None,
         "is_malware": held.verdict is Verdict.MALWARE,

@@ -194,7 +194,7 @@ class MessagesScreen:
 
 def shown_entries(search: Search, query: Query, found: Found) -> Sequence[Entry]:
     """Return the rows of the list; a page that follows and the search for a campaign show each message."""
-    grouped = not search.tail and all(each.operator != "campaign" for each in query.conditions)
+    grouped = not search.tail and all(condition.operator != "campaign" for condition in query.conditions)
     return entries_of(found.rows, grouped=grouped)
 
 
@@ -260,7 +260,7 @@ def query_of(request: UserRequest, search: Search) -> Query:
 def in_active_tenant(request: UserRequest, query: Query) -> Query:
     """Return the query with the tenant that the user has switched to, unless it names tenants itself."""
     active = request.active_tenant
-    if active is None or any(each.operator == "tenant" for each in query.conditions):
+    if active is None or any(condition.operator == "tenant" for condition in query.conditions):
         return query
     own = parse_query(f"tenant:{active.uid}", tenants={active.name: active.uid})
     return msgspec.structs.replace(query, conditions=(*query.conditions, *own.conditions))
@@ -275,10 +275,10 @@ def understood(request: UserRequest, query: Query) -> list[tuple[str, str]]:
     """Return each parsed term as operator and value."""
     return [
         (
-            _("not %(operator)s") % {"operator": each.operator} if each.negated else each.operator,
-            request.tenant_name(UUID(each.value)) if each.operator == "tenant" else each.value,
+            _("not %(operator)s") % {"operator": condition.operator} if condition.negated else condition.operator,
+            request.tenant_name(UUID(condition.value)) if condition.operator == "tenant" else condition.value,
         )
-        for each in query.conditions
+        for condition in query.conditions
     ]
 
 

@@ -64,10 +64,12 @@ class PaletteScreen:
 def entries_for(request: UserRequest, text: str, saved: Sequence[SavedSearch]) -> list[Entry]:
     """Return the entries that match, those whose title begins with the text first, and the search for the text."""
     words = text.casefold().split()
-    found = [each for each in _pages(request) if _matches(each.title, words)]
+    found = [page for page in _pages(request) if _matches(page.title, words)]
     found += [each for each in map(_saved, saved) if _matches(each.title, words)]
     if words:
-        found += [each for each in _lists(request) if _matches(f"{each.title} {each.note}", words)]
+        found += [
+            definition for definition in _lists(request) if _matches(f"{definition.title} {definition.note}", words)
+        ]
         found += list(_tenants(request, words))
         found.sort(key=lambda each: not each.title.casefold().startswith(words[0]))
     if text and request.may(Permission.MESSAGES):
@@ -94,11 +96,11 @@ def _pages(request: UserRequest) -> Iterator[Entry]:
 
 def _lists(request: UserRequest) -> Iterator[Entry]:
     if request.may(Permission.LISTS_READ):
-        for each in CATALOGUE:
+        for definition in CATALOGUE:
             yield Entry(
-                sentence_text(each.display_name),
-                _("list %(name)s") % {"name": each.name},
-                f"/console/lists/{each.name}",
+                sentence_text(definition.display_name),
+                _("list %(name)s") % {"name": definition.name},
+                f"/console/lists/{definition.name}",
             )
 
 

@@ -40,7 +40,7 @@ class RescanScreen:
         """Return the envelope of the first scan; without its row in history, only the addresses are known."""
         border: dict[str, object] = {
             "envelopeFrom": held.sender,
-            "envelopeRecipients": [each.address for each in held.recipients],
+            "envelopeRecipients": [recipient.address for recipient in held.recipients],
         }
         first = await self._history.find(request.scope.narrowed(held.tenant), held.ggrid)
         if first is not None:

@@ -79,7 +79,7 @@ class SelectionScreen:
 
     async def _rows(self, request: UserRequest, places: Sequence[Cursor]) -> list[Row]:
         """Return the rows of the user's scope, or raise MessageNotFound if there is none."""
-        found = [await self._history.find(request.scope.narrowed(each.tenant), each.ggrid) for each in places]
+        found = [await self._history.find(request.scope.narrowed(place.tenant), place.ggrid) for place in places]
         rows = [Row.of(each, request.scope) for each in found if each is not None]
         if not rows:
             raise MessageNotFound("The selected messages are no longer in history.")

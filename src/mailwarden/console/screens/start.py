@@ -76,7 +76,7 @@ class StartScreen:
     async def _page(self, request: UserRequest, tenant: Tenant | None, mistake: str = "") -> web.Response:
         uid: UUID | None = tenant.uid if tenant else None
         recipient, site = recipient_of(tenant, request.user), self._visitors.origin(request.call).site
-        samples = [(each, sample_curl(site, KEY_PLACEHOLDER, each.name, recipient, uid)) for each in SAMPLES]
+        samples = [(sample, sample_curl(site, KEY_PLACEHOLDER, sample.name, recipient, uid)) for sample in SAMPLES]
         return request.render(
             "start/index.html",
             steps=await self._steps.of(request, uid),
@@ -92,7 +92,7 @@ def _tenant(request: UserRequest, text: str) -> Tenant | None:
     if not text:
         return request.tenants[0] if len(request.tenants) == 1 else None
     uid = tenant_uid_of(request, text)
-    return next(each for each in request.tenants if each.uid == uid)
+    return next(tenant for tenant in request.tenants if tenant.uid == uid)
 
 
 def _sample(text: str) -> SampleName:

@@ -50,7 +50,9 @@ class WeeklyReportScreen:
             sentences=sentences_of(report),
             recipients=[(value, value, messages) for value, messages in report.attacked.recipients],
             senders=[(value, value, messages) for value, messages in report.attacked.senders],
-            campaigns=[(str(each.campaign), each.subject, each.messages) for each in report.attacked.campaigns],
+            campaigns=[
+                (str(campaign.campaign), campaign.subject, campaign.messages) for campaign in report.attacked.campaigns
+            ],
             attacks_query=ATTACKS_QUERY,
             address=SearchAddress(report),
             subscription=await self._subscriptions.find(request.scope, tenant.uid),
@@ -78,8 +80,8 @@ class WeeklyReportScreen:
     async def _form(self, request: UserRequest, tenant: Tenant, error: MailwardenError | None = None) -> web.Response:
         users = await self._subscriptions.users(request.scope, tenant.uid)
         subscription = await self._subscriptions.find(request.scope, tenant.uid)
-        chosen = {str(each) for each in subscription.recipients}
-        seen = {str(each.uid) for each in users}
+        chosen = {str(recipient) for recipient in subscription.recipients}
+        seen = {str(user.uid) for user in users}
         return request.render(
             "reports/email.html",
             tenant=tenant,

@@ -242,7 +242,7 @@ class WeightsScreen:
             "bounds": settable_bounds(request, rule),
             "fixed": fixed_sentence(request, rule),
             "is_monitored": tenant.profile is Profile.MONITOR,
-            "changes": [each for each in await recent_changes(self._audit, tenant) if each.concerns(rule.id)],
+            "changes": [change for change in await recent_changes(self._audit, tenant) if change.concerns(rule.id)],
         }
 
 
@@ -250,7 +250,7 @@ def chosen_rule(rules: Sequence[TunableRule], wanted: str | None) -> TunableRule
     """Return the rule that the URL names, or the first one; None if the message has no such rule."""
     if wanted is None:
         return rules[0] if rules else None
-    return next((each for each in rules if each.rule.id == wanted), None)
+    return next((rule for rule in rules if rule.rule.id == wanted), None)
 
 
 def tune_path(ggrid: UUID) -> str:

@@ -144,7 +144,7 @@ def _email_object(event: Event) -> Document:
     """Return the message; an address that OCSF's type does not allow is a mailbox, which is any text."""
     sender, author = _text(event, "sender"), _text(event, "fromAddress")
     recipients = cast("list[str]", event.data.get("recipients") or [])
-    valid = [each for each in recipients if _ADDRESS.fullmatch(each)]
+    valid = [recipient for recipient in recipients if _ADDRESS.fullmatch(recipient)]
     author = author or sender
     found: Document = {
         "uid": _text(event, "ggrid") or event.subject,
@@ -153,7 +153,7 @@ def _email_object(event: Event) -> Document:
         "message_uid": _text(event, "messageId"),
         "smtp_from": sender if _ADDRESS.fullmatch(sender) else "",
         "smtp_to": valid,
-        "to_mailboxes": [each for each in recipients if each not in valid],
+        "to_mailboxes": [recipient for recipient in recipients if recipient not in valid],
         "size": event.data.get("size"),
     }
     return {"to": valid, **{key: value for key, value in found.items() if value}}

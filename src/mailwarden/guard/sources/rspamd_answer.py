@@ -90,10 +90,10 @@ class PerTenantScan:
             session_open=True,
         )
         examined = settle_together(await self._processing.examine(request))
-        answered = join([each.finished for each in examined], self._quarantine_as)
+        answered = join([part.finished for part in examined], self._quarantine_as)
         if answered.answer is Answer.RETRY:
             # Of a message that is retried, history stores only the undecided parts: the others are not carried out.
-            examined = [each for each in examined if each.finished.ruling.decision is Decision.UNDECIDED]
+            examined = [part for part in examined if part.finished.ruling.decision is Decision.UNDECIDED]
         await self._processing.keep(examined)
         return answered
 
@@ -186,11 +186,11 @@ def make_answer(answered: ScanAnswer, fields: Sequence[tuple[str, str]]) -> Chec
     """
     finished, answer = answered.leading, answered.answer
     symbols = {symbol.name: symbol for symbol in _symbols(finished.judgement.reasons)}
-    found = sum(symbol.score for symbol in symbols.values())
-    score = round(_fit(found, answer), 2)
+    rule_score = sum(symbol.score for symbol in symbols.values())
+    score = round(_fit(rule_score, answer), 2)
     verdict = f"MW_VERDICT_{finished.judgement.verdict.upper()}"
-    rest = round(score - found, 2)
-    symbols[verdict] = Symbol(verdict, rest, rest, finished.judgement.summary, finished.tags)
+    verdict_score = round(score - rule_score, 2)
+    symbols[verdict] = Symbol(verdict, verdict_score, verdict_score, finished.judgement.summary, finished.tags)
     has_text = answer in (Answer.REJECT, Answer.RETRY)
     return CheckAnswer(
         action=ACTIONS[answer],
@@ -217,11 +217,12 @@ def _symbols(reasons: Iterable[Reason]) -> Iterable[Symbol]:
     by_rule: dict[str, list[Reason]] = {}
     for reason in reasons:
         by_rule.setdefault(reason.rule, []).append(reason)
-    for rule, spoken in by_rule.items():
-        score = round(sum(reason.weight for reason in spoken) * REQUIRED_SCORE / POINTS, 2)
-        places = tuple(text for text in dict.fromkeys(shown_place(each.place) for each in spoken) if text)[:MAX_OPTIONS]
+    for rule, same_rule in by_rule.items():
+        score = round(sum(reason.weight for reason in same_rule) * REQUIRED_SCORE / POINTS, 2)
+        places = dict.fromkeys(shown_place(reason.place) for reason in same_rule)
+        shown = tuple(text for text in places if text)[:MAX_OPTIONS]
         name = f"MW_{_NOT_IN_NAMES.sub('_', rule.upper())}"
-        yield Symbol(name, score, score, spoken[0].summary, places)
+        yield Symbol(name, score, score, same_rule[0].summary, shown)
 
 
 def _fit(score: float, answer: Answer) -> float:

@@ -69,13 +69,13 @@ class RspamdApiContext:
     spool: Path
 
 
-def check_secret(wanted: str, given: str | None, scheme: str) -> None:
+def check_secret(expected: str, presented: str | None, scheme: str) -> None:
     """Compare in constant time; raise if the secret is missing or wrong."""
-    if not wanted:
+    if not expected:
         return
-    if not given:
+    if not presented:
         raise Unauthenticated("The secret is missing.", scheme=scheme)
-    if not equal(wanted.encode("utf-8"), given.encode("utf-8", "surrogateescape")):
+    if not equal(expected.encode("utf-8"), presented.encode("utf-8", "surrogateescape")):
         raise InvalidCredentials("The secret is wrong.", scheme=scheme)
 
 
@@ -87,12 +87,12 @@ def check_body_head(request: web.BaseRequest, compressions: Set[str] = frozenset
     if (request.content_length or 0) > MAX_BODY:
         raise too_large(MAX_BODY)
     named = (request.headers.get(name, "").strip().lower() for name in ("Content-Encoding", "Compression"))
-    found = {name for name in named if name not in ("identity", "")}
-    if not found:
+    compressed_with = {name for name in named if name not in ("identity", "")}
+    if not compressed_with:
         return ""
-    if len(found) > 1 or not found <= compressions:
-        raise UnsupportedMediaType(f"The body must not be compressed by {', '.join(sorted(found))}.")
-    return found.pop()
+    if len(compressed_with) > 1 or not compressed_with <= compressions:
+        raise UnsupportedMediaType(f"The body must not be compressed by {', '.join(sorted(compressed_with))}.")
+    return compressed_with.pop()
 
 
 class ZstdBody:
@@ -250,8 +250,8 @@ def read_envelope(request: web.BaseRequest) -> Envelope:
 
 def _without_port(address: str) -> str:
     """Return an address alone: Rspamd's milter writes 192.0.2.1:25 and [2001:db8::1]:25, others no port."""
-    if found := _WITH_PORT.fullmatch(address):
-        return found[1] or found[2]
+    if with_port := _WITH_PORT.fullmatch(address):
+        return with_port[1] or with_port[2]
     return address
 
 

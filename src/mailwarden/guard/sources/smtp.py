@@ -82,7 +82,7 @@ class Smtp:
         """Scan one message for each tenant, carry out the decisions, store them, and return the reply."""
         assert transaction.sender is not None
         try:
-            claimed = await self._tokens.claim(raw, [each.address for each in transaction.recipients])
+            claimed = await self._tokens.claim(raw, [recipient.address for recipient in transaction.recipients])
         except TokenInUse:
             raise Rejection(BEING_DELIVERED) from None
         if claimed is not None:  # a released message, which was judged before
@@ -130,12 +130,12 @@ class Smtp:
         if self._reports is None or not kinds:
             return transaction.tenants, None
         outcomes = [
-            await self._reports.store(each, kinds[each.finished.tenant], raw)
-            for each in examined
-            if each.finished.tenant in kinds
+            await self._reports.store(part, kinds[part.finished.tenant], raw)
+            for part in examined
+            if part.finished.tenant in kinds
         ]
         others = {tenant: self._reports.without_reports(those) for tenant, those in transaction.tenants.items()}
-        return others, next((each for each in outcomes if each is not None), None)
+        return others, next((outcome for outcome in outcomes if outcome is not None), None)
 
     @property
     def _session_open(self) -> bool:
@@ -163,7 +163,7 @@ class Smtp:
 
 
 def _of_tenants(examined: Sequence[Examined], tenants: Set[UUID]) -> list[Examined]:
-    return [each for each in examined if each.finished.tenant in tenants]
+    return [part for part in examined if part.finished.tenant in tenants]
 
 
 def envelope_of(transaction: Transaction) -> Envelope:

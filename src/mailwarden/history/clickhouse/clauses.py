@@ -39,7 +39,8 @@ def hours_literal(ggrids: Iterable[UUID]) -> str:
 def keys_literal(cursors: Iterable[Cursor]) -> str:
     """Return the list of these rows by their sort key: hour, tenant, ggrid."""
     return list_literal(
-        f"({_hour(each.ggrid)}, {key_literal(each.tenant)}, {key_literal(each.ggrid)})" for each in sorted(cursors)
+        f"({_hour(cursor.ggrid)}, {key_literal(cursor.tenant)}, {key_literal(cursor.ggrid)})"
+        for cursor in sorted(cursors)
     )
 
 
@@ -85,7 +86,7 @@ def _clause(condition: Condition) -> str:
         expressions.append(_in_network(condition.network))
     if condition.ggrid is not None:
         expressions.append(f"ggrid = {key_literal(condition.ggrid)}")
-    return " AND ".join(f"({each})" for each in expressions) or "1"
+    return " AND ".join(f"({expression})" for expression in expressions) or "1"
 
 
 def _has_any(terms: Sequence[str]) -> str:

@@ -186,8 +186,8 @@ def _vocabulary(rows: Sequence[_Values]) -> Vocabulary:
         lexemes.update(each for each in row.words.split(SEPARATOR) if each and not each.startswith("@"))
         if 1 <= len(row.sender) <= MAX_ADDRESS:
             senders[row.sender.lower()] += 1
-        recipients.update(each.lower() for each in row.recipients if len(each) <= MAX_ADDRESS)
-        hosts.update(each for each in row.hosts if len(each) <= MAX_ADDRESS)
+        recipients.update(recipient.lower() for recipient in row.recipients if len(recipient) <= MAX_ADDRESS)
+        hosts.update(host for host in row.hosts if len(host) <= MAX_ADDRESS)
         tags.update(row.tags)
     return Vocabulary(len(rows), *(dict(counter.most_common(MAX_VALUES)) for counter in counters))
 
@@ -200,7 +200,7 @@ def _attacked(answer: bytes) -> Attacked:
     reader, attacks = Reader(answer), 0
     while not reader.is_at_end:
         attacks += 1
-        recipients.update({each.lower() for each in reader.texts()} - {""})
+        recipients.update({text.lower() for text in reader.texts()} - {""})
         sender, campaign, subject = reader.text(), reader.uuid(), reader.text()
         if domain := sender.rpartition("@")[2] if "@" in sender else "":
             senders[domain] += 1

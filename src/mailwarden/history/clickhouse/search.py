@@ -149,7 +149,7 @@ class _Search:
         self._sql = conditions_clause(scope, query.conditions)
         # A state that rows must have leads to them; one that rows must not have is checked afterwards.
         self._states = [each for each in query.conditions if each.state]
-        self._leading = next((each.state for each in self._states if not each.negated), "")
+        self._leading = next((state.state for state in self._states if not state.negated), "")
         self._checks_more = bool(self._states) or any(condition.phrase for condition in query.conditions)
         self.progress = progress
         self._limit = limit
@@ -258,7 +258,9 @@ async def fetch_records(
     if not cursors:
         return {}
     keys = f"(hour, tenant, ggrid) IN ({keys_literal(cursors)})"
-    return await _fetch(clickhouse, scope, keys, {time_of(each.ggrid).date() for each in cursors}, seconds, reads=reads)
+    return await _fetch(
+        clickhouse, scope, keys, {time_of(cursor.ggrid).date() for cursor in cursors}, seconds, reads=reads
+    )
 
 
 async def fetch_of_ggrid(clickhouse: Clickhouse, scope: Scope, ggrid: UUID) -> dict[Cursor, bytes]:

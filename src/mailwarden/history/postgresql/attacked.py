@@ -58,7 +58,7 @@ class AttackedReader:
     async def read_between(self, scope: Scope, since: datetime, until: datetime) -> Attacked:
         """Count the attacks between two times, without keeping the result."""
         tenants = None if scope.tenants is None else sorted(scope.tenants)
-        verdicts = [term_hash(f"verdict:{each}") for each in ATTACKS]
+        verdicts = [term_hash(f"verdict:{attack}") for attack in ATTACKS]
         first = f"SET LOCAL statement_timeout = '{SECONDS}s'; SET LOCAL plan_cache_mode = force_custom_plan"
         async with (
             self._database.connection() as connection,

@@ -282,7 +282,7 @@ class PostgresqlSearcher:
 
     async def states(self, requests: Sequence[FinishedRequest]) -> Mapping[Cursor, Set[str]]:
         """Return the states of each request that has one, in quarantine and in reports."""
-        ggrids, tenants = [each.ggrid for each in requests], [each.tenant for each in requests]
+        ggrids, tenants = [request.ggrid for request in requests], [request.tenant for request in requests]
         async with reading(self._database, STATEMENT_TIMEOUT) as connection:
             rows = await connection.fetch(STATES_OF, ggrids, tenants)
         found = {_cursor(row): {state for state in _IN_STATE if row[state]} for row in rows}
@@ -307,7 +307,7 @@ class _Reader:
         self._clauses = clauses
         self._phrases = [condition for condition in query.conditions if condition.phrase]
         # Phrases are compared with the subjects first: records are a hundred times as long.
-        self._by_subject = any(each.operator == "subject" and not each.negated for each in self._phrases)
+        self._by_subject = any(phrase.operator == "subject" and not phrase.negated for phrase in self._phrases)
         self._columns = "subject" if self._by_subject else "record"
         self._progress = progress
         self._order = _BY_TIME[progress.order]
@@ -381,7 +381,7 @@ class _Reader:
         cursors = [_cursor(row) for row in rows if subject_may_match(self._phrases, str(row["subject"]))]
         if not cursors:
             return {}
-        ggrids, tenants = [each.ggrid for each in cursors], [each.tenant for each in cursors]
+        ggrids, tenants = [cursor.ggrid for cursor in cursors], [cursor.tenant for cursor in cursors]
         days = list({day_of(ggrid) for ggrid in ggrids})
         return _by_cursor(await self._connection.fetch(_SELECT_RECORDS, days, ggrids, tenants))
 

@@ -245,7 +245,7 @@ class ReplicaView:
             raise StorageUnavailable("The lists of this host cannot be read.", retry_after=2) from error
 
 
-_BY_TEXT = tuple(each.name for each in CATALOGUE if each.kind.matches_text)
+_BY_TEXT = tuple(definition.name for definition in CATALOGUE if definition.kind.matches_text)
 _MOST_KEYS = 256  # in one statement
 _KEPT_SUBJECTS = 256  # lists of subjects that stay ready
 

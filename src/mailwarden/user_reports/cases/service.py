@@ -260,12 +260,12 @@ def _storable(mail: ReportMail) -> ReportMail:
     """Return the mail with every text as history and PostgreSQL can store it: this is the only place that does so."""
     originals = [
         replace(
-            each,
-            message_id=replace_unstorable(each.message_id),
-            subject=replace_unstorable(each.subject),
-            sender=replace_unstorable(each.sender),
+            original,
+            message_id=replace_unstorable(original.message_id),
+            subject=replace_unstorable(original.subject),
+            sender=replace_unstorable(original.sender),
         )
-        for each in mail.originals
+        for original in mail.originals
     ]
     return replace(mail, reporter=replace_unstorable(mail.reporter), originals=tuple(originals))
 
@@ -304,7 +304,7 @@ def _plain(subject: str) -> str:
 
 
 def _is_recipient(row: FinishedRequest, reporter: str) -> bool:
-    return reporter.lower() in {each.lower() for each in row.envelope.recipients}
+    return reporter.lower() in {recipient.lower() for recipient in row.envelope.recipients}
 
 
 def _today() -> date:

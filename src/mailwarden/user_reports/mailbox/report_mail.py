@@ -153,7 +153,7 @@ def _unless(originals: Sequence[Original], form: ReportFormat) -> ReportFormat:
 
 
 def _reporter(headers: Sequence[Header]) -> str:
-    fields = [each.value for each in headers if each.name == "from"]
+    fields = [header.value for header in headers if header.name == "from"]
     identity = read_identity(fields[0]) if len(fields) == 1 else None
     return identity.address[:MAX_ADDRESS] if identity is not None and identity.addresses == 1 else ""
 
