@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from mailwarden.database.pool import Database
-from mailwarden.history import pages
+from mailwarden.history import search_pages
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.store import ClickhouseHistoryStore
 from mailwarden.history.opening import open_history
@@ -36,7 +36,7 @@ def open_store(
 ) -> OpenStore:
     """Open a store over the same data with each call."""
     for limit in ("SEARCH_SECONDS", "CANDIDATE_SECONDS"):  # a busy machine must not end a search
-        monkeypatch.setattr(pages, limit, 60.0)
+        monkeypatch.setattr(search_pages, limit, 60.0)
     if store_name == "postgresql":
         return lambda: open_history(database)
     client: Clickhouse = request.getfixturevalue("clickhouse")

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, ConfigurationError, SearchTooBroad, StorageUnavailable
 from mailwarden.events.judged import JudgedEvents
-from mailwarden.history import pages
+from mailwarden.history import search_pages
 from mailwarden.history.clickhouse import ledger as ledger_module
 from mailwarden.history.clickhouse import schema, search
 from mailwarden.history.clickhouse.binary import (
@@ -132,7 +132,7 @@ async def test_two_rows_of_one_key_are_read_as_the_first_completed(clickhouse: C
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches that a busy machine does not end."""
-    monkeypatch.setattr(pages, "SEARCH_SECONDS", 60_000.0)
+    monkeypatch.setattr(search_pages, "SEARCH_SECONDS", 60_000.0)
 
 
 @pytest.mark.usefixtures("patient")

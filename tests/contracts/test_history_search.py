@@ -9,7 +9,7 @@ import pytest
 
 from mailwarden.database.pool import Database
 from mailwarden.errors import InvalidQuery
-from mailwarden.history import pages
+from mailwarden.history import search_pages
 from mailwarden.history.store import Cursor, HistoryStore, Order, Row
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import first_ggrid, new_ggrid
@@ -397,6 +397,6 @@ async def test_facets_of_a_state_never_count_the_messages_without_it(
             await connection.execute(_REPORT, tenant, each.ggrid)
     facets = await store.facets(ALL, parse_query(text))
     assert (facets.total, facets.exact) == (number, True)
-    monkeypatch.setattr(pages, "MAX_COUNTED", 2)
+    monkeypatch.setattr(search_pages, "MAX_COUNTED", 2)
     facets = await store.facets(ALL, parse_query(text))
     assert (facets.total, facets.exact) in ((number, True), (2, False))

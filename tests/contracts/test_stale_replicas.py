@@ -11,7 +11,7 @@ import pytest
 
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable
-from mailwarden.history import pages
+from mailwarden.history import search_pages
 from mailwarden.history.clickhouse import replicas
 from mailwarden.history.clickhouse.binary import encode_uint64, uuid_literal
 from mailwarden.history.clickhouse.client import Clickhouse, Target
@@ -33,7 +33,7 @@ ALL = Scope.deployment()
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches that a busy machine does not end."""
-    monkeypatch.setattr(pages, "SEARCH_SECONDS", 60_000.0)
+    monkeypatch.setattr(search_pages, "SEARCH_SECONDS", 60_000.0)
 
 
 async def test_a_replica_that_lags_or_is_read_only_is_reported(

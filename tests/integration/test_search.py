@@ -8,7 +8,7 @@ import pytest
 
 from mailwarden.database.pool import Database
 from mailwarden.errors import SearchTooBroad
-from mailwarden.history import pages as search_pages
+from mailwarden.history import search_pages
 from mailwarden.history.opening import open_history
 from mailwarden.history.postgresql import partitions, vocabulary
 from mailwarden.history.postgresql import search as searcher

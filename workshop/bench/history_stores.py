@@ -16,7 +16,7 @@ import asyncpg
 import uvloop
 
 from mailwarden.database.pool import Database
-from mailwarden.history import pages
+from mailwarden.history import search_pages
 from mailwarden.history.clickhouse.binary import read_rows
 from mailwarden.history.clickhouse.client import Clickhouse, Kind, Target
 from mailwarden.history.clickhouse.schema import existing_days, prepare
@@ -212,11 +212,11 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=200_000, help="messages in history (%(default)s)")
     parser.add_argument("--runs", type=int, default=4, help="searches of each kind (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=pages.SEARCH_SECONDS, help="limit of a search (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=search_pages.SEARCH_SECONDS, help="of a search (%(default)s)")
     parser.add_argument("--kept", type=Path, help="keep the rows of both stores in this folder, and use those there")
     parser.add_argument("--each", action="store_true", help="print each kind of search")
     given = parser.parse_args()
-    pages.SEARCH_SECONDS = given.seconds
+    search_pages.SEARCH_SECONDS = given.seconds
     folder = make_folder(given.kept.absolute()) if given.kept else temporary_folder()
     process = EmbeddedClickhouse(folder / "clickhouse")
     try:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta, Struct
 
 from mailwarden.access.api_tokens import StaticApiToken
-from mailwarden.history.clickhouse.settings import HistoryStoreSettings
+from mailwarden.history.settings import HistoryStoreSettings
 from mailwarden.settings.reload import Reloadable
 from mailwarden.settings.shared import (
     PORTS,

@@ -1,1 +1,1 @@
-"""Tenants, users, sessions, API keys and the audit log."""
+"""Tenants, people, sessions and keys; the callers of the APIs, their rates and what they may; the audit log."""

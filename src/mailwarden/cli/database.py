@@ -15,8 +15,8 @@ from mailwarden.database.migrations import migrate
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
 from mailwarden.history.clickhouse.opening import open_clickhouse
-from mailwarden.history.clickhouse.settings import HistoryStoreSettings
 from mailwarden.history.opening import open_history
+from mailwarden.history.settings import HistoryStoreSettings
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant

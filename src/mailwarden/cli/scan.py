@@ -13,10 +13,10 @@ import msgspec
 from mailwarden.cli.command import Command, abby_authority, abby_url, add_address_options
 from mailwarden.cli.database import tenant_uid
 from mailwarden.errors import CommandError
+from mailwarden.history.explanation import MessageExplanation
 from mailwarden.hop.records import SUBMIT_PATH
 from mailwarden.message.addresses import read_addresses
 from mailwarden.model.outcome import Decision
-from mailwarden.policy.explanation import MessageExplanation
 from mailwarden.serving.tls import client_context
 from mailwarden.wire.scanning import BorderMtaData, MessageAnalysisRequest, MessageAnalysisResult
 

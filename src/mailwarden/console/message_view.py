@@ -13,6 +13,7 @@ from mailwarden.console.language import N_, _, sentence_text
 from mailwarden.console.message_status import participle, would_have_been
 from mailwarden.console.policy_texts import change_in_language, request_in_language
 from mailwarden.engines.table import ENGINES
+from mailwarden.history.explanation import explanation_of
 from mailwarden.lists.catalogue import MatchOn, block_and_allow
 from mailwarden.lists.kinds.domains import with_subdomains
 from mailwarden.model.evidence import Finding, Report
@@ -20,7 +21,6 @@ from mailwarden.model.listing import ListHit
 from mailwarden.model.outcome import Decision, Judgement, Reason, Verdict
 from mailwarden.model.record import FinishedRequest, LinkSummary, PartSummary
 from mailwarden.policy.counterfactual import Counterfactual, what_would_change
-from mailwarden.policy.explanation import explanation_of
 from mailwarden.policy.judge import THREATS
 from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy
 

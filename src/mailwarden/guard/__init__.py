@@ -1,1 +1,1 @@
-"""Assembles the process that scans, beside an MTA, on port 9785."""
+"""The process that scans, on port 9785: its sources (abby, SMTP, Rspamd's clients), its jobs, and how it starts."""

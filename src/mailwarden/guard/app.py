@@ -38,7 +38,7 @@ from mailwarden.hop.local_guard import LocalGuard
 from mailwarden.hop.records import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
 from mailwarden.journal.journal import Journal
 from mailwarden.lists.lookup import ActingLists
-from mailwarden.lists.replica.feed import COPY_SECONDS, Feed
+from mailwarden.lists.replica.follower import COPY_SECONDS, Follower
 from mailwarden.lists.replica.matcher import Replica
 from mailwarden.pipeline.sandbox import REQUIRED, check_out_of_reach
 from mailwarden.pipeline.worker_pool import Lane, WorkerPool
@@ -438,9 +438,9 @@ async def _start_lists(
     copies = Database(config.database.url, 1, COPY_SECONDS, pooled=config.database.pooled)
     stack.push_async_callback(copies.close)
     pools.watch("list_copy", copies)
-    feed = Feed(path, replica, database, copies, metrics)
-    stack.push_async_callback(feed.stop)
-    await feed.start(LISTS_SECONDS)
+    follower = Follower(path, replica, database, copies, metrics)
+    stack.push_async_callback(follower.stop)
+    await follower.start(LISTS_SECONDS)
     return replica
 
 

@@ -11,8 +11,8 @@ from msgspec.structs import force_setattr
 from mailwarden.engines import table
 from mailwarden.engines.engine import EngineSettings
 from mailwarden.events.judged import Selection
-from mailwarden.history.clickhouse.settings import HistoryStoreSettings
-from mailwarden.journal.config import JournalSettings
+from mailwarden.history.settings import HistoryStoreSettings
+from mailwarden.journal.settings import JournalSettings
 from mailwarden.quarantine.settings import GuardQuarantine
 from mailwarden.serving.tls import ABBY_NAME, name_mistakes
 from mailwarden.settings.reader import Mistake, Mistakes

@@ -20,7 +20,8 @@ from mailwarden.access.endpoints import OF_TENANT, Endpoint, Lines
 from mailwarden.access.permissions import ApiPermission
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.turns import Turns
-from mailwarden.history.paging import read_pages
+from mailwarden.history.all_pages import read_pages
+from mailwarden.history.explanation import ExplanationQuery, MessageExplanation, explanation_of
 from mailwarden.history.requests import (
     MAX_STREAMED,
     AttackRecord,
@@ -37,7 +38,6 @@ from mailwarden.history.requests import (
 from mailwarden.history.store import MAX_ROWS, Cursor, DayFigures, HistoryStore, Order, Page, Row, find_message
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.scope import Scope
-from mailwarden.policy.explanation import ExplanationQuery, MessageExplanation, explanation_of
 from mailwarden.search.query import Query, parse_query
 from mailwarden.serving.http_app import Call, finish_headers
 from mailwarden.serving.ndjson import NDJSON, accepts_ndjson

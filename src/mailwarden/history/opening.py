@@ -1,4 +1,4 @@
-"""The only place that names an implementation of the history store."""
+"""Chooses the implementation of the history store."""
 
 from mailwarden.database.pool import Database
 from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents

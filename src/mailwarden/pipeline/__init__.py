@@ -1,1 +1,1 @@
-"""The parts of a scan that run hostile bytes: worker processes and their sandbox, the collector, engines' questions."""
+"""Collects the evidence about one message: workers in their sandbox, questions to engines, the collector."""

@@ -9,8 +9,8 @@ from mailwarden.lists.catalogue import CATALOGUE, Category, Effect, find_list, n
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Decision, Judgement, Ruling, Step, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
-from mailwarden.policy.explain import show
 from mailwarden.policy.rules import Policy
+from mailwarden.policy.sentences import show
 
 BLOCK_LISTS = tuple(
     definition.name

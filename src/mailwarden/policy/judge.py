@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from mailwarden.model.evidence import Evidence, Fact, Finding, Report, Status
 from mailwarden.model.outcome import Judgement, Reason, Verdict
 from mailwarden.model.place import Place, place_text
-from mailwarden.policy.explain import ENGLISH, Wording, clean_body, conclusion, fill, missing_body, sentence
 from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy, Rule
+from mailwarden.policy.sentences import ENGLISH, Wording, clean_body, conclusion, fill, missing_body, sentence
 
 REASONS_PER_RULE = 5
 INCOMPLETE_TAG = "analysis.incomplete"

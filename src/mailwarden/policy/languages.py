@@ -11,9 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.model.record import FinishedRequest
-from mailwarden.policy.explain import Wording, template_problems
 from mailwarden.policy.judge import in_other_words
 from mailwarden.policy.rules import Policy, Rule, Text
+from mailwarden.policy.sentences import Wording, template_problems
 from mailwarden.settings.compiled import CompiledFile
 from mailwarden.settings.reader import read
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.tenant import Profile
-from mailwarden.policy.explain import template_problems
+from mailwarden.policy.sentences import template_problems
 from mailwarden.settings.compiled import CompiledFile
 from mailwarden.settings.reader import Mistake, Mistakes, read
 

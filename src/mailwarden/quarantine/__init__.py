@@ -1,1 +1,1 @@
-"""Held messages: their sealed bytes, their recipients, release, digest and retention."""
+"""Held messages: sealed bytes, recipients, release, digest, retention; the signed result fields of delivered ones."""

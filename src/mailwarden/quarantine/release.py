@@ -25,7 +25,7 @@ from mailwarden.telemetry.periodic_task import PeriodicTask
 
 INTERVAL = 1.0
 CLAIM = 900.0  # seconds after which another guard may claim the release
-NO_ANSWER = "451 4.4.1"  # the reply for an unreachable next hop (RFC 3463, section 3.5)
+NO_ANSWER_CODE = "451 4.4.1"  # the reply for an unreachable next hop (RFC 3463, section 3.5)
 STOP = 20.0  # seconds to finish the current release when guard stops
 PAUSES = (0.5, 2.0, 8.0, 30.0)  # seconds between tries to record a result while the database is down
 ALL = Scope.deployment()
@@ -143,7 +143,7 @@ class ReleaseJob:
 
 def _waits(release: Release, failures: Mapping[str, str]) -> bool:
     """Return whether to retry after the claim: a recipient's release waits while the next hop is unreachable."""
-    silent = all(failures.get(recipient, "").startswith(NO_ANSWER) for recipient in release.recipients)
+    silent = all(failures.get(recipient, "").startswith(NO_ANSWER_CODE) for recipient in release.recipients)
     return silent and release.requested_by.startswith(BY_RECIPIENT)
 
 

@@ -1,4 +1,4 @@
-"""The quarantine of a guard: the writer, the jobs for digests, retention and metrics, and the sending of releases.
+"""Sends released messages to the next hop, with a release token if another guard is behind it.
 
 Messages are not scanned again behind the next hop. If releases go to another host with a guard, each message gets a
 release token. A token is for one recipient, because an MTA on the way may split the recipients.

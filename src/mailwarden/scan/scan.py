@@ -70,7 +70,7 @@ class ScanParts(Struct, frozen=True):
     tempfail: bool
 
 
-class Case(Struct, frozen=True):
+class TenantPart(Struct, frozen=True):
     """One tenant's part of a guard request, with the analysis for its recipients."""
 
     parts: ScanParts
@@ -155,13 +155,13 @@ class Processing:
         for group, tenant_collected in zip(request.groups, collected, strict=True):
             if examined:
                 await asyncio.sleep(0)  # there may be a thousand tenants: let other messages run
-            case = Case(parts, request, group, tenant_collected, needed_observables, created, until)
+            case = TenantPart(parts, request, group, tenant_collected, needed_observables, created, until)
             examined.append(await self._conclude(case, ignore if examined else observe))
         if parts.tempfail and (unfinished := undecided([part.finished for part in examined])):
             raise EngineUnavailable(unfinished.judgement.summary)
         return examined
 
-    async def _conclude(self, case: Case, observe: Observer) -> Examined:
+    async def _conclude(self, case: TenantPart, observe: Observer) -> Examined:
         """Judge and decide for one tenant, by its own recipients, sender history, lists, weights and profile."""
         request, assignment, collected = case.request, case.group.assignment, case.collected
         tenant, envelope = assignment.tenant, replace(request.envelope, recipients=case.group.recipients)

@@ -1,1 +1,1 @@
-"""SMTP as a protocol: commands, reader, session, listener and client; nothing of the product."""
+"""SMTP as a protocol: commands, reader, session, listener and client; it knows neither analysis nor storage."""

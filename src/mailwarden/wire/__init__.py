@@ -1,1 +1,1 @@
-"""The JSON records of the specification; the only package with camelCase names."""
+"""The records of submitEmail, and strict JSON for every API; each feature has its own records in `requests.py`."""

@@ -11,7 +11,7 @@ from aiohttp import web
 from mailwarden.errors import StorageUnavailable
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.opening import start_clickhouse
-from mailwarden.history.clickhouse.settings import ClickhouseSettings, HistoryStoreSettings
+from mailwarden.history.settings import ClickhouseSettings, HistoryStoreSettings
 from mailwarden.telemetry.metrics import Metrics
 
 IDLE = 0.05

@@ -8,10 +8,10 @@ import pytest
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import Place, PlaceKind, place_text
-from mailwarden.policy.explain import Wording, fact_names
 from mailwarden.policy.judge import in_other_words, judge
 from mailwarden.policy.languages import Translation, languages, load_translation, read_translation
 from mailwarden.policy.rules import Policy, load_policy
+from mailwarden.policy.sentences import Wording, fact_names
 
 POLICY = load_policy()
 RULES = {rule.id: rule for rule in POLICY.rules}

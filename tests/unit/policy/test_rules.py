@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mailwarden.errors import ConfigurationError
 from mailwarden.policy.catalogue import catalogue
-from mailwarden.policy.explain import FACT_LENGTH, fill, sentence, show
 from mailwarden.policy.rules import FOLDER, NAMESPACES, TAG_FORM, load_policy
+from mailwarden.policy.sentences import FACT_LENGTH, fill, sentence, show
 from workshop.pages.verdicts import verdicts_and_tags
 
 SHIPPED = load_policy()

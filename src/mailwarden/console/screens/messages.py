@@ -29,7 +29,7 @@ from mailwarden.errors import (
     InvalidQuery,
     SearchTooBroad,
 )
-from mailwarden.history.paging import read_pages
+from mailwarden.history.all_pages import read_pages
 from mailwarden.history.store import MAX_ROWS, Cursor, Facets, HistoryStore, Order, Row
 from mailwarden.history.store import Page as Found
 from mailwarden.model.ggrid import new_ggrid

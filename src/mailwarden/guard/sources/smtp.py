@@ -15,7 +15,14 @@ from msgspec.structs import replace
 from mailwarden.access.tenants import TenantDirectory, grouped
 from mailwarden.errors import EngineUnavailable, Overloaded
 from mailwarden.guard.context import GuardContext, MailParts
-from mailwarden.guard.sources.smtp_delivery import DELIVERY_TIMEOUTS, Delivery, Part, Progress, answered, settle
+from mailwarden.guard.sources.smtp_delivery import (
+    DELIVERY_TIMEOUTS,
+    Delivery,
+    Part,
+    Progress,
+    answered,
+    bounce_together,
+)
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.tenant import Assignment, RecipientGroup
@@ -99,12 +106,12 @@ class Smtp:
             raise self._full() from None
         except EngineUnavailable:
             raise Rejection(UNDECIDED) from None
-        examined = [each for each in examined if recipients[each.finished.tenant]]
+        examined = [judged for judged in examined if recipients[judged.finished.tenant]]
         if not examined:
             self._delivery.count("reported" if not_stored is None else "not_stored")
             return REPORTED if not_stored is None else not_stored.reply(session_open=self._session_open)
-        parts = settle([Part(each.finished, recipients[each.finished.tenant]) for each in examined])
-        examined = [replace(each, finished=part.finished) for each, part in zip(examined, parts, strict=True)]
+        parts = bounce_together([Part(judged.finished, recipients[judged.finished.tenant]) for judged in examined])
+        examined = [replace(judged, finished=part.finished) for judged, part in zip(examined, parts, strict=True)]
         progress = Progress(parts)
         try:
             answer = await self._delivery.carry_out(progress, transaction.sender, transaction.forwarded, raw)

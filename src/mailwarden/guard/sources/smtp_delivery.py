@@ -88,7 +88,7 @@ class Answer(Struct, frozen=True):
     done: bool
 
 
-def settle(parts: Sequence[Part]) -> list[Part]:
+def bounce_together(parts: Sequence[Part]) -> list[Part]:
     """Return the parts as one reply can express them: guard bounces only if all parts bounce."""
     settled = answered_together([part.finished for part in parts], (Decision.BOUNCE,))
     return [Part(finished, part.recipients) for finished, part in zip(settled, parts, strict=True)]
@@ -132,7 +132,7 @@ class Delivery:
         undecided, bounced, held = map(progress.having, (Decision.UNDECIDED, Decision.BOUNCE, Decision.QUARANTINE))
         if undecided:
             return self._answer("undecided", f"{UNDECIDED} ({undecided[0].finished.ggrid})", done=True)
-        if bounced:  # all parts: see `settle`
+        if bounced:  # all parts: see `bounce_together`
             return self._answer("bounced", _bounce(bounced[0].finished), done=True)
         if held and self._writer is None:
             return self._answer("not_kept", f"{NO_QUARANTINE} ({held[0].finished.ggrid})", done=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from mailwarden.errors import ConfigurationError
 from mailwarden.history.clickhouse.client import Clickhouse, Kind, Target
 from mailwarden.history.clickhouse.replicas import ReplicaWatch
-from mailwarden.history.clickhouse.settings import ClickhouseSettings, HistoryStoreSettings
+from mailwarden.history.settings import ClickhouseSettings, HistoryStoreSettings
 from mailwarden.serving.tls import client_context
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.periodic_task import PeriodicTask

@@ -14,7 +14,7 @@ from uuid import UUID
 from mailwarden.errors import CommandError, ConfigurationError, StorageUnavailable
 from mailwarden.history.clickhouse.binary import Reader, read_one, read_rows
 from mailwarden.history.clickhouse.client import Clickhouse
-from mailwarden.history.clickhouse.settings import checked_name
+from mailwarden.history.settings import checked_name
 
 TABLE = "history"
 MAX_DELAY = 60  # seconds that a replica may be behind

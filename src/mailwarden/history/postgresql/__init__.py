@@ -1,1 +1,1 @@
-"""The history store in PostgreSQL; all SQL about history is in this package."""
+"""The history store in PostgreSQL: rows, rollups, campaigns and the searches of them."""

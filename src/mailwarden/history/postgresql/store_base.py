@@ -9,10 +9,10 @@ from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Database
 from mailwarden.database.rows import read
 from mailwarden.errors import GlobalScopeForbidden
-from mailwarden.history.pages import SearchPages
 from mailwarden.history.postgresql.campaigns import PostgresqlCampaignStore
 from mailwarden.history.postgresql.days import read_days
 from mailwarden.history.postgresql.statistics import RowCounter, StatisticsReader, update_rollups
+from mailwarden.history.search_pages import SearchPages
 from mailwarden.history.spans import Searcher
 from mailwarden.history.store import Attacked, CampaignStore, DayFigures, Range, Statistics
 from mailwarden.model.scope import Scope

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import StorageUnavailable
-from mailwarden.guard.sources.smtp_delivery import Delivery, Part, Progress, settle
+from mailwarden.guard.sources.smtp_delivery import Delivery, Part, Progress, bounce_together
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
 from mailwarden.quarantine.result_headers import ResultSeal
@@ -44,14 +44,14 @@ async def answered(decisions: list[Decision], writer: HeldWriter | None) -> tupl
     delivery = Delivery(
         NextHop(("127.0.0.1", 1), 1.0, "guard.example"), ResultSeal(KeyRing.of(b"k" * 32)), writer, Metrics()
     )
-    progress = Progress(settle([part(each) for each in decisions]))
+    progress = Progress(bounce_together([part(each) for each in decisions]))
     answer = await delivery.carry_out(progress, Sender(""), Forwarded(), RAW)
     return answer.reply[:9], answer.done
 
 
 def test_a_bounce_stands_only_where_all_bounce() -> None:
-    assert [each.decision for each in settle([part(B), part(B)])] == [B, B]
-    mixed = settle([part(B), part(D)])
+    assert [each.decision for each in bounce_together([part(B), part(B)])] == [B, B]
+    mixed = bounce_together([part(B), part(D)])
     assert [each.decision for each in mixed] == [Q, D]
     assert "policy.bounce-suppressed" in mixed[0].finished.tags
     assert "quarantine instead" in mixed[0].finished.ruling.trace[-1].outcome

@@ -14,8 +14,8 @@ import structlog
 from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database, scoped
 from mailwarden.errors import StorageUnavailable
-from mailwarden.lists.replica.feed import Feed, can_follow, purge_changes, snapshot
 from mailwarden.lists.replica.file import ReplicaFolder
+from mailwarden.lists.replica.follower import Follower, can_follow, purge_changes, snapshot
 from mailwarden.lists.replica.matcher import Replica
 from mailwarden.lists.requests import AddEntries
 from mailwarden.lists.service import ListService
@@ -27,7 +27,7 @@ from mailwarden.wire.strict_json import convert
 GLOBAL = ListScope()
 SOAR = Actor("key:soar", "192.0.2.7", "request-1")
 
-MakeFeed = Callable[..., tuple[Feed, Replica]]
+MakeFollower = Callable[..., tuple[Follower, Replica]]
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ async def acme(database: Database) -> UUID:
 
 
 @pytest.fixture
-async def make_feed(database: Database, tmp_path: Path) -> AsyncIterator[MakeFeed]:
-    made: list[tuple[Feed, Replica]] = []
+async def make_feed(database: Database, tmp_path: Path) -> AsyncIterator[MakeFollower]:
+    made: list[tuple[Follower, Replica]] = []
 
-    def make(folder: str = "lists", source: Database = database) -> tuple[Feed, Replica]:
+    def make(folder: str = "lists", source: Database = database) -> tuple[Follower, Replica]:
         replica = Replica(tmp_path / folder, look=0.0)
-        feed = Feed(tmp_path / folder, replica, source, source, Metrics())
+        feed = Follower(tmp_path / folder, replica, source, source, Metrics())
         made.append((feed, replica))
         return feed, replica
 
@@ -65,7 +65,7 @@ def met(replica: Replica, tenant: UUID, name: str, *candidates: str) -> list[str
     return [match.entry for match in replica.match(tenant, {name: candidates})]
 
 
-async def test_a_whole_copy_and_the_changes_after_it(lists: ListService, acme: UUID, make_feed: MakeFeed) -> None:
+async def test_a_whole_copy_and_the_changes_after_it(lists: ListService, acme: UUID, make_feed: MakeFollower) -> None:
     await add(lists, GLOBAL, "url-block", "a.example", {"entry": "b.example", "comment": 'why "b"'})
     await add(lists, ListScope(acme), "ip-block", "192.0.2.0/24")
     feed, replica = make_feed()
@@ -90,7 +90,7 @@ async def test_a_whole_copy_and_the_changes_after_it(lists: ListService, acme: U
 
 
 async def test_changes_that_commit_in_another_order_than_they_began_are_not_lost(
-    lists: ListService, database_url: str, acme: UUID, make_feed: MakeFeed
+    lists: ListService, database_url: str, acme: UUID, make_feed: MakeFollower
 ) -> None:
     feed, replica = make_feed()
     await add(lists, GLOBAL, "url-block", "first.example")
@@ -117,7 +117,7 @@ async def test_changes_that_commit_in_another_order_than_they_began_are_not_lost
 
 
 async def test_lists_of_a_deleted_tenant_no_longer_match(
-    lists: ListService, database: Database, acme: UUID, make_feed: MakeFeed
+    lists: ListService, database: Database, acme: UUID, make_feed: MakeFollower
 ) -> None:
     await add(lists, ListScope(acme), "url-block", "a.example")
     feed, replica = make_feed()
@@ -131,7 +131,7 @@ async def test_lists_of_a_deleted_tenant_no_longer_match(
 
 
 async def test_one_process_of_a_host_writes_and_another_takes_over(
-    lists: ListService, acme: UUID, make_feed: MakeFeed
+    lists: ListService, acme: UUID, make_feed: MakeFollower
 ) -> None:
     first, _ = make_feed()
     second, replica = make_feed()
@@ -147,7 +147,7 @@ async def test_one_process_of_a_host_writes_and_another_takes_over(
 
 @pytest.mark.slow
 async def test_changes_act_within_two_seconds_while_scans_read_and_others_write(
-    lists: ListService, acme: UUID, make_feed: MakeFeed
+    lists: ListService, acme: UUID, make_feed: MakeFollower
 ) -> None:
     feed, replica = make_feed()
     second, other = make_feed("other")
@@ -171,7 +171,7 @@ async def test_changes_act_within_two_seconds_while_scans_read_and_others_write(
     assert replica.entries == 8 * 100 - 7
 
 
-async def test_hits_wait_while_the_database_is_down(acme: UUID, lists: ListService, make_feed: MakeFeed) -> None:
+async def test_hits_wait_while_the_database_is_down(acme: UUID, lists: ListService, make_feed: MakeFollower) -> None:
     await add(lists, GLOBAL, "url-block", "a.example")
     feed, _ = make_feed()
     await feed.step()
@@ -182,7 +182,7 @@ async def test_hits_wait_while_the_database_is_down(acme: UUID, lists: ListServi
 
 
 async def test_a_damaged_file_is_copied_again(
-    lists: ListService, acme: UUID, make_feed: MakeFeed, tmp_path: Path
+    lists: ListService, acme: UUID, make_feed: MakeFollower, tmp_path: Path
 ) -> None:
     await add(lists, GLOBAL, "url-block", "a.example")
     feed, replica = make_feed()
@@ -195,7 +195,7 @@ async def test_a_damaged_file_is_copied_again(
 
 
 async def test_a_replica_older_than_the_purged_changes_is_copied_again(
-    lists: ListService, database: Database, make_feed: MakeFeed
+    lists: ListService, database: Database, make_feed: MakeFollower
 ) -> None:
     await add(lists, GLOBAL, "url-block", "a.example")
     await add(lists, GLOBAL, "url-block", "b.example")
@@ -211,7 +211,7 @@ async def test_a_replica_older_than_the_purged_changes_is_copied_again(
     assert not can_follow(type(now)(now.source, "99999999:99999999:", now.moment), now)
 
 
-async def test_a_copy_without_a_database_is_not_logged_as_started(make_feed: MakeFeed):
+async def test_a_copy_without_a_database_is_not_logged_as_started(make_feed: MakeFollower):
     """Asked three times a second: the log of an outage would be nothing else."""
     away = Database("postgresql://mailwarden@127.0.0.1:9/none")
     feed, _ = make_feed("new", away)

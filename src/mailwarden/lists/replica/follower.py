@@ -215,7 +215,7 @@ class DiskFailed(Exception):
     """The replica could not be written."""
 
 
-class Feed:
+class Follower:
     """Keeps one replica folder up to date. `copies` is a connection whose statements may take as long as a copy."""
 
     def __init__(self, folder: Path, replica: Replica, database: Database, copies: Database, metrics: Metrics) -> None:
