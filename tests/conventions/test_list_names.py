@@ -12,7 +12,7 @@ from tests.conventions.project_files import SOURCE
 
 NAMES = re.compile(rf"(?<![\w-])(?:{'|'.join(each.name for each in CATALOGUE)})(?![\w-])")
 # Modules with an example of a call, an event or a search.
-EXAMPLES = {"events/catalogue.py", "console/audit_search.py", "console/screens/keys.py"}
+EXAMPLES = {"events/catalogue.py", "lists/api.py", "console/audit_search.py", "console/screens/keys.py"}
 
 
 def named_lists(source: str) -> Iterator[str]:

@@ -57,6 +57,7 @@ _encode = msgspec.json.Encoder().encode
 Name = TypeVar("Name", bound=str)
 
 log = get_logger("messages")
+_SEARCH = (*OF_TENANT, errors.SearchTooBroad, errors.RateLimited)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +286,6 @@ def _answer(record: Struct) -> web.Response:
     return web.Response(body=_encode(record), content_type="application/json")
 
 
-_SEARCH = (*OF_TENANT, errors.SearchTooBroad, errors.RateLimited)
 ENDPOINTS = (
     Endpoint(
         "GET", "/v1/messages", ApiPermission.READ, MessagesApi.search, "searchMessages",

@@ -25,6 +25,7 @@ from mailwarden.wire.strict_json import convert, read_object, read_query, violat
 
 MAX_BODY = 1_048_576
 _encoder = msgspec.json.Encoder()
+_LISTED = (errors.GlobalScopeForbidden, errors.ListFull)  # a release may allow the sender, a deletion block it
 
 
 class QuarantineApi:
@@ -124,7 +125,6 @@ def _answer(record: Held | HeldMessages, status: int = 200) -> web.Response:
     return web.Response(status=status, body=_encoder.encode(record), content_type="application/json")
 
 
-_LISTED = (errors.GlobalScopeForbidden, errors.ListFull)  # a release may allow the sender, a deletion block it
 ENDPOINTS = (
     Endpoint(
         "GET", "/v1/quarantine", ApiPermission.HELD, QuarantineApi.list_held, "listHeldMessages",
