@@ -72,7 +72,7 @@ GROUP = @$(BIN)/python -m workshop.rig.group
 PYTEST = $(BIN)/pytest $(MARKS) --timeout $(HANG) --durations=15 -rfERs
 ONCE_MORE = $(PYTEST) --reruns 1
 WITH_SERVERS = tests/acceptance tests/integration tests/contracts tests/evasion tests/browser tests/faults
-ALONE = $(addprefix tests/faults/test_,fairness.py overload.py)
+ALONE = $(addprefix tests/faults/test_,fairness.py overload.py torture.py)
 check-acceptance:
 	$(GROUP) acceptance $(ONCE_MORE) tests/acceptance
 
