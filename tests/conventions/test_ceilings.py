@@ -1,5 +1,6 @@
 """The checkout does not grow: no count is above its ceiling."""
 
+import pytest
 from msgspec.structs import asdict
 
 from tests.conventions.project_files import ROOT
@@ -7,6 +8,7 @@ from workshop.measure.ceilings import LOOP, read_ceilings
 from workshop.measure.counts import count
 
 
+@pytest.mark.slow
 def test_no_count_is_above_its_ceiling() -> None:
     counts = asdict(count(ROOT))
     ceilings = {name: value for name, value in read_ceilings().items() if name != LOOP}
