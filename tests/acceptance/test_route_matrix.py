@@ -102,6 +102,23 @@ CALLS: Mapping[str, Callable[[World], Request]] = {
     "downloadHeldMessage": lambda w: Request(f"/v1/quarantine/{w.held()}/message", shows="eve@evil.example"),
     "releaseHeldMessage": release,
     "deleteHeldMessage": lambda w: Request(f"/v1/quarantine/{w.held()}", shows=w.mark),
+    "deleteEntries": lambda w: Request(
+        "/api/public/lists/v1/deleteEntries",
+        JSON,
+        json.dumps({"tenantUid": w.tenant, "listName": "sender-block", "entries": ["other@evil.example"]}).encode(),
+    ),
+}
+# What the answer to the example of a declaration shows to callers who may see it.
+SHOWN: Mapping[str, Callable[[World], str]] = {
+    "getStatistics": lambda w: w.tenant,
+    "reportMessage": lambda w: w.tenant,
+    "getLearning": lambda w: w.tenant,
+    "resetLearning": lambda _: "forgotten",
+    "listEvents": lambda w: w.tenant,
+    "addEntries": lambda _: "modifiedEntries",
+    "deleteEntries": lambda _: "modifiedEntries",
+    "getLists": lambda _: "listFileInfos",
+    "listEntries": lambda _: "billing@evil.example",
 }
 
 
@@ -213,7 +230,8 @@ def test_a_route_takes_its_scope_within_the_tenants_of_the_key(
     for name in (OWN, DEPLOYMENT):
         answer = caller.call(method, request, keys[needed, name])
         assert answer.status in (200, 202, 204), (name, answer.body)
-        assert request.shows in answer.body.decode("latin-1"), name
+        shown = SHOWN[endpoint.name](world) if endpoint.name in SHOWN else request.shows
+        assert shown in answer.body.decode("latin-1"), name
         request = request_of(world, endpoint)
 
 

@@ -61,8 +61,8 @@ class Lines:
 class Endpoint(Generic[Api_contra]):
     """A method and path of the HTTP APIs, and the function of a feature's API that answers it.
 
-    The permission decides which credentials it takes; without one it takes none. `errors` are
-    those of its function: `possible_errors` adds those that follow from the rest of the declaration.
+    The permission decides which credentials it takes; without one it takes none. `errors` are those of its function:
+    `possible_errors` adds those that follow from the rest of the declaration.
     """
 
     method: str

@@ -24,7 +24,7 @@ STATEMENT_TIMEOUT = 600.0
 LOCK_SECONDS = 2.0
 LOCK_PAUSE = 3.0  # seconds between two attempts, for the queries that waited
 LOCK_PATIENCE = 300.0
-_COMMENT = re.compile(r"(?:^|\s)--\s.*$", re.MULTILINE)
+_COMMENT = re.compile(r"(?:^|\s)--(?: .*)?$", re.MULTILINE)
 _FILE_NAME = re.compile(r"^[0-9]{4}_[a-z0-9_]+$")
 _LOCK = 0x6D61696C77617264  # any number, the same in every version
 

@@ -84,17 +84,17 @@ def border_of(envelope: Envelope) -> BorderMtaData:
 def records_of(groups: Sequence[RecipientGroup], recipients: Sequence[str]) -> tuple[GroupRecord, ...]:
     """Return the groups of an envelope as records."""
     if len(groups) == 1:
-        return (_groupof(groups[0].assignment, ()),)
+        return (_record_of(groups[0].assignment, ()),)
     places: dict[str, deque[int]] = {}
     for place, recipient in enumerate(recipients):
         places.setdefault(recipient, deque()).append(place)
     return tuple(
-        _groupof(group.assignment, tuple(places[recipient].popleft() for recipient in group.recipients))
+        _record_of(group.assignment, tuple(places[recipient].popleft() for recipient in group.recipients))
         for group in groups
     )
 
 
-def _groupof(assigned: Assignment, places: tuple[int, ...]) -> GroupRecord:
+def _record_of(assigned: Assignment, places: tuple[int, ...]) -> GroupRecord:
     return GroupRecord(assigned.tenant, assigned.by, assigned.profile, assigned.weights, places)
 
 

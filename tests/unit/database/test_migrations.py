@@ -39,3 +39,5 @@ def test_a_comment_may_be_corrected_and_a_statement_may_not() -> None:
     corrected = Migration("0001_baseline", "CREATE TABLE a (b text -- a sentence\n);\n-- nothing more\n")
     assert corrected.checksum == first.checksum
     assert Migration("0001_baseline", "CREATE TABLE a (b int);").checksum != first.checksum
+    below_an_empty_comment = [Migration("0001_baseline", f"--\nCREATE TABLE {name} ();").checksum for name in "ab"]
+    assert len(set(below_an_empty_comment)) == 2
