@@ -29,7 +29,7 @@ from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.periodic_task import end_tasks
 
 BATCH = 200
-PAUSE = 0.05  # between two batches, so that a busy guard writes dozens of rows in a statement instead of two
+PAUSE = 0.25  # after a batch that was not full, so that a busy guard writes a dozen rows in a transaction
 IDLE_SECONDS = 30.0
 GROUPING_TIMEOUT = 5.0
 FIRST_RETRY, LAST_RETRY = 0.2, 2.0
@@ -111,8 +111,9 @@ class HistoryWriter:
                     await self._write(await self._decoded(records))
                     await self._journal.advance(records[-1].number + 1)
                     await self._write_unsaved()  # a long journal must not fill the memory
-                    await asyncio.sleep(PAUSE)
-                if chunk.following > number:
+                    if len(records) < BATCH:
+                        await asyncio.sleep(PAUSE)
+                if chunk.following > self._journal.position:
                     await self._journal.advance(chunk.following)
             except NotPutAside as error:
                 _log.error("rejected_row_waits", reason=str(error))
