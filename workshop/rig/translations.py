@@ -1,8 +1,10 @@
-"""Finds the texts of the console in the source and brings the files of the languages up to date (`make translations`).
+"""Brings the files of the languages up to date with the texts of the console and the policy (`make translations`).
 
-Three kinds of texts: those that the source marks (`_`, `N_`, `ngettext`, `counted`, `{% trans %}`), words with a fixed
-set of values (SHOWN_WORDS), and sentences of the services below the console, such as errors. A sentence with values
-becomes a text with numbered places: "There is no list `{1}`."
+The console has three kinds of texts: those that the source marks (`_`, `N_`, `ngettext`, `counted`, `{% trans %}`),
+words with a fixed set of values (SHOWN_WORDS), and sentences of the services below the console, such as errors. A
+sentence with values becomes a text with numbered places: "There is no list `{1}`."
+
+A text of the policy that was changed keeps its old translation, marked as fuzzy: it is not used until it is checked.
 """
 
 import ast
@@ -21,6 +23,9 @@ from mailwarden import errors
 from mailwarden.console.language import FOLDER, SERVICE, WORD, used_messages
 from mailwarden.console.texts import SHOWN_WORDS
 from mailwarden.lists.catalogue import CATALOGUE
+from mailwarden.policy import languages
+from mailwarden.policy.rules import FOLDER as POLICY
+from mailwarden.policy.rules import read_policy
 
 SOURCE = FOLDER.parent.parent
 CONSOLE = FOLDER.parent
@@ -270,15 +275,57 @@ def read_catalogue(path: Path) -> Catalog:
     return read_po(io.BytesIO(path.read_bytes()), locale=path.stem.replace("-", "_"))
 
 
-def updated(path: Path, template: Catalog) -> Catalog:
-    """Return a language with the texts of the source; translations are kept, unused ones are left out."""
+def extract_policy() -> Catalog:
+    """Return every text of the rules, the tags, and the sentences around them."""
+    catalog = Catalog(charset="utf-8", fuzzy=False)
+    for place, text in languages.policy_texts(read_policy(POLICY)):
+        catalog.add(text, context=place)
+    for name in sorted(named_areas()):
+        catalog.add(name, context=languages.AREA)
+    return catalog
+
+
+def named_areas() -> set[str]:
+    """Return the areas of a message that the source names in words; others are header fields."""
+    named: set[str] = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                first = node.args[:1] if node.func.id == "area" else []
+                names = [*first, *(keyword.value for keyword in node.keywords if keyword.arg == "area")]
+                named |= {
+                    name.value for name in names if isinstance(name, ast.Constant) and isinstance(name.value, str)
+                }
+    return {name for name in named if name[:1].islower()}
+
+
+def updated_policy(path: Path, template: Catalog) -> Catalog:
+    """Return a language with the texts of the policy; the translation of a text that was changed becomes fuzzy."""
     before = read_catalogue(path) if path.exists() else Catalog(locale=path.stem.replace("-", "_"))
-    after = Catalog(
+    known = {message.context: message for message in before if message.id and message.context != languages.AREA}
+    after = _new_catalogue(before, "policy")
+    for message in template:
+        if message.id:
+            same = before.get(message.id, message.context) or known.get(message.context)
+            fuzzy = same is not None and (same.fuzzy or same.id != message.id) and bool(same.string)
+            string = same.string if same is not None else None
+            after.add(message.id, string, context=message.context, flags=["fuzzy"] if fuzzy else [])
+    return after
+
+
+def _new_catalogue(before: Catalog, part: str) -> Catalog:
+    return Catalog(
         locale=before.locale,
         charset="utf-8",
         fuzzy=False,
-        header_comment="# Texts of the Mailwarden console. `make translations` keeps this file up to date.",
+        header_comment=f"# Texts of the Mailwarden {part}. `make translations` keeps this file up to date.",
     )
+
+
+def updated(path: Path, template: Catalog) -> Catalog:
+    """Return a language with the texts of the console; translations are kept, unused ones are left out."""
+    before = read_catalogue(path) if path.exists() else Catalog(locale=path.stem.replace("-", "_"))
+    after = _new_catalogue(before, "console")
     for message in template:
         if message.id:
             known = before.get(message.id if isinstance(message.id, str) else message.id[0], message.context)
@@ -287,10 +334,10 @@ def updated(path: Path, template: Catalog) -> Catalog:
     return after
 
 
-def written(catalog: Catalog) -> bytes:
-    """Return the file of a catalogue."""
+def written(catalog: Catalog, *, by_text: bool = True) -> bytes:
+    """Return the file of a catalogue, in the order of its texts or in that in which they were added."""
     file = io.BytesIO()
-    write_po(file, catalog, width=120, sort_output=True, no_location=True, ignore_obsolete=True)
+    write_po(file, catalog, width=120, sort_output=by_text, no_location=True, ignore_obsolete=True)
     header, _, texts = file.getvalue().decode().partition("\n\n")
     kept = [line for line in header.splitlines() if not line.startswith('"') or line[1:].startswith(_FIELDS)]
     return ("\n".join(kept) + "\n\n" + texts).encode()
@@ -304,14 +351,17 @@ def missing_texts(catalog: Catalog) -> list[str]:
 
 def main() -> None:
     """Update every language, add those that the arguments name, and print how many texts each one lacks."""
-    template = extract_texts()
-    for path in sorted({*FOLDER.glob("*.po"), *(FOLDER / f"{code}.po" for code in sys.argv[1:])}):
-        after = updated(path, template)
-        path.write_bytes(written(after))
-        missing = missing_texts(after)
-        sys.stdout.write(f"{path.stem}: {len(after)} texts, {len(missing)} without a translation\n")
-        for text in missing[:20]:
-            sys.stdout.write(f"  {text}\n")
+    for folder, template, update in (
+        (FOLDER, extract_texts(), updated),
+        (languages.FOLDER, extract_policy(), updated_policy),
+    ):
+        for path in sorted({*folder.glob("*.po"), *(folder / f"{code}.po" for code in sys.argv[1:])}):
+            after = update(path, template)
+            path.write_bytes(written(after, by_text=folder == FOLDER))
+            missing = missing_texts(after)
+            sys.stdout.write(f"{path.relative_to(SOURCE)}: {len(after)} texts, {len(missing)} without a translation\n")
+            for text in missing[:20]:
+                sys.stdout.write(f"  {text}\n")
 
 
 if __name__ == "__main__":

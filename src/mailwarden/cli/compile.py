@@ -21,7 +21,7 @@ def _run(_: argparse.Namespace) -> int:
         phrases.COMPILED.write(books)
         shipped_data.COMPILED.write(shipped_data.read_files())
         for language in languages.languages():
-            languages.compiled(language).write(languages.read_translation(language))
+            languages.compiled(language).write(languages.read_texts(language))
     except OSError as error:
         raise CommandError(f"Cannot write {error.filename}: {error.strerror}. Run this as the owner of it.") from None
     print(f"compiled: {len(policy.rules)} rules, {len(books.phrases)} phrases")

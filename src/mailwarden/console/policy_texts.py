@@ -60,7 +60,7 @@ def rule_in_language(rule: Rule) -> Rule:
 def tags_in_language(tags: Mapping[str, str]) -> Mapping[str, str]:
     """Return the meanings of tags in the language of the page."""
     translation = _translation()
-    return {**tags, **translation.tags} if translation else tags
+    return translation.tags(tags) if translation else tags
 
 
 def _translation() -> Translation | None:

@@ -1,17 +1,17 @@
 """The texts of the policy in other languages."""
 
-from collections.abc import Iterator, Mapping
-
-import msgspec
 import pytest
+from babel.messages.catalog import Catalog
+from msgspec.structs import replace
 
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import Place, PlaceKind, place_text
 from mailwarden.policy.judge import in_other_words, judge
-from mailwarden.policy.languages import Translation, languages, load_translation, read_translation
-from mailwarden.policy.rules import Policy, load_policy
+from mailwarden.policy.languages import FOLDER, Translation, languages, load_translation, problem_of, read_texts
+from mailwarden.policy.rules import load_policy
 from mailwarden.policy.sentences import Wording, fact_names
+from workshop.rig.translations import read_catalogue, updated_policy
 
 POLICY = load_policy()
 RULES = {rule.id: rule for rule in POLICY.rules}
@@ -23,36 +23,45 @@ def test_german_is_shipped_and_english_needs_no_translation():
     assert load_translation("xx") is None
 
 
-def differences(policy: Policy, translation: Translation) -> Iterator[str]:
-    """Yield what a translation has too much or says otherwise, compared with the policy. It may lack texts."""
-    rules = {rule.id: rule for rule in policy.rules}
-    yield from (f"{name}: no such rule" for name in translation.rules if name not in rules)
-    yield from (f"{tag}: no such tag" for tag in translation.tags if tag not in policy.tags)
-    for name in rules.keys() & translation.rules.keys():
-        english, other = fact_names(rules[name].summary), fact_names(translation.rules[name].summary)
-        if english != other:
-            yield f"{name}: the summary has the facts {sorted(other)}, the English one has {sorted(english)}"
-    yield from _wording_differences(msgspec.to_builtins(Wording()), msgspec.to_builtins(translation.words), "wording")
-
-
-def _wording_differences(english: object, other: object, place: str) -> Iterator[str]:
-    if isinstance(english, Mapping) and isinstance(other, Mapping):
-        for key, text in english.items():
-            yield from _wording_differences(text, other.get(key), f"{place}.{key}")
-    elif not isinstance(english, str) or not isinstance(other, str) or fact_names(english) != fact_names(other):
-        yield f"{place}: has other facts than the English text"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("language", languages())
-def test_every_translation_has_the_facts_of_the_english_text(language):
-    assert list(differences(POLICY, read_translation(language))) == []
+def test_every_text_of_a_translation_can_be_used(language):
+    texts = [message for message in read_catalogue(FOLDER / f"{language}.po") if message.id and message.string]
+    assert {message.context: problem for message in texts if (problem := problem_of(message))} == {}
+    translation = load_translation(language)
+    assert translation
+    assert translation.texts == read_texts(language)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("language", languages())
-def test_the_compiled_translation_is_the_one_of_the_files(language):
-    assert load_translation(language) == read_translation(language)
+def test_a_text_is_shown_in_english_if_its_english_words_changed_or_it_has_other_facts(tmp_path, monkeypatch):
+    rule = RULES["attachments.executable"]
+    file = (
+        'msgid ""\nmsgstr "Language: xx\\n"\n\n'
+        f'msgctxt "{rule.id} name"\nmsgid "{rule.name}"\nmsgstr "Programm"\n\n'
+        f'msgctxt "{rule.id} summary"\nmsgid "{rule.summary}"\nmsgstr "der Anhang {{file}} ist ein Programm"\n\n'
+        f'msgctxt "{rule.id} description"\nmsgid "before"\nmsgstr "vorher"\n\n'
+        f'#, fuzzy\nmsgctxt "{rule.id} falsePositives"\nmsgid "{rule.false_positives}"\nmsgstr "unsicher"\n\n'
+        'msgctxt "oneMore"\nmsgid "{body} (1 more reason)"\nmsgstr "(1 weiterer Grund) {body}"\n'
+    )
+    (tmp_path / "de.po").write_text(file, "utf-8")
+    monkeypatch.setattr("mailwarden.policy.languages.FOLDER", tmp_path)
+    translation = Translation(read_texts("de"))
+    assert translation.rule(rule) == replace(rule, name="Programm")
+    assert translation.words == Wording(one_more="(1 weiterer Grund) {body}")
+    assert translation.tags(POLICY.tags) == POLICY.tags
+
+
+def test_a_changed_text_keeps_its_translation_as_fuzzy(tmp_path):
+    path, template = tmp_path / "de.po", Catalog()
+    template.add("new words", context="a name")
+    template.add("same words", context="b name")
+    path.write_text(
+        'msgid ""\nmsgstr "Language: de\\n"\n\nmsgctxt "a name"\nmsgid "old words"\nmsgstr "alte Worte"\n\n'
+        'msgctxt "b name"\nmsgid "same words"\nmsgstr "gleiche Worte"\n\n'
+        'msgctxt "c name"\nmsgid "gone"\nmsgstr "fort"\n'
+    )
+    texts = [(each.context, each.string, each.fuzzy) for each in updated_policy(path, template) if each.id]
+    assert texts == [("a name", "alte Worte", True), ("b name", "gleiche Worte", False)]
 
 
 def evidence(*findings: Finding) -> Evidence:
