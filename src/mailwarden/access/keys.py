@@ -155,9 +155,6 @@ class ApiKey(Struct, frozen=True):
         """The tenants that the key may use."""
         return Scope.deployment() if self.is_global else Scope(self.tenants)
 
-    def may_use(self, tenant: UUID) -> bool:
-        return self.is_global or tenant in self.tenants
-
     def is_valid(self, now: datetime) -> bool:
         return self.revoked is None and (self.expires is None or now < self.expires)
 

@@ -134,7 +134,7 @@ class FirstSteps:
     async def _has_key(self, request: UserRequest, tenant: UUID | None) -> bool:
         now = datetime.now(UTC)
         return any(
-            key.may(KeyScope.SUBMIT) and key.is_valid(now) and (tenant is None or key.may_use(tenant))
+            key.may(KeyScope.SUBMIT) and key.is_valid(now) and (tenant is None or key.scope.allows(tenant))
             for key in await self._keys.list(request.scope)
         )
 
