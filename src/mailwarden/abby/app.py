@@ -97,6 +97,9 @@ SEARCHES = 4  # concurrent searches of history; others wait
 DELIVERIES = 2  # database connections for the delivery of events
 NO_LOCAL_GUARDS: Mapping[str, LocalGuard] = {}
 
+OPENID_CALLBACK = "/console/login/openid/callback"
+MAX_PROVIDER_CONNECTIONS = 8
+
 
 @dataclass(frozen=True, slots=True)
 class AbbyContext:
@@ -409,10 +412,6 @@ def run_abby(folder: Path) -> int:
     require_known_answers(PROGRAM, BASIC, CRYPTOGRAPHY, PASSWORDS)
     uvloop.run(_serve(config, folder.resolve()))
     return 0
-
-
-OPENID_CALLBACK = "/console/login/openid/callback"
-MAX_PROVIDER_CONNECTIONS = 8
 
 
 async def offer_openid_login(

@@ -25,6 +25,11 @@ from mailwarden.user_reports.settings import OutlookConfig
 Seconds = Annotated[int, Meta(ge=1, le=2_592_000)]
 RoleName = Literal["deployment-administrator", "tenant-administrator", "analyst", "auditor"]
 
+PATH = "abby/abby/abby.yml"
+RELOADABLE = Reloadable(keys=("staticApiTokens", "listsRateLimit", "maxUploads", "trustedProxies", "hstsMaxAge"))
+
+Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
+
 
 class OpenIdConnect(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Login by the organisation's OpenID provider."""
@@ -111,13 +116,6 @@ class FeedsConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
         yield from network_mistakes("allowedNetworks", self.allowed_networks, allow_all=False)
-
-
-PATH = "abby/abby/abby.yml"
-RELOADABLE = Reloadable(keys=("staticApiTokens", "listsRateLimit", "maxUploads", "trustedProxies", "hstsMaxAge"))
-
-
-Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 
 
 class Core(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

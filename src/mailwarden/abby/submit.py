@@ -35,6 +35,8 @@ from mailwarden.wire.strict_json import refuse_query
 IDEMPOTENCY_KEY = "Idempotency-Key"
 _encoder = msgspec.json.Encoder()
 _canonical = msgspec.json.Encoder(order="deterministic", decimal_format="string")
+MAX_WATCHED = 8  # watched at once; the other places are for mail
+NOT_FOR_TENANT = "You may not analyze messages for this tenant."
 
 
 class Scanning:
@@ -128,8 +130,6 @@ ENDPOINTS = (
         ),
     ),
 )  # fmt: skip
-MAX_WATCHED = 8  # watched at once; the other places are for mail
-NOT_FOR_TENANT = "You may not analyze messages for this tenant."
 
 
 class WatchedAnalyses:

@@ -65,6 +65,15 @@ _CODE_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # without letters that look a
 _CODE_LENGTH = 16  # 80 bits
 _RECOVERY = b"mailwarden recovery codes 1"
 
+MAX_PASSKEYS = 20
+
+_PASSKEYS = "SELECT passkey_id, credential, person, name, public_key, sign_count, created, last_used FROM passkeys"
+_INSERT_PASSKEY = "INSERT INTO passkeys (credential, person, name, public_key, sign_count) VALUES ($1, $2, $3, $4, $5)"
+
+TIMEOUT_MS = 120_000
+MAX_ANSWER = 16_384
+MAX_PASSKEY_NAME = 60
+
 
 def check_password(password: str, name: str = "") -> str:
     """Return the normalised password, or raise UnsuitablePassword with the reason."""
@@ -177,12 +186,6 @@ def recovery_candidates(code: str, pepper: KeyRing) -> list[bytes]:
 
 def _plain(code: str) -> str:
     return "".join(code.lower().split()).replace("-", "")[:64]
-
-
-MAX_PASSKEYS = 20
-
-_PASSKEYS = "SELECT passkey_id, credential, person, name, public_key, sign_count, created, last_used FROM passkeys"
-_INSERT_PASSKEY = "INSERT INTO passkeys (credential, person, name, public_key, sign_count) VALUES ($1, $2, $3, $4, $5)"
 
 
 class Passkey(Struct, frozen=True):
@@ -325,11 +328,6 @@ def _passkey(row: Row) -> Passkey:
         created=cast("datetime", row["created"]),
         last_used=cast("datetime | None", row["last_used"]),
     )
-
-
-TIMEOUT_MS = 120_000
-MAX_ANSWER = 16_384
-MAX_PASSKEY_NAME = 60
 
 
 def creation_options(origin: ClientOrigin, handle: bytes, name: str, challenge: bytes, known: list[bytes]) -> str:

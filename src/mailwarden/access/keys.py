@@ -51,6 +51,70 @@ _CHECKSUM_LENGTH = 6  # for 32 bits
 _FORM = re.compile(r"mwk_([0-9a-z]{12})_[0-9A-Za-z]{60}", re.ASCII)
 _ID_DIGITS = string.digits + string.ascii_lowercase
 
+Network = IPv4Network | IPv6Network
+
+_COLUMNS = """
+key_id, name, scopes, tenants, is_global, networks, created, created_by, expires, revoked, last_used, replaces,
+replaced_by, first_used, first_address
+"""
+_INSERT = """
+INSERT INTO api_keys (key_id, name, secret, scopes, tenants, is_global, networks, created_by, expires)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+"""
+_MISSING = (
+    "SELECT uid FROM unnest($1::uuid[]) AS uid WHERE NOT EXISTS (SELECT FROM tenants WHERE tenants.uid = uid.uid)"
+)
+_FIND = f"SELECT {_COLUMNS}, secret FROM api_keys WHERE key_id = $1"  # noqa: S608 -- constants of this file
+# A tenant administrator sees keys whose tenants are all in the scope.
+_SEEN = "($1::uuid[] IS NULL OR (NOT is_global AND tenants <@ $1))"
+_LIST = f"SELECT {_COLUMNS} FROM api_keys WHERE {_SEEN} ORDER BY created, key_id LIMIT 10000"  # noqa: S608
+_REVOKE = (
+    f"UPDATE api_keys SET revoked = now() WHERE key_id = $2 AND revoked IS NULL AND {_SEEN} RETURNING name, tenants"  # noqa: S608
+)
+# The new key keeps the expiry of the old one.
+_ROTATE = """
+INSERT INTO api_keys (key_id, name, secret, scopes, tenants, is_global, networks, created_by, expires, replaces)
+SELECT $2, name, $3, scopes, tenants, is_global, networks, $4, now() + (expires - created), key_id
+FROM api_keys WHERE key_id = $1
+"""
+_END = """
+UPDATE api_keys SET expires = least(expires, now() + make_interval(secs => $2)), replaced_by = $3 WHERE key_id = $1
+"""
+_TOUCH = """
+UPDATE api_keys SET last_used = now(), first_used = coalesce(first_used, now()),
+    first_address = CASE WHEN first_used IS NULL THEN $2::text::inet ELSE first_address END
+WHERE key_id = $1 AND (last_used IS NULL OR last_used < now() - interval '1 minute')
+"""
+
+MEMORY_SECONDS = 2.0  # cache time of a key: a revoked key is rejected after it at the latest
+MAX_REMEMBERED = 10_000
+MAX_NAME = 100
+MAX_NETWORKS = 100
+TOUCH_AFTER = timedelta(minutes=1)
+MAX_OVERLAP = timedelta(days=30)  # after a rotation both keys are valid for a time
+_ALL = Scope.deployment()
+log = get_logger("access.keys")
+
+_ASK_AGAIN = 5.0
+_ADVICE = "Restore that line of apiKeyPepper from a backup and restart abby; until then these credentials are rejected."
+# The proof of an API key needs its pepper key until the API key ends.
+_USES = """
+SELECT what, key, count(*) AS rows FROM (
+    SELECT 'API keys' AS what, substring(secret FROM 1 FOR $1) AS key FROM api_keys
+    WHERE revoked IS NULL AND (expires IS NULL OR expires > now())
+    UNION ALL SELECT 'recovery codes', substring(digest FROM 1 FOR $1) FROM recovery_codes WHERE used IS NULL
+    UNION ALL SELECT 'setup links', substring(digest FROM 1 FOR $1) FROM setup_links
+    WHERE expires > now()
+    UNION ALL SELECT 'authenticators', substring(totp FROM 2 FOR $1) FROM people WHERE totp IS NOT NULL
+    UNION ALL SELECT 'secrets of webhooks', substring(sealed FROM 2 FOR $1)
+    FROM event_endpoints, unnest(ARRAY[secret, previous_secret, sealed_url]) AS sealed WHERE sealed IS NOT NULL
+) AS uses GROUP BY what, key ORDER BY what
+"""
+_AUTHENTICATORS = "SELECT uid, totp FROM people WHERE totp IS NOT NULL AND substring(totp FROM 2 FOR $2) <> $1"
+_REPLACE = "UPDATE people SET totp = $3 WHERE uid = $1 AND totp = $2 RETURNING true"
+
+_log = get_logger("access.pepper")
+
 
 class KeyTexts:
     """Creates key texts, and recognises texts created under any pepper key of the ring."""
@@ -90,42 +154,6 @@ def _base62(number: int, length: int) -> str:
         number, rest = divmod(number, 62)
         digits.append(_DIGITS[rest])
     return "".join(reversed(digits))
-
-
-Network = IPv4Network | IPv6Network
-
-_COLUMNS = """
-key_id, name, scopes, tenants, is_global, networks, created, created_by, expires, revoked, last_used, replaces,
-replaced_by, first_used, first_address
-"""
-_INSERT = """
-INSERT INTO api_keys (key_id, name, secret, scopes, tenants, is_global, networks, created_by, expires)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-"""
-_MISSING = (
-    "SELECT uid FROM unnest($1::uuid[]) AS uid WHERE NOT EXISTS (SELECT FROM tenants WHERE tenants.uid = uid.uid)"
-)
-_FIND = f"SELECT {_COLUMNS}, secret FROM api_keys WHERE key_id = $1"  # noqa: S608 -- constants of this file
-# A tenant administrator sees keys whose tenants are all in the scope.
-_SEEN = "($1::uuid[] IS NULL OR (NOT is_global AND tenants <@ $1))"
-_LIST = f"SELECT {_COLUMNS} FROM api_keys WHERE {_SEEN} ORDER BY created, key_id LIMIT 10000"  # noqa: S608
-_REVOKE = (
-    f"UPDATE api_keys SET revoked = now() WHERE key_id = $2 AND revoked IS NULL AND {_SEEN} RETURNING name, tenants"  # noqa: S608
-)
-# The new key keeps the expiry of the old one.
-_ROTATE = """
-INSERT INTO api_keys (key_id, name, secret, scopes, tenants, is_global, networks, created_by, expires, replaces)
-SELECT $2, name, $3, scopes, tenants, is_global, networks, $4, now() + (expires - created), key_id
-FROM api_keys WHERE key_id = $1
-"""
-_END = """
-UPDATE api_keys SET expires = least(expires, now() + make_interval(secs => $2)), replaced_by = $3 WHERE key_id = $1
-"""
-_TOUCH = """
-UPDATE api_keys SET last_used = now(), first_used = coalesce(first_used, now()),
-    first_address = CASE WHEN first_used IS NULL THEN $2::text::inet ELSE first_address END
-WHERE key_id = $1 AND (last_used IS NULL OR last_used < now() - interval '1 minute')
-"""
 
 
 class ApiKey(Struct, frozen=True):
@@ -308,16 +336,6 @@ def _only(tenants: frozenset[UUID]) -> UUID | None:
     return next(iter(tenants)) if len(tenants) == 1 else None
 
 
-MEMORY_SECONDS = 2.0  # cache time of a key: a revoked key is rejected after it at the latest
-MAX_REMEMBERED = 10_000
-MAX_NAME = 100
-MAX_NETWORKS = 100
-TOUCH_AFTER = timedelta(minutes=1)
-MAX_OVERLAP = timedelta(days=30)  # after a rotation both keys are valid for a time
-_ALL = Scope.deployment()
-log = get_logger("access.keys")
-
-
 class ApiKeys:
     """Creates, checks, rotates and revokes keys; caches checked keys for two seconds."""
 
@@ -409,27 +427,6 @@ def _checked(wanted: NewKey) -> NewKey:
 
 def _unknown_key() -> InvalidCredentials:
     return InvalidCredentials("This API key is not known, or no longer valid.", scheme="apikey")
-
-
-_ASK_AGAIN = 5.0
-_ADVICE = "Restore that line of apiKeyPepper from a backup and restart abby; until then these credentials are rejected."
-# The proof of an API key needs its pepper key until the API key ends.
-_USES = """
-SELECT what, key, count(*) AS rows FROM (
-    SELECT 'API keys' AS what, substring(secret FROM 1 FOR $1) AS key FROM api_keys
-    WHERE revoked IS NULL AND (expires IS NULL OR expires > now())
-    UNION ALL SELECT 'recovery codes', substring(digest FROM 1 FOR $1) FROM recovery_codes WHERE used IS NULL
-    UNION ALL SELECT 'setup links', substring(digest FROM 1 FOR $1) FROM setup_links
-    WHERE expires > now()
-    UNION ALL SELECT 'authenticators', substring(totp FROM 2 FOR $1) FROM people WHERE totp IS NOT NULL
-    UNION ALL SELECT 'secrets of webhooks', substring(sealed FROM 2 FOR $1)
-    FROM event_endpoints, unnest(ARRAY[secret, previous_secret, sealed_url]) AS sealed WHERE sealed IS NOT NULL
-) AS uses GROUP BY what, key ORDER BY what
-"""
-_AUTHENTICATORS = "SELECT uid, totp FROM people WHERE totp IS NOT NULL AND substring(totp FROM 2 FOR $2) <> $1"
-_REPLACE = "UPDATE people SET totp = $3 WHERE uid = $1 AND totp = $2 RETURNING true"
-
-_log = get_logger("access.pepper")
 
 
 class PepperStore:

@@ -44,6 +44,11 @@ from mailwarden.telemetry.logs import get_logger
 
 CONSOLE_SEAL = b"mailwarden console seal 1"
 
+_ALL = Scope.deployment()
+_log = get_logger("access.login")
+
+CODES = "codes"  # the name under which the next page shows the recovery codes
+
 
 @dataclass(frozen=True, slots=True)
 class Registry:
@@ -81,10 +86,6 @@ def build_registry(
         seal=seal,
         now=now,
     )
-
-
-_ALL = Scope.deployment()
-_log = get_logger("access.login")
 
 
 class Logins:
@@ -195,9 +196,6 @@ class Logins:
         if step is None or not await self._registry.factors.spend_step(user.uid, step):
             return None
         return "password and code"
-
-
-CODES = "codes"  # the name under which the next page shows the recovery codes
 
 
 class Setups:

@@ -43,6 +43,11 @@ MAX_SUBJECT = 255
 T = TypeVar("T")
 _log = get_logger("access.openid")
 
+METHOD = "organisation login"
+_ALL = Scope.deployment()
+_RANKS = tuple(Role)  # most rights first
+_STRANGE = re.compile(r"[^A-Za-z0-9._@+-]+")
+
 
 class OpenIdSettings(Struct, frozen=True):
     """The settings of the provider; `redirect` is the address to which it sends users back."""
@@ -203,12 +208,6 @@ def _read(answer: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(answer, type=kind)
     except msgspec.MsgspecError:
         raise _unusable("its answer cannot be read") from None
-
-
-METHOD = "organisation login"
-_ALL = Scope.deployment()
-_RANKS = tuple(Role)  # most rights first
-_STRANGE = re.compile(r"[^A-Za-z0-9._@+-]+")
 
 
 class OpenId:

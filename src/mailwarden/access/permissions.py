@@ -3,6 +3,7 @@
 from enum import Enum, StrEnum
 
 EVERYTHING = "*"  # every permission that a token can have
+DEFAULT_PERMISSIONS = ("admin.status", "messageQueue.submit")  # of a token that names none
 
 
 class KeyScope(StrEnum):
@@ -46,4 +47,3 @@ TOKEN_PERMISSIONS = (
     *(each.token for each in ApiPermission if each.token is not None and each.token != EVERYTHING),
     EVERYTHING,
 )
-DEFAULT_PERMISSIONS = ("admin.status", "messageQueue.submit")  # of a token that names none

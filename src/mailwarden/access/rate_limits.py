@@ -46,6 +46,19 @@ _PURGE_LEASES = "DELETE FROM rate_windows WHERE ends < now() - interval '1 hour'
 
 log = get_logger(__name__)
 
+PURGE_ATTEMPTS = """
+DELETE FROM login_attempts WHERE subject IN (
+    SELECT subject FROM login_attempts WHERE last < now() - interval '2 hours' LIMIT 256 FOR UPDATE SKIP LOCKED
+)
+"""
+# Only the wait of this attempt ends. A later attempt keeps its own.
+_GIVE_BACK = """
+UPDATE login_attempts SET attempts = greatest(0, attempts - 1),
+    blocked_until = CASE WHEN last = $2 THEN '-infinity' ELSE blocked_until END
+WHERE subject = $1
+"""
+_PURGE_ATTEMPTS_EVERY = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Quota:
@@ -185,20 +198,6 @@ class SharedRateLimiter:
                 for subject, window in self._windows.items()
                 if now < window.end or window.leasing.locked()
             }
-
-
-PURGE_ATTEMPTS = """
-DELETE FROM login_attempts WHERE subject IN (
-    SELECT subject FROM login_attempts WHERE last < now() - interval '2 hours' LIMIT 256 FOR UPDATE SKIP LOCKED
-)
-"""
-# Only the wait of this attempt ends. A later attempt keeps its own.
-_GIVE_BACK = """
-UPDATE login_attempts SET attempts = greatest(0, attempts - 1),
-    blocked_until = CASE WHEN last = $2 THEN '-infinity' ELSE blocked_until END
-WHERE subject = $1
-"""
-_PURGE_ATTEMPTS_EVERY = 64
 
 
 class AttemptLimit(Struct, frozen=True):

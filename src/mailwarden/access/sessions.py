@@ -30,60 +30,9 @@ from mailwarden.crypto.seal import Seal
 from mailwarden.database.pool import Database, Row, confirm_earlier
 from mailwarden.model.scope import Actor
 
-
-class ClientOrigin(Struct, frozen=True):
-    """The client's address and user agent; `site` is the origin in the browser, `https://mail.example:9081`."""
-
-    site: str
-    address: str | None = None
-    agent: str = ""
-    request_id: str = ""
-
-    @property
-    def host(self) -> str:
-        try:
-            return urlsplit(self.site).hostname or ""
-        except ValueError:  # a malformed Host header
-            return ""
-
-    @property
-    def takes_passkeys(self) -> bool:
-        """Return whether the site supports passkeys: browsers need a host name, not an IP address."""
-        try:
-            ip_address(self.host)
-        except ValueError:
-            return bool(self.host)
-        return False
-
-    def actor(self, name: str) -> Actor:
-        return Actor(f"user:{name}", self.address, self.request_id)
-
-
 _RANDOM = 30  # bytes; with the MAC they need no base64 padding, so that each token has one form
 TOKEN_LENGTH = (_RANDOM + SIZE) * 4 // 3
 _TOKEN_FORM = re.compile(rf"[A-Za-z0-9_-]{{{TOKEN_LENGTH}}}")
-
-
-class SignedTokens:
-    """Issues and verifies tokens of one purpose, also after a rotation of the pepper."""
-
-    def __init__(self, pepper: KeyRing, purpose: bytes) -> None:
-        self._mac = Mac(pepper, purpose)
-
-    def new(self) -> str:
-        random = secrets.token_bytes(_RANDOM)
-        return base64.urlsafe_b64encode(random + self._mac.sign(random)).decode("ascii")
-
-    def digest(self, token: str) -> bytes | None:
-        """Return the digest to store and to search for: key id and SHA-256. None for a token not issued here."""
-        if not _TOKEN_FORM.fullmatch(token):
-            return None
-        raw = base64.urlsafe_b64decode(token)
-        random, signed = raw[:_RANDOM], raw[_RANDOM:]
-        if not self._mac.verify(random, signed):
-            return None
-        return signed[:ID] + hashlib.sha256(raw).digest()
-
 
 MAX_VISITS = 200  # per client address; the oldest are deleted
 MAX_SESSIONS = 100
@@ -122,6 +71,66 @@ DELETE FROM sessions WHERE digest IN (
     SELECT digest FROM sessions WHERE expires <= now() LIMIT 256 FOR UPDATE SKIP LOCKED
 )
 """
+
+COOKIE = "__Host-mailwarden"
+COOKIE_ATTRIBUTES = "Path=/; Secure; HttpOnly; SameSite=Lax"
+VISIT_SECONDS = 30 * 60.0  # seconds for a whole login or setup
+TOUCH_SECONDS = 60.0
+MAX_AGENT = 200
+MAX_GOAL = 1_500  # bytes; browsers drop a cookie beyond 4,096
+_COOKIE_PURPOSE = b"mailwarden console cookies 1"
+_VISIT_PURPOSE = b"mailwarden console visits 1"
+_CLOCKS = timedelta(minutes=5)  # tolerated clock difference between abby and PostgreSQL
+_VISIT = re.compile(r"v\.([A-Za-z0-9_-]{1,4096})")
+
+
+class ClientOrigin(Struct, frozen=True):
+    """The client's address and user agent; `site` is the origin in the browser, `https://mail.example:9081`."""
+
+    site: str
+    address: str | None = None
+    agent: str = ""
+    request_id: str = ""
+
+    @property
+    def host(self) -> str:
+        try:
+            return urlsplit(self.site).hostname or ""
+        except ValueError:  # a malformed Host header
+            return ""
+
+    @property
+    def takes_passkeys(self) -> bool:
+        """Return whether the site supports passkeys: browsers need a host name, not an IP address."""
+        try:
+            ip_address(self.host)
+        except ValueError:
+            return bool(self.host)
+        return False
+
+    def actor(self, name: str) -> Actor:
+        return Actor(f"user:{name}", self.address, self.request_id)
+
+
+class SignedTokens:
+    """Issues and verifies tokens of one purpose, also after a rotation of the pepper."""
+
+    def __init__(self, pepper: KeyRing, purpose: bytes) -> None:
+        self._mac = Mac(pepper, purpose)
+
+    def new(self) -> str:
+        random = secrets.token_bytes(_RANDOM)
+        return base64.urlsafe_b64encode(random + self._mac.sign(random)).decode("ascii")
+
+    def digest(self, token: str) -> bytes | None:
+        """Return the digest to store and to search for: key id and SHA-256. None for a token not issued here."""
+        if not _TOKEN_FORM.fullmatch(token):
+            return None
+        raw = base64.urlsafe_b64decode(token)
+        random, signed = raw[:_RANDOM], raw[_RANDOM:]
+        if not self._mac.verify(random, signed):
+            return None
+        return signed[:ID] + hashlib.sha256(raw).digest()
 
 
 class SessionRow(Struct, frozen=True):
@@ -243,18 +252,6 @@ def _session(row: Row, user: User | None) -> SessionRow:
         expires=cast("datetime", row["expires"]),
         user=user,
     )
-
-
-COOKIE = "__Host-mailwarden"
-COOKIE_ATTRIBUTES = "Path=/; Secure; HttpOnly; SameSite=Lax"
-VISIT_SECONDS = 30 * 60.0  # seconds for a whole login or setup
-TOUCH_SECONDS = 60.0
-MAX_AGENT = 200
-MAX_GOAL = 1_500  # bytes; browsers drop a cookie beyond 4,096
-_COOKIE_PURPOSE = b"mailwarden console cookies 1"
-_VISIT_PURPOSE = b"mailwarden console visits 1"
-_CLOCKS = timedelta(minutes=5)  # tolerated clock difference between abby and PostgreSQL
-_VISIT = re.compile(r"v\.([A-Za-z0-9_-]{1,4096})")
 
 
 class SessionLimits(Struct, frozen=True):

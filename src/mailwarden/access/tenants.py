@@ -41,6 +41,37 @@ from mailwarden.telemetry.periodic_task import PeriodicTask
 MAX_DOMAIN = 253
 _LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
 
+MAX_NAME = 100
+MAX_DOMAINS = 1_000
+MAX_RETENTION = 100_000
+MAX_WEIGHTS = 50  # all are sent with each message in one header
+
+_LIST = """
+SELECT uid, name, is_default, profile, retention_days, weights, quarantine_days, quarantine_digest,
+       ARRAY(SELECT domain FROM tenant_domains WHERE tenant = uid ORDER BY domain) AS domains
+FROM tenants WHERE $1::uuid[] IS NULL OR uid = ANY($1)
+ORDER BY lower(name)
+"""
+_INSERT = "INSERT INTO tenants (name, profile, retention_days, quarantine_digest) VALUES ($1, $2, $3, $4) RETURNING uid"
+_LOCK = "SELECT uid FROM tenants WHERE uid = $1 FOR UPDATE"
+_UPDATE = "UPDATE tenants SET name = $2, profile = $3, retention_days = $4, quarantine_digest = $5 WHERE uid = $1"
+_WEIGH = "UPDATE tenants SET weights = $2 WHERE uid = $1"
+_HOLD = "UPDATE tenants SET quarantine_days = $2 WHERE uid = $1"
+_DROP_DOMAINS = "DELETE FROM tenant_domains WHERE tenant = $1 AND domain <> ALL ($2::text[])"
+_TAKEN = """
+SELECT domain, name FROM tenant_domains JOIN tenants ON tenant = uid WHERE domain = ANY($1::text[]) ORDER BY domain
+"""
+_INSERT_DOMAINS = "INSERT INTO tenant_domains (domain, tenant) SELECT unnest($1::text[]), $2"
+
+SYSTEM = Actor("system")
+
+_SETTING_NAMES = ("name", "domains", "profile", "retentionDays", "quarantineDigest")
+
+REFRESH_INTERVAL = 1.0
+REFRESH_TIMEOUT = 15.0
+
+_log = get_logger("access.directory")
+
 
 class NotADomain(ValueError):
     """The text is not a domain; the message has the reason."""
@@ -100,32 +131,6 @@ def _check_a_label(label: str) -> None:
         raise NotADomain(f"`{label}` is no valid internationalised label.")
 
 
-MAX_NAME = 100
-MAX_DOMAINS = 1_000
-MAX_RETENTION = 100_000
-MAX_WEIGHTS = 50  # all are sent with each message in one header
-
-_LIST = """
-SELECT uid, name, is_default, profile, retention_days, weights, quarantine_days, quarantine_digest,
-       ARRAY(SELECT domain FROM tenant_domains WHERE tenant = uid ORDER BY domain) AS domains
-FROM tenants WHERE $1::uuid[] IS NULL OR uid = ANY($1)
-ORDER BY lower(name)
-"""
-_INSERT = "INSERT INTO tenants (name, profile, retention_days, quarantine_digest) VALUES ($1, $2, $3, $4) RETURNING uid"
-_LOCK = "SELECT uid FROM tenants WHERE uid = $1 FOR UPDATE"
-_UPDATE = "UPDATE tenants SET name = $2, profile = $3, retention_days = $4, quarantine_digest = $5 WHERE uid = $1"
-_WEIGH = "UPDATE tenants SET weights = $2 WHERE uid = $1"
-_HOLD = "UPDATE tenants SET quarantine_days = $2 WHERE uid = $1"
-_DROP_DOMAINS = "DELETE FROM tenant_domains WHERE tenant = $1 AND domain <> ALL ($2::text[])"
-_TAKEN = """
-SELECT domain, name FROM tenant_domains JOIN tenants ON tenant = uid WHERE domain = ANY($1::text[]) ORDER BY domain
-"""
-_INSERT_DOMAINS = "INSERT INTO tenant_domains (domain, tenant) SELECT unnest($1::text[]), $2"
-
-
-SYSTEM = Actor("system")
-
-
 class TenantSettings(Struct, frozen=True):
     """The settings of a tenant; without a retention the deployment's applies."""
 
@@ -156,9 +161,6 @@ class TenantSettings(Struct, frozen=True):
             self.retention_days,
             quarantine_digest=self.quarantine_digest,
         )
-
-
-_SETTING_NAMES = ("name", "domains", "profile", "retentionDays", "quarantineDigest")
 
 
 class TenantStore:
@@ -370,12 +372,6 @@ def _checked_domains(domains: Sequence[str]) -> tuple[str, ...]:
         except NotADomain as error:
             raise SchemaViolation(f"`{domain}` cannot be a tenant's domain. {error}") from None
     return tuple(sorted(found))
-
-
-REFRESH_INTERVAL = 1.0
-REFRESH_TIMEOUT = 15.0
-
-_log = get_logger("access.directory")
 
 
 class Snapshot(Struct, frozen=True):

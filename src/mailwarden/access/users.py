@@ -25,6 +25,37 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}")
 _ZONE = re.compile(r"(?=.{1,64}$)[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8}){0,2}", re.ASCII)
 
+MAX_USERS = 1_000
+
+USER_COLUMNS = """
+people.uid, people.name, people.email, people.role, people.tenants, people.created AS person_created, people.disabled,
+people.last_login, people.issuer, people.time_zone, people.language, people.password IS NOT NULL AS has_password,
+people.totp IS NOT NULL AS has_totp,
+(SELECT count(*) FROM passkeys WHERE passkeys.person = people.uid) AS passkeys
+"""
+# A tenant administrator sees users whose tenants are all in the scope.
+_SEEN = "($1::uuid[] IS NULL OR (cardinality(tenants) > 0 AND tenants <@ $1))"
+_INSERT = """
+INSERT INTO people (name, email, role, tenants, password, issuer, subject, created_by, uid)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, gen_random_uuid())) RETURNING uid
+"""
+_LIST = f"SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} ORDER BY lower(name) LIMIT $2"  # noqa: S608 -- constants
+_FIND = f"SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} AND uid = $2"  # noqa: S608
+_BY_NAME = f"SELECT {USER_COLUMNS}, password FROM people WHERE {_SEEN} AND lower(name) = lower($2)"  # noqa: S608
+_BY_SUBJECT = f"SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} AND issuer = $2 AND subject = $3"  # noqa: S608
+_MISSING = (
+    "SELECT uid FROM unnest($1::uuid[]) AS uid WHERE NOT EXISTS (SELECT FROM tenants WHERE tenants.uid = uid.uid)"
+)
+_HIDDEN = "SELECT unnest(hidden_steps) AS step FROM people WHERE uid = $1"
+_HIDE = "UPDATE people SET hidden_steps = $2 WHERE uid = $1"
+_SET_LANGUAGE = "UPDATE people SET language = $2 WHERE uid = $1"
+_SET_ZONE = "UPDATE people SET time_zone = $2 WHERE uid = $1"
+_ADMINISTRATORS = """
+SELECT count(*) FROM people WHERE role = 'deployment-administrator' AND disabled IS NULL AND uid <> $1
+"""
+# The lock serialises changes of administrators, so that two of them cannot remove the last two.
+_LOCK = "SELECT pg_advisory_xact_lock(6, 1)"
+
 
 class Role(StrEnum):
     """The role of a user; `console/permissions.py` has the permissions."""
@@ -117,38 +148,6 @@ def checked_language(text: str) -> str:
     if code and not _LANGUAGE.fullmatch(code):
         raise SchemaViolation(f"`{code[:64]}` is no language. Use a code such as en or de.")
     return code
-
-
-MAX_USERS = 1_000
-
-USER_COLUMNS = """
-people.uid, people.name, people.email, people.role, people.tenants, people.created AS person_created, people.disabled,
-people.last_login, people.issuer, people.time_zone, people.language, people.password IS NOT NULL AS has_password,
-people.totp IS NOT NULL AS has_totp,
-(SELECT count(*) FROM passkeys WHERE passkeys.person = people.uid) AS passkeys
-"""
-# A tenant administrator sees users whose tenants are all in the scope.
-_SEEN = "($1::uuid[] IS NULL OR (cardinality(tenants) > 0 AND tenants <@ $1))"
-_INSERT = """
-INSERT INTO people (name, email, role, tenants, password, issuer, subject, created_by, uid)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, gen_random_uuid())) RETURNING uid
-"""
-_LIST = f"SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} ORDER BY lower(name) LIMIT $2"  # noqa: S608 -- constants
-_FIND = f"SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} AND uid = $2"  # noqa: S608
-_BY_NAME = f"SELECT {USER_COLUMNS}, password FROM people WHERE {_SEEN} AND lower(name) = lower($2)"  # noqa: S608
-_BY_SUBJECT = f"SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} AND issuer = $2 AND subject = $3"  # noqa: S608
-_MISSING = (
-    "SELECT uid FROM unnest($1::uuid[]) AS uid WHERE NOT EXISTS (SELECT FROM tenants WHERE tenants.uid = uid.uid)"
-)
-_HIDDEN = "SELECT unnest(hidden_steps) AS step FROM people WHERE uid = $1"
-_HIDE = "UPDATE people SET hidden_steps = $2 WHERE uid = $1"
-_SET_LANGUAGE = "UPDATE people SET language = $2 WHERE uid = $1"
-_SET_ZONE = "UPDATE people SET time_zone = $2 WHERE uid = $1"
-_ADMINISTRATORS = """
-SELECT count(*) FROM people WHERE role = 'deployment-administrator' AND disabled IS NULL AND uid <> $1
-"""
-# The lock serialises changes of administrators, so that two of them cannot remove the last two.
-_LOCK = "SELECT pg_advisory_xact_lock(6, 1)"
 
 
 class NewUser(Struct, frozen=True):

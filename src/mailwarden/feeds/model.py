@@ -34,6 +34,8 @@ TARGETS: Mapping[str, frozenset[IndicatorKind]] = {
     each.name: kinds for value, kinds in _INDICATORS.items() for each in lists_on(value) if each.fed
 }
 
+SMALL = 20  # entries; a small feed may always change by so many
+
 
 class FeedFormat(StrEnum):
     TEXT = "text"
@@ -304,9 +306,6 @@ def waits_of(settings: FeedSettings, difference: Difference, preview: Preview) -
         yield Wait(WaitReason.SHRINK, difference.dropped, shrink)
     if preview.left_out_total > settings.max_left_out:
         yield Wait(WaitReason.LEFT_OUT, preview.left_out_total, settings.max_left_out)
-
-
-SMALL = 20  # entries; a small feed may always change by so many
 
 
 def _bound(per_cent: int, most: int, known: int) -> int:

@@ -35,6 +35,11 @@ LENGTH_BYTES = 4  # of the head's length
 MAX_SCAN_HEAD = 8 * 1024 * 1024  # 1,000 tenants with 50 weights each and 1,000 recipients need less than half
 MAX_DEADLINE_MS = 2**31 - 1
 
+MEDIA_TYPE = "application/x-ndjson"
+MAX_LINE = 4 * 1024 * 1024
+
+_encoder = msgspec.json.Encoder()
+
 
 class GroupRecord(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """One tenant of a message; `recipients` are positions in the envelope, and empty if all belong to the tenant."""
@@ -140,10 +145,6 @@ class GuardStatus(Struct, frozen=True, rename="camel"):
     worker_sandbox: tuple[str, ...] = ()  # the active layers of the worker sandbox; empty: it is disabled
 
 
-MEDIA_TYPE = "application/x-ndjson"
-MAX_LINE = 4 * 1024 * 1024
-
-
 class AnalyzerDone(Struct, frozen=True, rename="camel", tag="analyzer"):
     """One analyzer has finished, failed or was skipped."""
 
@@ -173,7 +174,6 @@ class AnalysisFailed(Struct, frozen=True, rename="camel", tag="error"):
 
 ProgressLine = AnalyzerDone | AnalysisDone | AnalysisFailed
 
-_encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(ProgressLine)
 
 
