@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from mailwarden.access.tenants import MAX_WEIGHTS
+from mailwarden.access.tenant_store import MAX_WEIGHTS
 from mailwarden.policy.rules import bounds_of, defines_verdict, load_policy
 from tests.acceptance.client import envelope
 from tests.acceptance.console_session import ConsoleSession, sign_in, text_of

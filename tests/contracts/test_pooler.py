@@ -8,7 +8,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.database.migrations import known_migrations, migrate, pending
 from mailwarden.database.pool import Database, scoped
 from mailwarden.events.reader import EventReader, Filter

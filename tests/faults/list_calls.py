@@ -14,7 +14,7 @@ import msgspec
 
 from mailwarden.access.keys import ApiKeys, KeyStore, NewKey
 from mailwarden.access.permissions import KeyScope
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.model.scope import Actor, Scope

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.blob_store import ABANDONED, PARTS, FilesystemStore

@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.history.opening import open_history
 from mailwarden.lists.entry_store import EntryStore

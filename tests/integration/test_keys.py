@@ -10,9 +10,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from mailwarden.access.audit import AuditStore
-from mailwarden.access.keys import MEMORY_SECONDS, ApiKeys, KeyStore, KeyTexts, NewKey, PepperStore
+from mailwarden.access.key_texts import KeyTexts
+from mailwarden.access.keys import MEMORY_SECONDS, ApiKeys, KeyStore, NewKey
+from mailwarden.access.pepper import PepperStore
 from mailwarden.access.permissions import KeyScope
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from mailwarden.access.audit import AuditStore
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.database.pool import Database, scoped
 from mailwarden.errors import ListFull, TenantNotFound
 from mailwarden.lists.catalogue import find_list

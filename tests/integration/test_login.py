@@ -10,7 +10,8 @@ from mailwarden.access.accounts import Account
 from mailwarden.access.factors import Passwords
 from mailwarden.access.login import CONSOLE_SEAL, Logins, build_registry
 from mailwarden.access.rate_limits import PER_ADDRESS, PER_NAME, AttemptLimit, ThrottleStore
-from mailwarden.access.sessions import Notes, SessionLimits, Sessions, SessionStore
+from mailwarden.access.session_store import SessionStore
+from mailwarden.access.sessions import Notes, SessionLimits, Sessions
 from mailwarden.access.users import Position, Role
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.crypto.seal import Seal

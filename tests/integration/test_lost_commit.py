@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable
 from mailwarden.lists import store as list_store

@@ -9,7 +9,7 @@ import pytest
 
 from mailwarden.access.openid import OpenId, OpenIdSettings, Provider
 from mailwarden.access.sessions import Session
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.access.users import Position, Role
 from mailwarden.database.pool import Database
 from mailwarden.errors import LoginFailed, ProviderUnreachable

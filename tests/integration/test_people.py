@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from mailwarden.access.audit import AuditStore
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.access.users import NewUser, Position, Role
 from mailwarden.database.pool import Database
 from mailwarden.errors import (

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 import structlog
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.database.pool import Database, scoped
 from mailwarden.errors import StorageUnavailable
 from mailwarden.lists.replica.file import ReplicaFolder

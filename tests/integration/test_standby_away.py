@@ -13,8 +13,8 @@ import asyncpg
 
 from mailwarden.access.keys import ApiKeys, KeyStore, NewKey
 from mailwarden.access.permissions import KeyScope
-from mailwarden.access.sessions import SessionStore
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.session_store import SessionStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.access.users import Position, Role
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database

@@ -8,7 +8,8 @@ import asyncpg
 import pytest
 
 from mailwarden.access.audit import AuditFilter, AuditStore
-from mailwarden.access.tenants import TenantDirectory, TenantSettings, TenantStore
+from mailwarden.access.tenant_store import TenantSettings, TenantStore
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.database.pool import Database
 from mailwarden.errors import DomainTaken, GlobalScopeForbidden, NameTaken, SchemaViolation, TenantNotFound
 from mailwarden.model.scope import Actor, Scope

@@ -17,7 +17,7 @@ from aiohttp.test_utils import RawTestServer, TestClient
 
 from mailwarden.abby.app import open_abby
 from mailwarden.abby.config import PATH, AbbyConfig
-from mailwarden.access.keys import KeyTexts
+from mailwarden.access.key_texts import KeyTexts
 from mailwarden.access.login import build_registry
 from mailwarden.access.sessions import COOKIE, SignedTokens
 from mailwarden.access.users import Position, Role

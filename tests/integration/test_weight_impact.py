@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.history.opening import open_history
 from mailwarden.model.ggrid import new_ggrid

@@ -19,13 +19,15 @@ from mailwarden.abby.submit import Scanning, WatchedAnalyses
 from mailwarden.access.audit import AuditStore
 from mailwarden.access.callers import Access, KeyAccess
 from mailwarden.access.idempotency import IdempotencyStore
-from mailwarden.access.keys import ApiKeys, KeyStore, PepperStore
+from mailwarden.access.keys import ApiKeys, KeyStore
 from mailwarden.access.login import build_registry
 from mailwarden.access.openid import OpenIdSettings, Provider
+from mailwarden.access.pepper import PepperStore
 from mailwarden.access.rate_limits import LeaseStore, SharedRateLimiter
 from mailwarden.access.saved_searches import SavedSearches
 from mailwarden.access.sessions import SessionLimits
-from mailwarden.access.tenants import TenantDirectory, TenantStore
+from mailwarden.access.tenant_store import TenantStore
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.users import Role
 from mailwarden.console.app import Services, build_console
 from mailwarden.console.auth import VisitorSessions

@@ -88,10 +88,6 @@ class Endpoint(Generic[Api_contra]):
         return self.permission is not None and self.permission.token is not None
 
     @property
-    def takes_key(self) -> bool:
-        return self.permission is not None and self.permission.scope is not None
-
-    @property
     def names_tenant(self) -> bool:
         """Return whether a call may name a tenant."""
         records = (self.query, self.body, self.form)

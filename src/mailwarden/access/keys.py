@@ -1,19 +1,12 @@
-"""API keys: their text, their rows in PostgreSQL, their check on each call, and the pepper keys they depend on.
+"""API keys: their rows in PostgreSQL, and their check on each call.
 
-The text is `mwk_<id>_<256 bits><proof><checksum>`. The proof is a MAC under a key derived from the pepper, so that a
-forged key is rejected without a query. The checksum lets source code scanners, which have no pepper, recognise a key.
-
-Security: secrets pass through here. The proof does not replace the stored digest: only keys in the database are valid.
+Security: secrets pass through here. The proof in a key's text does not replace the stored digest: only keys in the
+database are valid.
 """
 
-import asyncio
-import re
-import secrets
-import string
 import time
 import unicodedata
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import cast
@@ -22,9 +15,10 @@ from uuid import UUID
 from msgspec import Struct
 
 from mailwarden.access.audit import record_event
+from mailwarden.access.key_texts import KeyTexts
 from mailwarden.access.permissions import KeyScope
-from mailwarden.crypto.keyring import ID, KeyRing
-from mailwarden.crypto.mac import Mac, equal
+from mailwarden.crypto.keyring import KeyRing
+from mailwarden.crypto.mac import Mac
 from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
 from mailwarden.errors import (
     CommandError,
@@ -32,7 +26,6 @@ from mailwarden.errors import (
     InvalidCredentials,
     KeyNotFound,
     SchemaViolation,
-    StorageUnavailable,
     TenantForbidden,
     TenantNotFound,
 )
@@ -42,14 +35,6 @@ from mailwarden.model.scope import Actor, Scope
 from mailwarden.telemetry.logs import get_logger
 
 KEY_PURPOSE = b"mailwarden api keys 1"  # derives the key of stored digests from the pepper
-_PROOF_PURPOSE = b"mailwarden api key proofs 1"
-_DIGITS = string.digits + string.ascii_uppercase + string.ascii_lowercase
-_ID_LENGTH = 12
-_SECRET_LENGTH = 43  # base-62 digits for 256 bits
-_PROOF_LENGTH = 11  # for 64 bits
-_CHECKSUM_LENGTH = 6  # for 32 bits
-_FORM = re.compile(r"mwk_([0-9a-z]{12})_[0-9A-Za-z]{60}", re.ASCII)
-_ID_DIGITS = string.digits + string.ascii_lowercase
 
 Network = IPv4Network | IPv6Network
 
@@ -94,66 +79,6 @@ TOUCH_AFTER = timedelta(minutes=1)
 MAX_OVERLAP = timedelta(days=30)  # after a rotation both keys are valid for a time
 _ALL = Scope.deployment()
 log = get_logger("access.keys")
-
-_ASK_AGAIN = 5.0
-_ADVICE = "Restore that line of apiKeyPepper from a backup and restart abby; until then these credentials are rejected."
-# The proof of an API key needs its pepper key until the API key ends.
-_USES = """
-SELECT what, key, count(*) AS rows FROM (
-    SELECT 'API keys' AS what, substring(secret FROM 1 FOR $1) AS key FROM api_keys
-    WHERE revoked IS NULL AND (expires IS NULL OR expires > now())
-    UNION ALL SELECT 'recovery codes', substring(digest FROM 1 FOR $1) FROM recovery_codes WHERE used IS NULL
-    UNION ALL SELECT 'setup links', substring(digest FROM 1 FOR $1) FROM setup_links
-    WHERE expires > now()
-    UNION ALL SELECT 'authenticators', substring(totp FROM 2 FOR $1) FROM people WHERE totp IS NOT NULL
-    UNION ALL SELECT 'secrets of webhooks', substring(sealed FROM 2 FOR $1)
-    FROM event_endpoints, unnest(ARRAY[secret, previous_secret, sealed_url]) AS sealed WHERE sealed IS NOT NULL
-) AS uses GROUP BY what, key ORDER BY what
-"""
-_AUTHENTICATORS = "SELECT uid, totp FROM people WHERE totp IS NOT NULL AND substring(totp FROM 2 FOR $2) <> $1"
-_REPLACE = "UPDATE people SET totp = $3 WHERE uid = $1 AND totp = $2 RETURNING true"
-
-_log = get_logger("access.pepper")
-
-
-class KeyTexts:
-    """Creates key texts, and recognises texts created under any pepper key of the ring."""
-
-    def __init__(self, pepper: KeyRing) -> None:
-        self._mac = Mac(pepper, _PROOF_PURPOSE)
-
-    def new(self) -> tuple[str, str]:
-        """Return the id and the whole text of a new key."""
-        key_id = "".join(secrets.choice(_ID_DIGITS) for _ in range(_ID_LENGTH))
-        body = f"mwk_{key_id}_{_base62(secrets.randbits(256), _SECRET_LENGTH)}"
-        body += _proof(self._mac.sign(body.encode()))
-        return key_id, body + _checksum(body)
-
-    def id_in(self, text: str) -> str | None:
-        """Return the id in a key's text, or None if the proof or checksum is wrong."""
-        match = _FORM.fullmatch(text)
-        if match is None or _checksum(text[:-_CHECKSUM_LENGTH]) != text[-_CHECKSUM_LENGTH:]:
-            return None
-        body, proof = text[: -_PROOF_LENGTH - _CHECKSUM_LENGTH], text[-_PROOF_LENGTH - _CHECKSUM_LENGTH :]
-        given = proof[:_PROOF_LENGTH].encode()
-        proofs = [_proof(mac).encode() for mac in self._mac.candidates(body.encode())]
-        return match.group(1) if any(equal(each, given) for each in proofs) else None
-
-
-def _proof(mac: bytes) -> str:
-    return _base62(int.from_bytes(mac[ID : ID + 8]), _PROOF_LENGTH)
-
-
-def _checksum(body: str) -> str:
-    return _base62(zlib.crc32(body.encode()), _CHECKSUM_LENGTH)
-
-
-def _base62(number: int, length: int) -> str:
-    digits = []
-    for _ in range(length):
-        number, rest = divmod(number, 62)
-        digits.append(_DIGITS[rest])
-    return "".join(reversed(digits))
 
 
 class ApiKey(Struct, frozen=True):
@@ -427,51 +352,3 @@ def _checked(wanted: NewKey) -> NewKey:
 
 def _unknown_key() -> InvalidCredentials:
     return InvalidCredentials("This API key is not known, or no longer valid.", scheme="apikey")
-
-
-class PepperStore:
-    """All SQL about pepper keys; they belong to the deployment."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def uses(self, scope: Scope) -> Mapping[bytes, Mapping[str, int]]:
-        """Return the number of dependent rows by key id and kind."""
-        _require_deployment(scope)
-        found: dict[bytes, dict[str, int]] = {}
-        async with self._database.connection() as connection:
-            for row in await connection.fetch(_USES, ID):
-                found.setdefault(cast("bytes", row["key"]), {})[str(row["what"])] = cast("int", row["rows"])
-        return found
-
-    async def authenticators(self, scope: Scope, current: bytes) -> Sequence[tuple[UUID, bytes]]:
-        """Return the users whose TOTP secret is encrypted with an old key."""
-        _require_deployment(scope)
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_AUTHENTICATORS, current, ID)
-        return [(cast("UUID", row["uid"]), cast("bytes", row["totp"])) for row in rows]
-
-    async def replace_authenticator(self, scope: Scope, person: UUID, before: bytes, after: bytes) -> bool:
-        """Store the secret encrypted with the current key; return False if the user has a new secret meanwhile."""
-        _require_deployment(scope)
-        async with self._database.connection() as connection:
-            return bool(await connection.fetchval(_REPLACE, person, before, after))
-
-    async def log_lost_keys(self, scope: Scope, pepper: KeyRing) -> None:
-        """Log each pepper key that rows need and the file lacks; retry until the database answers.
-
-        An API key with a lost pepper key is rejected before any query, so nothing else would report the loss.
-        """
-        while True:
-            try:
-                uses = await self.uses(scope)
-            except StorageUnavailable:
-                await asyncio.sleep(_ASK_AGAIN)
-                continue
-            for key_id in uses.keys() - {key.key_id for key in pepper.keys}:
-                _log.error("pepper_key_lost", key=key_id.hex(), needed_by=uses[key_id], advice=_ADVICE)
-            return
-
-
-def _require_deployment(scope: Scope) -> None:
-    assert scope.uids() is None, "secrets belong to the whole deployment"

@@ -32,7 +32,8 @@ from mailwarden.access.factors import (
     verify_creation,
 )
 from mailwarden.access.rate_limits import PER_ADDRESS, PER_CODE, PER_NAME, ThrottleStore, address_subject, name_subject
-from mailwarden.access.sessions import ClientOrigin, Notes, Session, SessionLimits, Sessions, SessionStore
+from mailwarden.access.session_store import SessionStore
+from mailwarden.access.sessions import ClientOrigin, Notes, Session, SessionLimits, Sessions
 from mailwarden.access.setup_links import Credentials, LinkStore, SetupLink
 from mailwarden.access.users import User, UserStore, checked_name
 from mailwarden.crypto.keyring import BrokenSeal, KeyRing

@@ -9,7 +9,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from mailwarden.abby.config import PATH, AbbyConfig
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.cli.command import Command, add_action, add_config_option
 from mailwarden.database.migrations import migrate
 from mailwarden.database.pool import Database

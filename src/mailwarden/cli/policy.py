@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.analysis.analyzer import Content
 from mailwarden.cli.command import Command, add_action, add_address_options
 from mailwarden.cli.database import add_database_options, history_of, query_database

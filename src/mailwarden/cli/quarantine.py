@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
-from mailwarden.access.tenants import TenantSettings, TenantStore, domain_of_recipient
+from mailwarden.access.tenant_domains import domain_of_recipient
+from mailwarden.access.tenant_store import TenantSettings, TenantStore
 from mailwarden.cli.command import Command, add_action, operator, print_json, shown, table
 from mailwarden.cli.database import add_database_options, find_tenant, query_database
 from mailwarden.cli.vault_owner import add_adopt, run_adopt

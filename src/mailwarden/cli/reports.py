@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from mailwarden.abby.config import PATH, AbbyConfig
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.cli.command import Command, add_action, operator, print_json, shown, table
 from mailwarden.cli.database import add_database_options, find_tenant, history_of, query_database
 from mailwarden.cli.progress import Progress

@@ -15,8 +15,8 @@ from msgspec import Struct, structs
 from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
 from mailwarden.access.factors import totp_context
-from mailwarden.access.keys import PepperStore
 from mailwarden.access.login import CONSOLE_SEAL
+from mailwarden.access.pepper import PepperStore
 from mailwarden.cli.command import Command, add_action, print_json, table
 from mailwarden.cli.database import add_database_options, query_database
 from mailwarden.cli.key_files import new_key, today, write_ring

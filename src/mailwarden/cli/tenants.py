@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.cli.command import Command, add_action, operator, print_json, table
 from mailwarden.cli.database import add_database_options, query_database
 from mailwarden.errors import CommandError, DomainTaken, NameTaken, SchemaViolation

@@ -14,7 +14,8 @@ from mailwarden.access.audit import AuditStore
 from mailwarden.access.keys import ApiKeys
 from mailwarden.access.saved_searches import SavedSearches
 from mailwarden.access.sessions import Sessions
-from mailwarden.access.tenants import TenantDirectory, TenantStore
+from mailwarden.access.tenant_store import TenantStore
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.console.auth import PREFIX, ConsoleAuth, Page, PublicPage, VisitorSessions
 from mailwarden.console.first_steps import FirstSteps
 from mailwarden.console.held_actions import HeldActions

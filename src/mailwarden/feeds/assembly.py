@@ -1,6 +1,6 @@
 """Opens the feed service with its stores."""
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.crypto.seal import Seal
 from mailwarden.database.pool import Database

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from ipaddress import ip_network
 from uuid import UUID
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.analysis.links.hosts import HostKind, is_known_name, kind_of
 from mailwarden.analysis.links.popular import Band, DomainKind, band_of, domain_kind
 from mailwarden.event_delivery.addresses import overlaps_reserved

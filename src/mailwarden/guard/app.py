@@ -12,7 +12,8 @@ import uvloop
 from aiohttp import web
 
 from mailwarden import __version__
-from mailwarden.access.tenants import TenantDirectory, TenantStore
+from mailwarden.access.tenant_store import TenantStore
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database

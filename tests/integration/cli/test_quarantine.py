@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.cli import quarantine as command
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database

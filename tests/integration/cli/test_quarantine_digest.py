@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.model.scope import Scope

@@ -12,7 +12,7 @@ import pytest
 
 from mailwarden.access.keys import ApiKeys, KeyStore, NewKey
 from mailwarden.access.permissions import KeyScope
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.access.users import Position, Role
 from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import UnknownKey, read_ring

@@ -13,7 +13,8 @@ from aiohttp.test_utils import RawTestServer, TestClient
 
 from mailwarden.access.login import build_registry
 from mailwarden.access.sessions import COOKIE, ClientOrigin
-from mailwarden.access.tenants import TenantDirectory, TenantStore
+from mailwarden.access.tenant_store import TenantStore
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.users import NewUser, Position, Role
 from mailwarden.console.auth import ConsoleAuth, VisitorSessions
 from mailwarden.console.language import Languages

@@ -12,7 +12,7 @@ import pytest
 
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.audit import AuditFilter, AuditStore
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.cli.doctor.report import Host
 from mailwarden.cli.doctor.servers import check_event_endpoints
 from mailwarden.cli.main import main

@@ -10,7 +10,7 @@ import pytest
 
 from mailwarden.access.keys import ApiKeys, KeyStore, NewKey
 from mailwarden.access.permissions import KeyScope
-from mailwarden.access.tenants import TenantSettings, TenantStore
+from mailwarden.access.tenant_store import TenantSettings, TenantStore
 from mailwarden.access.users import NewUser, Position, Role, UserStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.feeds.assembly import open_feeds

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope, ListStore

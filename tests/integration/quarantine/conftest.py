@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.database.pool import Database
 from tests.integration.quarantine.quarantine_setup import ALL, QuarantineSetup
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.model.scope import Actor, Scope

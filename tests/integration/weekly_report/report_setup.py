@@ -7,7 +7,8 @@ from email.message import EmailMessage
 from typing import Any
 from uuid import UUID
 
-from mailwarden.access.tenants import TenantDirectory, TenantStore
+from mailwarden.access.tenant_store import TenantStore
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.users import NewUser, Position, Role, User, UserStore
 from mailwarden.database.pool import Database
 from mailwarden.history.opening import open_history

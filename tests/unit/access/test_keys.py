@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from mailwarden.access.keys import KeyTexts
+from mailwarden.access.key_texts import KeyTexts
 from mailwarden.crypto.keyring import KeyRing
 
 TEXTS = KeyTexts(KeyRing.of(b"p" * 32))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.access.tenants import NotADomain, domain_of_recipient, normalise_domain
+from mailwarden.access.tenant_domains import NotADomain, domain_of_recipient, normalise_domain
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from uuid import UUID, uuid4
 import pytest
 from msgspec.structs import replace
 
-from mailwarden.access.tenants import Snapshot, TenantDirectory, TenantStore, group
+from mailwarden.access.tenant_store import TenantStore
+from mailwarden.access.tenants import Snapshot, TenantDirectory, group
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable, TenantNotFound
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup, Tenant

@@ -7,7 +7,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.access.audit import AuditStore
-from mailwarden.access.tenants import TenantDirectory, TenantSettings, TenantStore
+from mailwarden.access.tenant_store import TenantSettings, TenantStore
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.console.auth import Page
 from mailwarden.console.first_steps import START
 from mailwarden.console.forms import Form

@@ -9,7 +9,8 @@ from uuid import UUID
 from aiohttp import web
 
 from mailwarden.access.audit import AuditStore
-from mailwarden.access.tenants import TenantDirectory, TenantStore
+from mailwarden.access.tenant_store import TenantStore
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.console.auth import Page
 from mailwarden.console.language import _, word_text
 from mailwarden.console.permissions import Permission

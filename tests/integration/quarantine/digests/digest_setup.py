@@ -11,7 +11,8 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from mailwarden.access.tenants import TenantDirectory, TenantSettings, TenantStore
+from mailwarden.access.tenant_store import TenantSettings, TenantStore
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.model.scope import Actor, Scope

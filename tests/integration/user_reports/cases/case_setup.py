@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.analysis.message_values import summarize
 from mailwarden.analysis.similarity import find_similarity
 from mailwarden.analysis.view import View

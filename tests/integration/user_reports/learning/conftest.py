@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.engines.rspamd import RspamdEngine, RspamdSettings
 from mailwarden.history.opening import open_history

@@ -4,7 +4,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenant_store import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.errors import TenantForbidden
 from mailwarden.model.scope import Actor, Scope
