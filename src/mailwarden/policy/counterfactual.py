@@ -64,7 +64,7 @@ class _Trial:
         self._request = request
         self._policy = policy
         self._rules = {rule.id: rule for rule in policy.rules}
-        self._rest = without_lists(request.evidence)
+        self._evidence_without_lists = without_lists(request.evidence)
 
     def findings(self, judgement: Judgement) -> list[str]:
         """Return the findings behind the reasons against the message, by the weight of the rules that need them."""
@@ -75,16 +75,16 @@ class _Trial:
                     weights[name] += sum(reason.weight for reason in reasons)
         return sorted(weights, key=lambda name: (-weights[name], name))[:MAX_TRIED]
 
-    def without(self, judgement: Judgement, names: Iterable[str], *, known: bool) -> Without:
+    def without(self, judgement: Judgement, names: Iterable[str], *, decision_known: bool) -> Without:
         """Return the result without these findings, with every rule that falls and every rule that applies instead."""
         gone = frozenset(names)
         left, then = self.judge(gone)
-        before, after = (frozenset(reason.rule for reason in each.reasons) for each in (judgement, left))
+        before, after = (frozenset(reason.rule for reason in compared.reasons) for compared in (judgement, left))
         fallen = [reason for reason in judgement.reasons if reason.rule not in after]
         # A rule about these findings alone states the fact; the others combine it.
         fallen.sort(key=lambda reason: (not gone.issuperset(self._rules[reason.rule].needs), -reason.weight))
         instead = tuple(reason for reason in left.reasons if reason.rule not in before)
-        return Without(tuple(fallen), left.verdict, then if known else None, instead)
+        return Without(tuple(fallen), left.verdict, then if decision_known else None, instead)
 
     def rests_on(self, reason: Reason, names: Iterable[str]) -> bool:
         """Return whether the rule of the reason needs one of the findings."""
@@ -101,8 +101,8 @@ class _Trial:
         left = replace(listing, acting=acting, allowed_files=listing.allowed_files & allowed)
         if PROTECTED_SENDER in names:
             left = replace(left, protected_sender="")
-        rest = without_findings(self._rest, names)
-        return judge_again(self._request, self._policy, rest, left)
+        remaining_evidence = without_findings(self._evidence_without_lists, names)
+        return judge_again(self._request, self._policy, remaining_evidence, left)
 
 
 def what_would_change(request: FinishedRequest, policy: Policy) -> Counterfactual:
@@ -112,35 +112,39 @@ def what_would_change(request: FinishedRequest, policy: Policy) -> Counterfactua
     if (judgement.verdict, judgement.points) != (request.judgement.verdict, request.judgement.points):
         return Counterfactual(judgement.verdict, None, rules_changed=True)
     # If the decision differs, the policy changed since, or only an engine knows the result.
-    known = decision is not None and decision is request.ruling.decision
-    alone = tuple(_alone(trial, judgement, decision, known=known))
+    decision_known = decision is not None and decision is request.ruling.decision
+    alone = tuple(_alone(trial, judgement, decision, decision_known=decision_known))
     entry = request.ruling.entry
     return Counterfactual(
         verdict=judgement.verdict,
-        decision=decision if known else None,
+        decision=decision if decision_known else None,
         alone=alone,
-        together=None if alone else _together(trial, judgement, known=known),
+        together=None if alone else _together(trial, judgement, decision_known=decision_known),
         nearest=nearest_verdict(judgement),
         entry=entry,
-        without_entry=trial.judge(entry=entry)[1] if entry and known else None,
+        without_entry=trial.judge(entry=entry)[1] if entry and decision_known else None,
     )
 
 
-def _alone(trial: _Trial, judgement: Judgement, decision: Decision | None, *, known: bool) -> Iterator[Without]:
+def _alone(
+    trial: _Trial, judgement: Judgement, decision: Decision | None, *, decision_known: bool
+) -> Iterator[Without]:
     """Yield each finding without which the result differs; of several with the same first reason, the narrowest."""
-    found: dict[str, Without] = {}
+    narrowest: dict[str, Without] = {}
     for name in trial.findings(judgement):
-        each = trial.without(judgement, (name,), known=known)
-        differs = each.verdict is not judgement.verdict or (known and each.decision not in (None, decision))
-        if not differs or not each.reasons:
+        removal = trial.without(judgement, (name,), decision_known=decision_known)
+        differs = removal.verdict is not judgement.verdict or (
+            decision_known and removal.decision not in (None, decision)
+        )
+        if not differs or not removal.reasons:
             continue
-        headline = each.reasons[0].rule
-        if headline not in found or len(each.reasons) < len(found[headline].reasons):
-            found[headline] = each
-    yield from found.values()
+        headline = removal.reasons[0].rule
+        if headline not in narrowest or len(removal.reasons) < len(narrowest[headline].reasons):
+            narrowest[headline] = removal
+    yield from narrowest.values()
 
 
-def _together(trial: _Trial, judgement: Judgement, *, known: bool) -> Without | None:
+def _together(trial: _Trial, judgement: Judgement, *, decision_known: bool) -> Without | None:
     """Remove the heaviest finding again and again until the verdict changes, then put back those that do not matter.
 
     Rules that apply only without an earlier finding are removed as well, and belong to the reasons.
@@ -156,13 +160,13 @@ def _together(trial: _Trial, judgement: Judgement, *, known: bool) -> Without | 
         known_rules = {reason.rule for reason in (*judgement.reasons, *replaced)}
         replaced += [reason for reason in left.reasons if reason.rule not in known_rules]
     for name in taken[:-1]:
-        fewer = [each for each in taken if each != name]
+        fewer = [finding for finding in taken if finding != name]
         if trial.judge(frozenset(fewer))[0].verdict is not judgement.verdict:
             taken = fewer
-    found = trial.without(judgement, taken, known=known)
-    applying = {reason.rule for reason in found.instead}
+    removal = trial.without(judgement, taken, decision_known=decision_known)
+    applying = {reason.rule for reason in removal.instead}
     gone = [reason for reason in replaced if reason.rule not in applying and trial.rests_on(reason, taken)]
-    return replace(found, reasons=(*found.reasons, *gone))
+    return replace(removal, reasons=(*removal.reasons, *gone))
 
 
 def _is_same(hit: ListHit, entry: ListHit | None) -> bool:
@@ -172,24 +176,26 @@ def _is_same(hit: ListHit, entry: ListHit | None) -> bool:
 
 def by_rule(judgement: Judgement) -> dict[str, tuple[Reason, ...]]:
     """Return the reasons against the message by rule, the highest weight first."""
-    found: dict[str, tuple[Reason, ...]] = {}
+    reasons_by_rule: dict[str, tuple[Reason, ...]] = {}
     for reason in judgement.reasons:
-        found[reason.rule] = (*found.get(reason.rule, ()), reason)
-    weights = {rule: sum(reason.weight for reason in reasons) for rule, reasons in found.items()}
-    order = sorted((rule for rule in found if weights[rule] > 0), key=lambda rule: -weights[rule])
-    return {rule: found[rule] for rule in order}
+        reasons_by_rule[reason.rule] = (*reasons_by_rule.get(reason.rule, ()), reason)
+    weights = {rule: sum(reason.weight for reason in reasons) for rule, reasons in reasons_by_rule.items()}
+    order = sorted((rule for rule in reasons_by_rule if weights[rule] > 0), key=lambda rule: -weights[rule])
+    return {rule: reasons_by_rule[rule] for rule in order}
 
 
 def nearest_verdict(judgement: Judgement) -> Distance | None:
     """Return the more severe verdict that lacks the fewest points."""
     points = judgement.points
     above = CONVICTIONS if judgement.verdict not in CONVICTIONS else CONVICTIONS[: CONVICTIONS.index(judgement.verdict)]
-    found = [Distance(verdict, points.get(verdict, 0), CONVICTION) for verdict in above if points.get(verdict, 0) > 0]
+    distances = [
+        Distance(verdict, points.get(verdict, 0), CONVICTION) for verdict in above if points.get(verdict, 0) > 0
+    ]
     if judgement.verdict in (Verdict.CLEAN, Verdict.BULK):
         threat = sum(max(0, points.get(verdict, 0)) for verdict in THREATS)
         if threat:
-            found.append(Distance(Verdict.SUSPICIOUS, threat, SUSPICION))
-    return min(found, key=lambda distance: distance.missing, default=None)
+            distances.append(Distance(Verdict.SUSPICIOUS, threat, SUSPICION))
+    return min(distances, key=lambda distance: distance.missing, default=None)
 
 
 def without_findings(evidence: Evidence, names: AbstractSet[str]) -> Evidence:

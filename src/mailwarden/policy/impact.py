@@ -59,11 +59,11 @@ def candidate_terms(list_name: str, entries: Sequence[str], *, adds: bool) -> Ca
         chosen = tuple(entry for entry in chosen if len(entry) == 64)
     terms: dict[str, None] = {}
     for entry in chosen:
-        found = _terms(definition, entry, adds=adds)
-        if not found:
+        entry_terms = _terms(definition, entry, adds=adds)
+        if not entry_terms:
             notes.append("Nothing leads from these entries to their messages, so the newest of all were looked at.")
             return CandidateTerms((), chosen, tuple(dict.fromkeys(notes)))
-        terms.update(dict.fromkeys(found))
+        terms.update(dict.fromkeys(entry_terms))
     if MatchOn.SUBJECT in definition.match_on and any(_edge_only(entry) for entry in chosen):
         notes.append("Only subjects that hold these words whole were looked at.")
     return CandidateTerms(tuple(terms), chosen, tuple(dict.fromkeys(notes)))
@@ -78,8 +78,8 @@ def _terms(definition: ListDefinition, entry: str, *, adds: bool) -> tuple[str, 
     values: Iterable[MatchOn] = definition.match_on
     if not _BY_ADDRESS.isdisjoint(values):
         values = [value for value in values if (value in _BY_ADDRESS) is is_network(entry)]
-    found = [_TERMS[value](entry) if value in _TERMS else () for value in values]
-    return tuple(term for terms in found for term in terms) if all(found) else ()
+    term_groups = [_TERMS[value](entry) if value in _TERMS else () for value in values]
+    return tuple(term for terms in term_groups for term in terms) if all(term_groups) else ()
 
 
 def _host_or_address(field: str, entry: str) -> tuple[str, ...]:
@@ -258,30 +258,30 @@ class ImpactEstimator:
                     looked_up = number
                     break
             tenant = trial.request.tenant
-            for name, wanted in trial.lookup_keys().items():
-                keys[None].setdefault(name, set()).update(wanted)
+            for name, lookup_keys in trial.lookup_keys().items():
+                keys[None].setdefault(name, set()).update(lookup_keys)
                 if tenant in keys or len(keys) <= MAX_TENANTS:
-                    keys.setdefault(tenant, {}).setdefault(name, set()).update(wanted)
+                    keys.setdefault(tenant, {}).setdefault(name, set()).update(lookup_keys)
         now = datetime.now(UTC)
-        found: dict[UUID | None, list[Match]] = {}
+        matches: dict[UUID | None, list[Match]] = {}
         for owner, lists in keys.items():
             used = await self._entries.counts(ListScope(owner))
-            for name, wanted in lists.items():
+            for name, lookup_keys in lists.items():
                 if used.get(name) and name in edit.affected:
-                    entries = await matching_entries(self._entries, ListScope(owner), name, wanted)
-                    found.setdefault(owner, []).extend(
+                    entries = await matching_entries(self._entries, ListScope(owner), name, lookup_keys)
+                    matches.setdefault(owner, []).extend(
                         Match(name, entry.entry, owner)
                         for entry in entries
                         if entry.expires is None or datetime.fromisoformat(entry.expires) > now
                     )
-        return found, looked_up
+        return matches, looked_up
 
 
 def _impact_of(
     since: datetime, search: CandidateTerms, count: Count, looked_at: int, outcomes: Sequence[ChangedMessage]
 ) -> Impact:
-    touched = [each for each in outcomes if each.outcome.touched]
-    changed = [each for each in touched if each.outcome.differs]
+    touched = [message for message in outcomes if message.outcome.touched]
+    changed = [message for message in touched if message.outcome.differs]
     return Impact(
         since=since,
         looked_at=looked_at,
@@ -289,11 +289,11 @@ def _impact_of(
         total_is_exact=count.exact,
         touched=len(touched),
         changed=len(changed),
-        before=_counts(each.outcome.decision for each in touched),
-        after=_counts(each.outcome.decision_after for each in touched),
+        before=_counts(message.outcome.decision for message in touched),
+        after=_counts(message.outcome.decision_after for message in touched),
         messages=tuple(changed[:MAX_SHOWN]),
-        unproved=sum(each.outcome.unproved for each in outcomes),
-        undetermined=sum(each.outcome.undetermined for each in outcomes),
+        unproved=sum(message.outcome.unproved for message in outcomes),
+        undetermined=sum(message.outcome.undetermined for message in outcomes),
         notes=search.notes,
     )
 
@@ -398,16 +398,16 @@ class Tuner:
 
         `settable` returns the bounds within which the user may set a weight.
         """
-        known = {rule.id: rule for rule in self._policy.rules}
+        rules_by_id = {rule.id: rule for rule in self._policy.rules}
         present = self.result()
-        found = []
+        tunable_rules = []
         for rule_id, reasons in by_rule(self._request.judgement).items():
-            if (rule := known.get(rule_id)) is not None:
+            if (rule := rules_by_id.get(rule_id)) is not None:
                 weight, bounds = weight_of(rule, self._tenant.weights), settable(rule)
                 proposal = self._proposal(rule, weight, bounds[0], present) if present else None
                 points = sum(reason.weight for reason in reasons)
-                found.append(TunableRule(rule, points, weight, bounds, proposal))
-        return tuple(sorted(found, key=_most_useful))
+                tunable_rules.append(TunableRule(rule, points, weight, bounds, proposal))
+        return tuple(sorted(tunable_rules, key=_most_useful))
 
     def _proposal(self, rule: Rule, weight: int, least: int, present: Side) -> Proposal | None:
         """Lower the weight until the message is delivered, or else until its verdict changes."""
@@ -425,9 +425,9 @@ class Tuner:
         return Proposal(enough, side.verdict, side.decision)
 
 
-def _most_useful(each: TunableRule) -> tuple[bool, bool, bool, int]:
-    delivers = each.proposal is not None and each.proposal.decision is Decision.DELIVER
-    return not delivers, each.proposal is None, each.is_fixed, -each.points
+def _most_useful(tunable_rule: TunableRule) -> tuple[bool, bool, bool, int]:
+    delivers = tunable_rule.proposal is not None and tunable_rule.proposal.decision is Decision.DELIVER
+    return not delivers, tunable_rule.proposal is None, tunable_rule.is_fixed, -tunable_rule.points
 
 
 class WeightEstimator:
@@ -488,7 +488,7 @@ def _outcome(request: FinishedRequest, before: Policy, after: Policy, profile: P
 def _weight_impact_of(
     since: datetime, looked_at: int, count: Count, outcomes: Sequence[ChangedMessage]
 ) -> WeightImpact:
-    changed = [each for each in outcomes if each.outcome.differs]
+    changed = [message for message in outcomes if message.outcome.differs]
     return WeightImpact(
         since=since,
         looked_at=looked_at,
@@ -496,9 +496,9 @@ def _weight_impact_of(
         total_is_exact=count.exact,
         touched=len(outcomes),
         changed=len(changed),
-        delivered=sum(_goes(each.outcome, to=Decision.DELIVER) for each in changed),
-        held=sum(_goes(each.outcome, to=Decision.QUARANTINE) for each in changed),
-        undetermined=sum(each.outcome.undetermined for each in outcomes),
+        delivered=sum(_goes(message.outcome, to=Decision.DELIVER) for message in changed),
+        held=sum(_goes(message.outcome, to=Decision.QUARANTINE) for message in changed),
+        undetermined=sum(message.outcome.undetermined for message in outcomes),
         messages=tuple(sorted(changed, key=_delivered_first)[:MAX_SHOWN]),
     )
 
@@ -509,6 +509,6 @@ def _goes(outcome: Outcome, *, to: Decision) -> bool:
     return outcome.decision is other and outcome.decision_after is to
 
 
-def _delivered_first(each: ChangedMessage) -> bool:
+def _delivered_first(message: ChangedMessage) -> bool:
     """Sort by what matters most; the order of time stays within each kind."""
-    return each.outcome.decision is each.outcome.decision_after
+    return message.outcome.decision is message.outcome.decision_after

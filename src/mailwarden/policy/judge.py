@@ -66,12 +66,12 @@ def _match_rules(present: dict[str, list[Occurrence]], policy: Policy) -> Sequen
     """Return the reasons of all matching rules; rules about recognised bulk mail are applied last."""
     matched = list(_matches(present, policy))
     if _points(matched).get(Verdict.BULK, 0) >= CONVICTION:
-        known = {**present, RECOGNISED_BULK: [("newsletter", Finding(RECOGNISED_BULK))]}
+        present_with_bulk = {**present, RECOGNISED_BULK: [("newsletter", Finding(RECOGNISED_BULK))]}
         matched += (
             match
             for rule in policy.rules_by_finding.get(RECOGNISED_BULK, ())
-            if _is_match(rule, known)
-            for match in _reasons(rule, rule.needs, known)
+            if _is_match(rule, present_with_bulk)
+            for match in _reasons(rule, rule.needs, present_with_bulk)
         )
     return matched
 
@@ -86,26 +86,26 @@ def _apply_restraints(matched: Sequence[MatchedRule]) -> Sequence[MatchedRule]:
         return matched
     left = [item for item in matched if not item[0].restrains]
     restraints = [(_restrained_positions(item[0], left), item) for item in matched if item[0].restrains]
-    rest = {place: left[place][1].weight for positions, _ in restraints for place in positions}
+    weights_left = {place: left[place][1].weight for positions, _ in restraints for place in positions}
     for positions, (rule, reason, body) in sorted(
         restraints, key=lambda item: (len(item[0]), item[1][0].cap, item[1][0].id)
     ):
-        total = sum(rest[place] for place in positions)
+        total = sum(weights_left[place] for place in positions)
         # A rule with a cap below CONVICTION and no weight limits the sum to its cap. A rule with a weight subtracts it;
         # if a tenant set that weight to 0, it subtracts nothing.
         taken = min(total, -reason.weight if reason.weight or rule.cap == CONVICTION else total - rule.cap)
         if taken > 0:
             left.append((rule, replace(reason, weight=-taken), body))
-            _subtract(taken, positions, rest)
+            _subtract(taken, positions, weights_left)
     return left
 
 
-def _subtract(points: int, positions: Iterable[int], rest: dict[int, int]) -> None:
+def _subtract(points: int, positions: Iterable[int], weights_left: dict[int, int]) -> None:
     """Subtract points from these reasons in order, at most the weight of each."""
     for place in sorted(positions):
-        given = min(points, rest[place])
-        rest[place] -= given
-        points -= given
+        deducted = min(points, weights_left[place])
+        weights_left[place] -= deducted
+        points -= deducted
 
 
 def _restrained_positions(rule: Rule, matched: Sequence[MatchedRule]) -> frozenset[int]:

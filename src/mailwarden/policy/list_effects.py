@@ -59,7 +59,7 @@ def without_allowed_links(
     if not listing.allowed_urls:
         return evidence
     links = _Links(observables.urls, listing.allowed_urls, all_pages=all_pages)
-    omitted = {(each.name, each.place) for report in evidence.reports for each in report.omitted}
+    omitted = {(omission.name, omission.place) for report in evidence.reports for omission in report.omitted}
 
     def is_dropped(finding: Finding) -> bool:
         whole = omitted.isdisjoint({(finding.name, finding.place), (finding.name, WHOLE_MESSAGE)})
@@ -79,14 +79,16 @@ def without_allowed_files(
     kept = {file.place.part for file in files if file.sha256 not in listing.allowed_files}
     parts = {file.place.part for file in files} - kept
     full = [report for report in evidence.reports if _may_hide(report, parts)]
-    rest = _without(Evidence(tuple(r for r in evidence.reports if r not in full)), lambda f: _is_about(f, parts))
-    cleared = (replace(r, findings=()) if r.convicts_files and engines_clear else r for r in rest.reports)
+    reduced_evidence = _without(
+        Evidence(tuple(r for r in evidence.reports if r not in full)), lambda f: _is_about(f, parts)
+    )
+    cleared = (replace(r, findings=()) if r.convicts_files and engines_clear else r for r in reduced_evidence.reports)
     return Evidence((*cleared, *full))
 
 
 def _may_hide(report: Report, parts: Collection[str]) -> bool:
     """Return whether an analyzer omitted findings that may be about a file outside these parts."""
-    return any(each.place.part not in parts for each in report.omitted)
+    return any(omission.place.part not in parts for omission in report.omitted)
 
 
 def _is_about(finding: Finding, parts: Collection[str]) -> bool:

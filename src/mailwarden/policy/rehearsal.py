@@ -70,7 +70,7 @@ class _Run(Struct):
     relayed: bool = False  # trusted relays are in use
     unseen: bool = False  # history does not keep all that the entries may match
     entries: int = 0
-    found: dict[tuple[object, object], GoodHit] = field(default_factory=dict)
+    good_hits: dict[tuple[object, object], GoodHit] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
 
 
@@ -110,12 +110,12 @@ class Rehearsal:
         )
         async for batch in batches:
             for start in range(0, len(batch), BATCH):
-                if time.monotonic() > run.until or len(run.found) > run.most:
+                if time.monotonic() > run.until or len(run.good_hits) > run.most:
                     break
                 await self._rehearse(run, batch[start : start + BATCH])
         if run.unseen:
             run.notes[UNSEEN] = None
-        hits = tuple(run.found.values())
+        hits = tuple(run.good_hits.values())
         return Rehearsed(run.entries, len(hits), hits[:MAX_SHOWN], tuple(run.notes))
 
     async def _rehearse(self, run: _Run, entries: Sequence[str]) -> None:
@@ -156,17 +156,17 @@ class Rehearsal:
             outcome = RejudgedMessage(request, edit).judge(self._policy, ())
             # If history lacks an input, the message counts as hit: a person looks at it.
             if (outcome.touched and outcome.differs) or outcome.undetermined:
-                run.found[request.ggrid, request.tenant] = GoodHit(request, min(chosen))
+                run.good_hits[request.ggrid, request.tenant] = GoodHit(request, min(chosen))
             elif unknown := _unknown(run, request, chosen):
-                run.found[request.ggrid, request.tenant] = GoodHit(request, min(unknown))
+                run.good_hits[request.ggrid, request.tenant] = GoodHit(request, min(unknown))
 
 
 def _by_term(list_name: str, entries: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    found: dict[str, list[str]] = {}
+    entries_by_term: dict[str, list[str]] = {}
     for entry in entries:
         for term in candidate_terms(list_name, [entry], adds=True).terms:
-            found.setdefault(term, []).append(entry)
-    return found
+            entries_by_term.setdefault(term, []).append(entry)
+    return entries_by_term
 
 
 def _unknown(run: _Run, request: FinishedRequest, entries: Iterable[str]) -> list[str]:

@@ -86,20 +86,20 @@ class SmallLists:
             self._by_list.setdefault(match.list_name, []).append(match)
         self.assumed_in_use: frozenset[str] = frozenset()
 
-    def match(self, tenant: UUID, wanted: Mapping[str, Iterable[str]]) -> tuple[Match, ...]:
+    def match(self, tenant: UUID, keys_by_list: Mapping[str, Iterable[str]]) -> tuple[Match, ...]:
         del tenant
-        found: list[Match] = []
-        for name, keys in wanted.items():
+        matches: list[Match] = []
+        for name, keys in keys_by_list.items():
             wanted_keys = list(keys)
             self.looked_up.setdefault(name, set()).update(wanted_keys)
             if find_list(name).kind.matches_text:
                 entries = self._by_list.get(name, [])
-                found += [
+                matches += [
                     entry for entry in entries if any(SubjectMatcher([entry.entry]).find(text) for text in wanted_keys)
                 ]
             else:
-                found += [each for key in wanted_keys for each in self._by_key.get((name, key), ())]
-        return tuple(found)
+                matches += [match for key in wanted_keys for match in self._by_key.get((name, key), ())]
+        return tuple(matches)
 
     def prefix_lengths(self, tenant: UUID, list_name: str) -> PrefixLengths:
         del tenant
@@ -130,7 +130,7 @@ class RejudgedMessage:
         self._edit = edit
         self.failed = lists_failed(request.evidence)
         self._recorded_hits = request.listing.acting
-        self._rest = without_lists(request.evidence)
+        self._evidence_without_lists = without_lists(request.evidence)
         matched = tuple(hit.value for hit in request.listing.of(*names_on(MatchOn.URL)))
         stored = (*matched, *_stored_urls(request))
         self._observables = observables_of(request, (*stored, *_start_pages(request)))
@@ -158,10 +158,10 @@ class RejudgedMessage:
         same = Outcome(verdict, decision, verdict, decision)
         if self.failed:
             return Outcome(verdict, decision, verdict, decision, undetermined=True)
-        listing, found = self._listing(others)
+        listing, looked_up = self._listing(others)
         touched = self.acted if not self._edit.adds else any(self._edit.concerns(hit) for hit in listing.acting)
         if not touched:
-            unproved = any(self._edit.concerns(hit) for hit in found.unproved)
+            unproved = any(self._edit.concerns(hit) for hit in looked_up.unproved)
             return Outcome(verdict, decision, verdict, decision, unproved=unproved) if unproved else same
         before = self._decided(policy, self.request.listing)
         after = self._decided(policy, listing)
@@ -175,10 +175,10 @@ class RejudgedMessage:
     def _entries(self, others: Iterable[Match]) -> list[Match]:
         """Return the entries of the affected lists after the change."""
         affected = self._edit.affected
-        known = [_match(hit) for hit in self._recorded_hits if hit.list_name in affected]
+        recorded_matches = [_match(hit) for hit in self._recorded_hits if hit.list_name in affected]
         if self._edit.list_name not in _RELAYS:  # the recorded route of the message stays
             others = [match for match in others if match.list_name not in _RELAYS]
-        entries = [match for match in (*known, *others) if self._edit.adds or not self._edit.concerns(match)]
+        entries = [match for match in (*recorded_matches, *others) if self._edit.adds or not self._edit.concerns(match)]
         if self._edit.adds:
             entries += [Match(self._edit.list_name, entry, self._edit.tenant) for entry in self._edit.entries]
         return entries
@@ -186,29 +186,29 @@ class RejudgedMessage:
     def _look_up(self, lists: SmallLists) -> Listing:
         request = self.request
         shown = Shown(request.envelope, request.summary, self._observables, frozenset(EVERYTHING))
-        return ActingLists(lists).look_up(request.tenant, shown, self._rest)
+        return ActingLists(lists).look_up(request.tenant, shown, self._evidence_without_lists)
 
     def _listing(self, others: Iterable[Match]) -> tuple[Listing, Listing]:
         """Return the listing after the change, and the part of it that was looked up again."""
         affected = self._edit.affected
-        found = self._look_up(SmallLists(self._entries(others)))
+        looked_up = self._look_up(SmallLists(self._entries(others)))
         again = self._look_up(SmallLists(_match(hit) for hit in self._recorded_hits if hit.list_name in affected))
-        seen = {_match(hit) for hit in again.acting}
+        matched_again = {_match(hit) for hit in again.acting}
         kept = [
             hit
             for hit in self._recorded_hits
             if hit.list_name not in affected
-            or (_match(hit) not in seen and (self._edit.adds or not self._edit.concerns(hit)))
+            or (_match(hit) not in matched_again and (self._edit.adds or not self._edit.concerns(hit)))
         ]
-        acting = (*kept, *found.acting)
+        acting = (*kept, *looked_up.acting)
         listing = replace(
             self.request.listing,
             acting=acting,
-            unproved=found.unproved,
-            allowed_urls=found.allowed_urls,
+            unproved=looked_up.unproved,
+            allowed_urls=looked_up.allowed_urls,
             allowed_files=self._allowed_files(acting),
         )
-        return listing, found
+        return listing, looked_up
 
     def _allowed_files(self, acting: Iterable[ListHit]) -> frozenset[str]:
         """Return the allowed files among the parts of the message; a file inside another cannot be allowed alone."""
@@ -218,20 +218,24 @@ class RejudgedMessage:
 
     def _decided(self, policy: Policy, listing: Listing) -> tuple[Verdict, Decision] | None:
         """Judge and decide with this listing, or return None if only an engine knows the result."""
-        rest = without_allowed_links(self._rest, listing, self._links, all_pages=self._all_pages)
-        judgement, decision = judge_again(self.request, for_tenant(policy, self.request.weights), rest, listing)
+        evidence = without_allowed_links(self._evidence_without_lists, listing, self._links, all_pages=self._all_pages)
+        judgement, decision = judge_again(self.request, for_tenant(policy, self.request.weights), evidence, listing)
         return (judgement.verdict, decision) if decision else None
 
 
 def judge_again(
-    request: FinishedRequest, policy: Policy, rest: Evidence, listing: Listing, profile: Profile | None = None
+    request: FinishedRequest,
+    policy: Policy,
+    evidence_without_lists: Evidence,
+    listing: Listing,
+    profile: Profile | None = None,
 ) -> tuple[Judgement, Decision | None]:
     """Judge and decide by these findings and entries, with all other inputs of the decision as recorded.
 
-    `rest` is evidence without the report of the lists. The decision is None if only an engine knows whether it
+    `evidence_without_lists` lacks the report of the lists. The decision is None if only an engine knows whether it
     convicted the message for the allowed files alone.
     """
-    evidence = Evidence((*rest.reports, _lists_report(request.evidence, listing)))
+    evidence = Evidence((*evidence_without_lists.reports, _lists_report(request.evidence, listing)))
     judgement = judge(evidence, policy)
     rest_judgement = None
     if listing.allowed_files:
@@ -394,8 +398,16 @@ def compare(messages: Iterable[Stored], before: PolicyChoice, after: PolicyChoic
             changes.append(Change(message.name, sides[0], sides[1], _rules_between(left[0], right[0])))
     return Difference(
         looked_at,
-        {each: (verdicts[0][each], verdicts[1][each]) for each in Verdict if verdicts[0][each] or verdicts[1][each]},
-        {each: (decisions[0][each], decisions[1][each]) for each in Decision if any(side[each] for side in decisions)},
+        {
+            verdict: (verdicts[0][verdict], verdicts[1][verdict])
+            for verdict in Verdict
+            if verdicts[0][verdict] or verdicts[1][verdict]
+        },
+        {
+            decision: (decisions[0][decision], decisions[1][decision])
+            for decision in Decision
+            if any(side[decision] for side in decisions)
+        },
         tuple(changes),
         undetermined,
     )
@@ -414,9 +426,9 @@ def _judge(message: Stored, point: PolicyChoice) -> tuple[Judgement, Decision] |
 def _rules_between(left: Judgement, right: Judgement) -> tuple[RuleChange, ...]:
     """Return the rules whose weights differ, the largest difference first."""
     before, after = _weights(left), _weights(right)
-    found = [RuleChange(rule, before[rule], after[rule]) for rule in before.keys() | after.keys()]
-    differing = [each for each in found if each.before != each.after]
-    return tuple(sorted(differing, key=lambda each: (-abs(each.after - each.before), each.rule))[:MAX_RULES])
+    rule_changes = [RuleChange(rule, before[rule], after[rule]) for rule in before.keys() | after.keys()]
+    differing = [change for change in rule_changes if change.before != change.after]
+    return tuple(sorted(differing, key=lambda change: (-abs(change.after - change.before), change.rule))[:MAX_RULES])
 
 
 def _weights(judgement: Judgement) -> Counter[str]:

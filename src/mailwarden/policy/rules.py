@@ -233,12 +233,12 @@ def read_policy(folder: Path) -> Policy:
     for path in [*found_rules, _own_or_shipped(folder, "tags.yml")]:
         try:
             files[path] = read(path, RuleFile)
-        except Mistakes as found:
-            mistakes.extend(found.mistakes)
+        except Mistakes as error:
+            mistakes.extend(error.mistakes)
     try:
         profiles = read(_own_or_shipped(folder, "profiles.yml"), ProfileFile)
-    except Mistakes as found:
-        mistakes.extend(found.mistakes)
+    except Mistakes as error:
+        mistakes.extend(error.mistakes)
     if not mistakes:
         mistakes.extend(_mistakes_between(files))
     if mistakes:
@@ -262,7 +262,7 @@ def make_policy(rules: Iterable[Rule], tags: Mapping[str, str], verdicts: Mappin
         rules=ordered,
         tags=dict(sorted(tags.items())),
         verdicts=dict(verdicts),
-        rules_by_finding={name: tuple(found) for name, found in index.items()},
+        rules_by_finding={name: tuple(indexed_rules) for name, indexed_rules in index.items()},
     )
 
 
@@ -292,11 +292,11 @@ def _mistakes_between(files: Mapping[Path, RuleFile]) -> Iterable[Mistake]:
             yield _mistake(path, tag, f"no rule carries the tag `{tag}`; tags that code adds are in tags.yml")
 
 
-def _restraining_nobody(files: Mapping[Path, RuleFile], known: Collection[str]) -> Iterable[Mistake]:
+def _restraining_nobody(files: Mapping[Path, RuleFile], restrainable: Collection[str]) -> Iterable[Mistake]:
     for path, file in files.items():
         for rule in file.rules:
             for name in rule.restrains:
-                if name not in known:
+                if name not in restrainable:
                     yield _mistake(path, name, f"`{rule.id}` restrains `{name}`, which is no rule, tag or analyzer")
 
 
@@ -314,18 +314,18 @@ def read_weights(settings: Iterable[str]) -> dict[str, int]:
     """Return the weights in texts such as `html.form=80`, or raise ValueError with a sentence."""
     weights: dict[str, int] = {}
     for text in settings:
-        if not (found := _SETTING.fullmatch(text)):
+        if not (setting := _SETTING.fullmatch(text)):
             raise ValueError(f"`{text}` must look like html.credential-form=80.")
-        weights[found[1]] = int(found[2])
+        weights[setting[1]] = int(setting[2])
     return weights
 
 
 def reweigh(policy: Policy, weights: Mapping[str, int]) -> Policy:
     """Return the policy with these weights, or raise ValueError with every mistake in them."""
-    known = {rule.id: rule for rule in policy.rules}
-    if problems := list(_problems(known, weights)):
+    rules_by_id = {rule.id: rule for rule in policy.rules}
+    if problems := list(_problems(rules_by_id, weights)):
         raise ValueError(" ".join(problems))
-    return _with(policy, {name: replace(known[name], weight=weight) for name, weight in weights.items()})
+    return _with(policy, {name: replace(rules_by_id[name], weight=weight) for name, weight in weights.items()})
 
 
 def bounds_of(rule: Rule) -> tuple[int, int]:
@@ -361,11 +361,11 @@ def own_bounds_of(rule: Rule) -> tuple[int, int]:
 
 def tenant_problems(policy: Policy, weights: Mapping[str, int]) -> Iterator[str]:
     """Yield the errors in a tenant's weights."""
-    known = {rule.id: rule for rule in policy.rules}
-    yield from _problems(known, weights)
+    rules_by_id = {rule.id: rule for rule in policy.rules}
+    yield from _problems(rules_by_id, weights)
     for name, weight in weights.items():
-        if name in known:
-            least, most = bounds_of(known[name])
+        if name in rules_by_id:
+            least, most = bounds_of(rules_by_id[name])
             if not least <= weight <= most:
                 yield f"A tenant may let `{name}` weigh {least} to {most} points, not {weight}."
 
@@ -386,18 +386,20 @@ def _with(policy: Policy, changed: Mapping[str, Rule]) -> Policy:
     """Return the policy with the changed rules; it runs for each message, so all other rules are shared."""
     index = dict(policy.rules_by_finding)
     for rule in changed.values():
-        index[rule.needs[0]] = tuple(changed.get(each.id, each) for each in index[rule.needs[0]])
+        index[rule.needs[0]] = tuple(
+            changed.get(indexed_rule.id, indexed_rule) for indexed_rule in index[rule.needs[0]]
+        )
     rules = tuple(changed.get(rule.id, rule) for rule in policy.rules)
     return replace(policy, rules=rules, rules_by_finding=index)
 
 
-def _problems(known: Mapping[str, Rule], weights: Mapping[str, int]) -> Iterator[str]:
+def _problems(rules_by_id: Mapping[str, Rule], weights: Mapping[str, int]) -> Iterator[str]:
     for name, weight in weights.items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+        if name not in rules_by_id:
+            near = difflib.get_close_matches(name, rules_by_id, 1)
             yield f"There is no rule `{name}`{f'; did you mean `{near[0]}`?' if near else '.'}"
         elif abs(weight) > CONVICTION:
             yield f"`{name}` cannot weigh {weight}: a rule weighs -{CONVICTION} to {CONVICTION} points."
         else:
-            changed = replace(known[name], weight=weight)
+            changed = replace(rules_by_id[name], weight=weight)
             yield from (f"`{name}` cannot weigh {weight}: {problem}." for _, problem in changed.mistakes())
