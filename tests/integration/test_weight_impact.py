@@ -10,9 +10,9 @@ from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Profile, Tenant
-from mailwarden.policy import impact as estimate
-from mailwarden.policy.impact import WeightEstimator
+from mailwarden.policy import impact, weight_impact
 from mailwarden.policy.rules import load_policy
+from mailwarden.policy.weight_impact import WeightEstimator
 from tests.unit.policy.test_counterfactual import concluded
 
 POLICY = load_policy()
@@ -21,8 +21,8 @@ FORM = next(rule for rule in POLICY.rules if rule.id == "html.credential-form")
 
 @pytest.fixture
 def estimator(database: Database, monkeypatch: pytest.MonkeyPatch) -> WeightEstimator:
-    for name in ("COUNT_SECONDS", "READ_SECONDS", "JUDGE_SECONDS"):
-        monkeypatch.setattr(estimate, name, 60.0)
+    for module, name in ((impact, "COUNT_SECONDS"), (impact, "READ_SECONDS"), (weight_impact, "JUDGE_SECONDS")):
+        monkeypatch.setattr(module, name, 60.0)
     return WeightEstimator(open_history(database), POLICY)
 
 
@@ -77,6 +77,6 @@ async def test_an_estimate_out_of_time_says_so(
 async def test_few_of_many_messages_are_called_a_sample(
     estimator: WeightEstimator, acme: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimate, "MAX_JUDGED", 2)
+    monkeypatch.setattr(weight_impact, "MAX_JUDGED", 2)
     impact = await estimator.estimate(acme, FORM, 0)
     assert (impact.looked_at, impact.total, impact.is_sampled) == (2, 5, True)

@@ -170,7 +170,7 @@ COMPOSED = {
     ),
 }
 # Modules whose every sentence is shown.
-WHOLE = ("policy/impact.py", "policy/rehearsal.py")
+WHOLE = ("policy/candidate_terms.py", "policy/impact.py", "policy/rehearsal.py", "policy/weight_impact.py")
 # The names of errors, by their HTTP status, as the titles of pages.
 STATUSES = (400, 401, 403, 404, 405, 409, 413, 415, 422, 429, 500, 502, 503, 504)
 # Packages whose errors the console shows, and functions that return such sentences.

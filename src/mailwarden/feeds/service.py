@@ -54,7 +54,7 @@ from mailwarden.lists.requests import PublicListsEntry
 from mailwarden.lists.service import MAX_IMPORT, ListService, stamp_of, time_text
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor
-from mailwarden.policy.impact import candidate_terms
+from mailwarden.policy.candidate_terms import candidate_terms
 from mailwarden.policy.rehearsal import Rehearsal, Rehearsed
 from mailwarden.telemetry.logs import get_logger
 

@@ -22,7 +22,8 @@ from mailwarden.message.urls import host_of, normalize_host
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
-from mailwarden.policy.impact import DAYS, History, candidate_terms
+from mailwarden.policy.candidate_terms import candidate_terms
+from mailwarden.policy.impact import DAYS, History
 from mailwarden.policy.rejudge import Edit, RejudgedMessage
 from mailwarden.policy.rules import Policy
 from mailwarden.search.terms import terms_of

@@ -35,6 +35,8 @@ _BY_ADDRESS = frozenset(names_on(MatchOn.CLIENT_IP))
 _RELAYS = frozenset(names_on(MatchOn.RELAY))
 _LOOKALIKES = frozenset(names_on(MatchOn.LOOKALIKE))
 
+MAX_RULES = 5  # per message, those that differ most
+
 
 class Edit(Struct, frozen=True):
     """Entries in stored form to add to one list or to remove from it; without a tenant the list is global."""
@@ -322,9 +324,6 @@ def observables_of(request: FinishedRequest, urls: tuple[str, ...] = ()) -> Obse
 def _relays_of(request: FinishedRequest) -> tuple[str, ...]:
     addresses = [hop.address for hop in request.summary.hops]
     return tuple(addresses[: addresses.index("")] if "" in addresses else addresses)
-
-
-MAX_RULES = 5  # per message, those that differ most
 
 
 class Stored(Struct, frozen=True):

@@ -28,6 +28,19 @@ from mailwarden.settings.reader import Mistake, Mistakes, read
 
 FOLDER = Path(__file__).parent
 
+NAMESPACES = frozenset(
+    {"threat", "auth", "sender", "url", "file", "content", "engine", "list", "policy", "analysis", "flow"}
+)
+TAG_FORM = re.compile(r"^[a-z]+\.[a-z0-9]+(-[a-z0-9]+)*$")
+NAME_FORM = TAG_FORM  # the form of finding and rule names, as of tags: `analyzer.what`
+TECHNIQUE_FORM = re.compile(r"^T\d{4}(\.\d{3})?$")
+CONVICTION = 100
+SUSPICION = 50
+
+Text = Annotated[str, Meta(min_length=1, max_length=600)]
+
+_SETTING = re.compile(r"([a-z0-9.-]{1,200})=(-?\d{1,4})")
+
 
 class VerdictRow(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     meaning: Annotated[str, Meta(min_length=1)]
@@ -59,18 +72,6 @@ class ProfileFile(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
                     yield "verdicts", f"{name}, {profile}: drop is never a default"
                 if (name == Verdict.UNKNOWN) != (decision is Decision.UNDECIDED):
                     yield "verdicts", f"{name}, {profile}: `undecided` and `unknown` belong together"
-
-
-NAMESPACES = frozenset(
-    {"threat", "auth", "sender", "url", "file", "content", "engine", "list", "policy", "analysis", "flow"}
-)
-TAG_FORM = re.compile(r"^[a-z]+\.[a-z0-9]+(-[a-z0-9]+)*$")
-NAME_FORM = TAG_FORM  # the form of finding and rule names, as of tags: `analyzer.what`
-TECHNIQUE_FORM = re.compile(r"^T\d{4}(\.\d{3})?$")
-CONVICTION = 100
-SUSPICION = 50
-
-Text = Annotated[str, Meta(min_length=1, max_length=600)]
 
 
 class Severity(StrEnum):
@@ -305,9 +306,6 @@ def _mistake(path: Path, text: str, problem: str) -> Mistake:
     lines = path.read_text(encoding="utf-8").splitlines()
     line = max((number for number, content in enumerate(lines, 1) if text in content), default=1)
     return Mistake(str(path), line, "", problem)
-
-
-_SETTING = re.compile(r"([a-z0-9.-]{1,200})=(-?\d{1,4})")
 
 
 def read_weights(settings: Iterable[str]) -> dict[str, int]:

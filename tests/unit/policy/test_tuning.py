@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.tenant import Profile, Tenant
-from mailwarden.policy.impact import Tuner, applies, enforced_profile, terms_of_rule, weight_of
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import Policy, bounds_of, for_tenant, load_policy, own_bounds_of
+from mailwarden.policy.weight_impact import Tuner, applies, enforced_profile, terms_of_rule, weight_of
 from tests.tables import every
 from tests.unit.policy.conftest import finished
 from tests.unit.policy.test_counterfactual import concluded

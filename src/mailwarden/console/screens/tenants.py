@@ -18,8 +18,8 @@ from mailwarden.console.request import UserRequest, see_other
 from mailwarden.console.weight_changes import WeightChange, recent_changes
 from mailwarden.errors import DomainTaken, MailwardenError, NameTaken, SchemaViolation, TenantNotFound
 from mailwarden.model.tenant import Profile, Tenant
-from mailwarden.policy.impact import weight_of
 from mailwarden.policy.rules import Policy, Rule
+from mailwarden.policy.weight_impact import weight_of
 from mailwarden.serving.errors import STATUS_OF
 
 PROFILES = (

@@ -23,8 +23,8 @@ from mailwarden.history.store import HistoryStore, find_message
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Profile, Tenant
-from mailwarden.policy.impact import Bounds, TunableRule, Tuner, WeightEstimator, weight_of
 from mailwarden.policy.rules import Policy, Rule, bounds_of, defines_verdict, own_bounds_of
+from mailwarden.policy.weight_impact import Bounds, TunableRule, Tuner, WeightEstimator, weight_of
 
 MAX_FOUND = 30
 
