@@ -431,31 +431,31 @@ class ListStore:
                     self.database.connection() as connection,
                     scoped(connection, scope.setting, first=first_statement),
                 ):
-                    found = bool(await connection.fetchval(_IS_RECORDED, event))
+                    is_recorded = bool(await connection.fetchval(_IS_RECORDED, event))
                     await confirm_earlier(connection)
             except StorageUnavailable:
                 if time.monotonic() > end:
                     raise
             else:
-                return found
+                return is_recorded
             await asyncio.sleep(SETTLE_PAUSE)
 
     async def _known_id(self, scope: ListScope, definition: ListDefinition, *, make: bool = True) -> int:
         """Return the list's number, which never changes; make a list that was never used, or return 0."""
         key = (scope.tenant, definition.name)
-        known = self._known.get(key)
-        if known is None:
+        list_id = self._known.get(key)
+        if list_id is None:
             async with self.database.connection(CHANGE_WAIT) as connection, scoped(connection, scope.setting):
-                found = await _find(connection, scope, definition)
-                if found is None:
+                id_and_size = await _find(connection, scope, definition)
+                if id_and_size is None:
                     if not make:
                         return 0
-                    found = await _create(connection, scope, definition)
-                known = found[0]
+                    id_and_size = await _create(connection, scope, definition)
+                list_id = id_and_size[0]
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            self._known[key] = known
-        return known
+            self._known[key] = list_id
+        return list_id
 
 
 async def record_list_event(connection: Connection, scope: ListScope, changed: ListChanged) -> UUID:
@@ -485,8 +485,12 @@ async def _write(connection: Connection, list_id: int, changes: Changes, stamp: 
         (SET_EXPIRIES, changes.expiries, unset[1]),
     ):
         if 0 < missing < total:
-            given = [(entry, value) for entry, value in zip(changes.entries, values, strict=True) if value is not UNSET]
-            await connection.execute(statement, list_id, joined([e for e, _ in given]), joined([v for _, v in given]))
+            entry_values = [
+                (entry, value) for entry, value in zip(changes.entries, values, strict=True) if value is not UNSET
+            ]
+            await connection.execute(
+                statement, list_id, joined([e for e, _ in entry_values]), joined([v for _, v in entry_values])
+            )
     assert row is not None
     return cast("int", row["added"])
 
@@ -502,9 +506,9 @@ async def _create(connection: Connection, scope: ListScope, definition: ListDefi
         await connection.execute(_CREATE, definition.name, scope.tenant)
     except asyncpg.ForeignKeyViolationError:
         raise TenantNotFound("There is no such tenant.") from None
-    found = await _find(connection, scope, definition)
-    assert found is not None
-    return found
+    id_and_size = await _find(connection, scope, definition)
+    assert id_and_size is not None
+    return id_and_size
 
 
 def _audit_values(scope: ListScope, definition: ListDefinition, actor: Actor) -> Sequence[object]:

@@ -86,10 +86,10 @@ class SmallLists:
             self._by_list.setdefault(match.list_name, []).append(match)
         self.assumed_in_use: frozenset[str] = frozenset()
 
-    def match(self, tenant: UUID, wanted: Mapping[str, Iterable[str]]) -> tuple[Match, ...]:
+    def match(self, tenant: UUID, keys_by_list: Mapping[str, Iterable[str]]) -> tuple[Match, ...]:
         del tenant
         found: list[Match] = []
-        for name, keys in wanted.items():
+        for name, keys in keys_by_list.items():
             wanted_keys = list(keys)
             self.looked_up.setdefault(name, set()).update(wanted_keys)
             if find_list(name).kind.matches_text:

@@ -205,12 +205,12 @@ def _refang_url(text: str) -> str:
 
 
 def _take_apart(url: str, scheme: re.Match[str] | None) -> tuple[str, str, str]:
-    rest = url[scheme.end() :] if scheme else url
-    rest = rest.partition("#")[0]
-    rest, _, query = rest.partition("?")
-    if "\\" in rest:
-        rest = rest.replace("\\", "/")
-    authority, _, path = rest.partition("/")
+    bare_url = url[scheme.end() :] if scheme else url
+    bare_url = bare_url.partition("#")[0]
+    bare_url, _, query = bare_url.partition("?")
+    if "\\" in bare_url:
+        bare_url = bare_url.replace("\\", "/")
+    authority, _, path = bare_url.partition("/")
     return authority, path, query
 
 
@@ -269,8 +269,8 @@ def _fold_query(query: str) -> str:
     return _ODD.sub(_escape, query) if query else ""
 
 
-def _escape(found: re.Match[str]) -> str:
-    character = found.group()
+def _escape(character_match: re.Match[str]) -> str:
+    character = character_match.group()
     if len(character) == 1:
         return quote(character, safe="", errors="replace")
     plain = chr(int(character[1:], 16))

@@ -77,10 +77,10 @@ class ReplicaFolder:
     def mark(self) -> tuple[int, int]:
         """Return what differs once the pointer was changed; zeros where there is none."""
         try:
-            found = self._pointer.stat()
+            pointer_status = self._pointer.stat()
         except FileNotFoundError:
             return 0, 0
-        return found.st_ino, found.st_mtime_ns
+        return pointer_status.st_ino, pointer_status.st_mtime_ns
 
     def pointer(self) -> Pointer | None:
         try:

@@ -133,9 +133,9 @@ class Snapshot:
             present[cast("int", row["list_id"])] = [EntryRow(*line.split(MARK)) for line in lines]
         changes = []
         for list_id, names in touched.items():
-            found = present.get(list_id, [])
-            absent = sorted(names - {each.entry for each in found})
-            changes.append(ListChange(list_id, lists.get(list_id), found, absent))
+            entry_rows = present.get(list_id, [])
+            absent = sorted(names - {entry_row.entry for entry_row in entry_rows})
+            changes.append(ListChange(list_id, lists.get(list_id), entry_rows, absent))
         return changes
 
 
@@ -149,11 +149,11 @@ async def snapshot(database: Database) -> AsyncIterator[Snapshot]:
         yield Snapshot(connection, position)
 
 
-def can_follow(known: Position, now: Position) -> bool:
+def can_follow(replica_position: Position, now: Position) -> bool:
     """Return whether all changes since a position are still stored, on the same timeline of the same database."""
-    rewound = int(known.snapshot.partition(":")[0]) > int(now.snapshot.split(":")[1])
-    aged = now.moment - known.moment > (KEPT_HOURS - 1) * 3_600
-    return known.source == now.source and not rewound and not aged
+    rewound = int(replica_position.snapshot.partition(":")[0]) > int(now.snapshot.split(":")[1])
+    aged = now.moment - replica_position.moment > (KEPT_HOURS - 1) * 3_600
+    return replica_position.source == now.source and not rewound and not aged
 
 
 async def purge_changes(database: Database) -> int:
