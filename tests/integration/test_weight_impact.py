@@ -69,7 +69,7 @@ async def test_a_monitored_tenant_sees_the_decisions_of_balanced(estimator: Weig
 async def test_an_estimate_out_of_time_says_so(
     estimator: WeightEstimator, acme: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimate, "READ_SECONDS", 0.0)
+    monkeypatch.setattr(impact, "READ_SECONDS", 0.0)
     impact = await estimator.estimate(acme, FORM, 0)
     assert (impact.in_time, impact.is_sampled, impact.looked_at) == (False, True, 0)
 

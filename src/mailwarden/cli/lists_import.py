@@ -84,10 +84,10 @@ def run_import(options: argparse.Namespace, client: Client) -> int:
         sent = modified = deleted = 0
         if not options.dry_run and _confirmed(options, seen, plan):
             rows = (row for row in _rows(path, form, definition, options) if isinstance(row, Row))
-            total = seen.rows if plan.wanted is None else len(plan.wanted)
+            total = seen.rows if plan.lines_to_send is None else len(plan.lines_to_send)
             wanted = (row for row in rows if plan.sends(row))
             # A comparison with the list needs no saved state: the list shows which entries are missing.
-            sent, modified = _send(options, client, wanted, total, state if plan.wanted is None else None)
+            sent, modified = _send(options, client, wanted, total, state if plan.lines_to_send is None else None)
             deleted = client.delete_entries(options.list, plan.gone, options.tenant) if plan.gone else 0
             state.forget()
     _report(options, seen, plan, {"sent": sent, "modifiedEntries": modified, "deletedEntries": deleted})
@@ -139,7 +139,7 @@ class StateFile:
 def render_preview(list_name: str, seen: Survey, plan: Plan, resumed: int) -> str:
     """Return the planned changes as text."""
     lines = [f"{list_name}: {_number(seen.rows, 'entry', 'entries')} in the file"]
-    if plan.wanted is None:
+    if plan.lines_to_send is None:
         lines.append("  not compared with the list: all are sent")
         if resumed:
             lines.append(f"  continued after line {resumed:,}")
@@ -186,11 +186,11 @@ def _check(options: argparse.Namespace, seen: Survey) -> None:
 
 
 def _confirmed(options: argparse.Namespace, seen: Survey, plan: Plan) -> bool:
-    if options.yes or (plan.wanted is not None and not plan.wanted and not plan.gone):
+    if options.yes or (plan.lines_to_send is not None and not plan.lines_to_send and not plan.gone):
         return True
     if not sys.stdin.isatty():
         raise CommandError("Nothing was sent: say --yes to go on without being asked.")
-    number = seen.rows if plan.wanted is None else len(plan.wanted)
+    number = seen.rows if plan.lines_to_send is None else len(plan.lines_to_send)
     gone = f" and delete {len(plan.gone):,}" if plan.gone else ""
     print(f"Send {number:,}{gone}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
@@ -234,7 +234,7 @@ def _place(error: ApiError, rows: list[Row], detail: object) -> str:
 
 def _report(options: argparse.Namespace, seen: Survey, plan: Plan, done: dict[str, int]) -> None:
     if options.output == "json":
-        compared = plan.wanted is not None
+        compared = plan.lines_to_send is not None
         record = {
             "list": options.list,
             "tenantUid": options.tenant,

@@ -48,6 +48,10 @@ log = get_logger("lists")
 
 R = TypeVar("R", AddEntries, DeleteEntries, GetLists, ListEntries)
 
+_SCOPE = (*OF_TENANT, errors.GlobalScopeForbidden)
+_LIST = (*_SCOPE, errors.ListNotFound)
+_CHANGE = (*_LIST, errors.TooManyEntries)
+
 
 class ListApi:
     """Handles calls, at most MAX_CALLS at once."""
@@ -150,9 +154,6 @@ def _answer(record: ModifiedEntries | AvailableLists) -> web.Response:
     return web.Response(body=_encoder.encode(record), content_type="application/json")
 
 
-_SCOPE = (*OF_TENANT, errors.GlobalScopeForbidden)
-_LIST = (*_SCOPE, errors.ListNotFound)
-_CHANGE = (*_LIST, errors.TooManyEntries)
 ENDPOINTS = (
     Endpoint(
         "POST", f"{PREFIX}/addEntries", ApiPermission.LISTS_WRITE, ListApi.add_entries, "addEntries",

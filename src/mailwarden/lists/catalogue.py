@@ -250,30 +250,30 @@ def find_list(name: str) -> ListDefinition:
 @cache
 def lists_on(value: MatchOn) -> tuple[ListDefinition, ...]:
     """Return the lists that are matched on this value of a message."""
-    return tuple(each for each in CATALOGUE if value in each.match_on)
+    return tuple(definition for definition in CATALOGUE if value in definition.match_on)
 
 
 @cache
 def names_on(value: MatchOn) -> tuple[str, ...]:
     """Return the names of the lists that are matched on this value of a message."""
-    return tuple(each.name for each in lists_on(value))
+    return tuple(definition.name for definition in lists_on(value))
 
 
 @cache
 def names_with(*effects: Effect) -> tuple[str, ...]:
     """Return the names of the lists with one of these effects."""
-    return tuple(each.name for each in CATALOGUE if each.effect in effects)
+    return tuple(definition.name for definition in CATALOGUE if definition.effect in effects)
 
 
 @cache
 def names_against(name: str) -> tuple[str, ...]:
     """Return a list and its opposites by name, among which one entry wins for a value."""
     contest = find_list(name).contest
-    return tuple(each.name for each in CATALOGUE if each.contest == contest)
+    return tuple(definition.name for definition in CATALOGUE if definition.contest == contest)
 
 
 @cache
 def block_and_allow(value: MatchOn) -> tuple[str, str]:
     """Return the names of the two opposite lists for this value of a message, those that users are offered."""
-    allow = next(each for each in lists_on(value) if each.opposite)
+    allow = next(definition for definition in lists_on(value) if definition.opposite)
     return allow.opposite, allow.name

@@ -280,9 +280,9 @@ class _Undo:
         now = {cast("str", row["entry"]): row for row in rows}
         work = await asyncio.to_thread(plan_undo, self._logged, now, self._stamp.moment)
         restored = await self._write(work)
-        taken = {each.entry for each in work.restore} - restored
+        taken = {kept.entry for kept in work.restore} - restored
         left = tuple(sorted({*work.left, *taken}))
-        done = sorted({*work.remove, *(each.entry for each in work.reset), *restored})
+        done = sorted({*work.remove, *(kept.entry for kept in work.reset), *restored})
         if not done:
             await confirm_earlier(self._connection)
             return Undone(left=left)
@@ -310,9 +310,9 @@ class _Undo:
         return {cast("str", row["entry"]) for row in rows}
 
     async def _note(self, work: Work, done: Sequence[str], added: int) -> int:
-        given = {each.entry: each for each in (*work.reset, *work.restore)}
-        comments = [given[entry].comment if entry in given else NULL for entry in done]
-        expiries = [given[entry].expires if entry in given else NULL for entry in done]
+        kept_by_entry = {kept.entry: kept for kept in (*work.reset, *work.restore)}
+        comments = [kept_by_entry[entry].comment if entry in kept_by_entry else NULL for entry in done]
+        expiries = [kept_by_entry[entry].expires if entry in kept_by_entry else NULL for entry in done]
         stamp, actor = self._stamp, self._stamp.actor
         number = await self._connection.fetchval(
             _NOTE, self.list_id, joined(done), stamp.moment, stamp.author, actor.name, self._scope.tenant,

@@ -104,10 +104,10 @@ def keys_for(value: str, readings: Sequence[str]) -> dict[str, dict[str, frozens
     """Return for each list the keys that the value is looked up by, under each reading."""
     keys: dict[str, dict[str, frozenset[str]]] = {}
     for reading in readings:
-        for on, found in READINGS[reading](value).items():
+        for on, value_keys in READINGS[reading](value).items():
             for list_name in names_on(on):
                 of_list = keys.setdefault(list_name, {})
-                of_list[reading] = of_list.get(reading, frozenset()).union(found)
+                of_list[reading] = of_list.get(reading, frozenset()).union(value_keys)
     return {definition.name: keys[definition.name] for definition in CATALOGUE if definition.name in keys}
 
 
@@ -121,22 +121,22 @@ def match_entries(
     """Yield the entries of one list that match the keys."""
     kind = find_list(list_name).kind
     for entry in entries:
-        for reading, wanted in keys.items():
+        for reading, reading_keys in keys.items():
             if kind.matches_text:
-                met = any(SubjectMatcher([entry.entry]).find(subject) for subject in wanted)
+                met = any(SubjectMatcher([entry.entry]).find(subject) for subject in reading_keys)
             else:
-                met = kind.key(entry.entry) in wanted
+                met = kind.key(entry.entry) in reading_keys
             if met:
                 expired = entry.expires is not None and datetime.fromisoformat(entry.expires) <= now
                 yield Found(Match(list_name, entry.entry, tenant, entry.comment), reading, expired)
 
 
-def winners(found: Iterable[Found]) -> list[Match]:
+def winners(matched_entries: Iterable[Found]) -> list[Match]:
     """Return the match that acts of each list, or of each pair of opposite lists."""
     groups: dict[str, list[Match]] = {}
-    for each in found:
-        if not each.expired:
-            groups.setdefault(find_list(each.match.list_name).contest, []).append(each.match)
+    for matched_entry in matched_entries:
+        if not matched_entry.expired:
+            groups.setdefault(find_list(matched_entry.match.list_name).contest, []).append(matched_entry.match)
     return [won for matches in groups.values() if (won := winner(matches)) is not None]
 
 
@@ -145,7 +145,7 @@ class Checked(Struct, frozen=True):
 
     value: str
     readings: tuple[str, ...]
-    found: tuple[Found, ...]
+    matched_entries: tuple[Found, ...]
     acting: tuple[Match, ...]
 
 
@@ -162,16 +162,20 @@ class Checker:
         value = refang(value.strip()[:MAX_VALUE])
         readings = (reading,) if reading is not None and reading in READINGS else readings_of(value)
         keys = keys_for(value, readings)
-        found: list[Found] = []
-        for each in (scope, ListScope()) if scope.tenant else (scope,):
-            used = await self._entries.counts(each)
-            for list_name, wanted in keys.items():
+        matched_entries: list[Found] = []
+        for searched_scope in (scope, ListScope()) if scope.tenant else (scope,):
+            used = await self._entries.counts(searched_scope)
+            for list_name, keys_by_reading in keys.items():
                 if used.get(list_name):
                     entries = await matching_entries(
-                        self._entries, each, list_name, frozenset().union(*wanted.values())
+                        self._entries, searched_scope, list_name, frozenset().union(*keys_by_reading.values())
                     )
-                    found.extend(match_entries(list_name, wanted, entries, each.tenant, now or datetime.now(UTC)))
-        return Checked(value, readings, tuple(found), tuple(winners(found)))
+                    matched_entries.extend(
+                        match_entries(
+                            list_name, keys_by_reading, entries, searched_scope.tenant, now or datetime.now(UTC)
+                        )
+                    )
+        return Checked(value, readings, tuple(matched_entries), tuple(winners(matched_entries)))
 
 
 async def matching_entries(

@@ -29,6 +29,10 @@ _TEXT = "'"  # marks a cell as text
 MAX_LINE = 131_072
 MAX_SHOWN = 120
 
+# A larger file is sent without comparison, which needs memory for every entry.
+MAX_COMPARED = 1_000_000
+MAX_KEPT = 1_000
+
 
 class Row(Struct, frozen=True):
     """One entry of a file and the line that it ends on."""
@@ -74,14 +78,14 @@ def write_rows(entries: Iterable[PublicListsEntry], form: str, out: TextIO) -> i
     table = csv.writer(out, lineterminator="\n")
     if form == "csv":
         table.writerow(ALL_COLUMNS)
-    for each in entries:
+    for entry in entries:
         count += 1
         if form == "txt":
-            out.write(each.entry + "\n")
+            out.write(entry.entry + "\n")
         elif form == "csv":
-            table.writerow(cells_of(each))
+            table.writerow(cells_of(entry))
         else:
-            out.write(encoder.encode(each).decode() + "\n")
+            out.write(encoder.encode(entry).decode() + "\n")
     return count
 
 
@@ -211,11 +215,6 @@ _READERS: Mapping[str, Callable[[TextIO], Iterator[Row | BadRow]]] = {
 }
 
 
-# A larger file is sent without comparison, which needs memory for every entry.
-MAX_COMPARED = 1_000_000
-MAX_KEPT = 1_000
-
-
 class Survey(Struct):
     """A file read through: its valid entries in stored form, each with its last row, and what is wrong with it."""
 
@@ -230,16 +229,16 @@ class Survey(Struct):
 
 
 class Plan(Struct, frozen=True):
-    """The result of a comparison; `wanted` is None to send everything, else the line of each entry to send."""
+    """The result of a comparison; `lines_to_send` is None to send everything, else the line of each entry to send."""
 
     new: int = 0
     changed: int = 0
     unchanged: int = 0
     gone: tuple[str, ...] = ()
-    wanted: dict[str, int] | None = None
+    lines_to_send: dict[str, int] | None = None
 
     def sends(self, row: Row) -> bool:
-        return self.wanted is None or self.wanted.get(row.entry) == row.line
+        return self.lines_to_send is None or self.lines_to_send.get(row.entry) == row.line
 
 
 def normalised(
@@ -256,44 +255,44 @@ def normalised(
             shown = row.entry[:120].encode("utf-8", "replace").decode()
             yield BadRow(row.line, shown, error.message)
             continue
-        given = comment if row.comment is UNSET and comment is not None else row.comment
+        row_comment = comment if row.comment is UNSET and comment is not None else row.comment
         end = expires if row.expires is UNSET and expires is not None else row.expires
-        yield Row(row.line, entry, given, end)
+        yield Row(row.line, entry, row_comment, end)
 
 
 def survey(rows: Iterable[Row | BadRow], most: int = MAX_COMPARED) -> Survey:
     """Read a file through; with more than `most` different entries, they are counted and no longer held."""
-    seen = Survey()
+    file_survey = Survey()
     for row in rows:
         if isinstance(row, BadRow):
-            seen.invalid += 1
-            if len(seen.mistakes) < MAX_KEPT:
-                seen.mistakes.append(row)
+            file_survey.invalid += 1
+            if len(file_survey.mistakes) < MAX_KEPT:
+                file_survey.mistakes.append(row)
             continue
-        seen.rows += 1
-        if seen.last is not None:
-            seen.last[row.entry] = row
-            if len(seen.last) > most:
-                seen.last = None
-    return seen
+        file_survey.rows += 1
+        if file_survey.last is not None:
+            file_survey.last[row.entry] = row
+            if len(file_survey.last) > most:
+                file_survey.last = None
+    return file_survey
 
 
 def compare(rows: dict[str, Row], present: Iterable[PublicListsEntry], prune: str | None = None) -> Plan:
     """Count new, changed and unchanged entries; those with the comment `prune` that the file lacks are gone."""
-    wanted = {entry: row.line for entry, row in rows.items()}
+    lines_to_send = {entry: row.line for entry, row in rows.items()}
     changed = unchanged = 0
     gone: list[str] = []
-    for each in present:
-        row = rows.get(each.entry)
+    for present_entry in present:
+        row = rows.get(present_entry.entry)
         if row is None:
-            if prune is not None and each.comment == prune:
-                gone.append(each.entry)
-        elif changes(row, each):
+            if prune is not None and present_entry.comment == prune:
+                gone.append(present_entry.entry)
+        elif changes(row, present_entry):
             changed += 1
         else:
             unchanged += 1
-            del wanted[each.entry]
-    return Plan(len(rows) - changed - unchanged, changed, unchanged, tuple(gone), wanted)
+            del lines_to_send[present_entry.entry]
+    return Plan(len(rows) - changed - unchanged, changed, unchanged, tuple(gone), lines_to_send)
 
 
 def changes(row: Row, present: PublicListsEntry) -> bool:

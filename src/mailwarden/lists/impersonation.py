@@ -24,6 +24,14 @@ from mailwarden.model.place import area
 MIN_EDITED = 5  # one letter is too much of a shorter name: `abc` and `abd` are two honest names
 MIN_ALIKE = 3
 
+(PEOPLE,) = names_with(Effect.PROTECTED_PERSON)
+(DOMAINS,) = names_with(Effect.PROTECTED_DOMAIN)
+(IGNORED,) = names_with(Effect.NO_LOOKALIKE)
+MAX_ENTRIES = 20_000  # of a tenant's and the global list together
+_FRESH = 0.8  # seconds; a change of the list is seen after so long
+_KEPT = 256  # tenants
+_FEW = 200  # below it a thread costs more than the work
+
 
 class Lookalikes:
     """The protected domains of one scope, ready to be compared with."""
@@ -75,15 +83,6 @@ def _halves(label: str, length: int) -> tuple[tuple[bool, str], tuple[bool, str]
     return (False, label[:size]), (True, label[-size:])
 
 
-(PEOPLE,) = names_with(Effect.PROTECTED_PERSON)
-(DOMAINS,) = names_with(Effect.PROTECTED_DOMAIN)
-(IGNORED,) = names_with(Effect.NO_LOOKALIKE)
-MAX_ENTRIES = 20_000  # of a tenant's and the global list together
-_FRESH = 0.8  # seconds; a change of the list is seen after so long
-_KEPT = 256  # tenants
-_FEW = 200  # below it a thread costs more than the work
-
-
 class _Kept(NamedTuple):
     looked: float
     domains: tuple[str, ...]
@@ -97,26 +96,26 @@ class Impersonation:
         self._matcher = matcher
         self._kept: OrderedDict[UUID, _Kept] = OrderedDict()
 
-    def find(self, tenant: UUID, seen: Seen, in_use: frozenset[str]) -> Iterator[ListHit]:
-        if PEOPLE in in_use and (person := self._person(tenant, seen)):
+    def find(self, tenant: UUID, message: Seen, in_use: frozenset[str]) -> Iterator[ListHit]:
+        if PEOPLE in in_use and (person := self._person(tenant, message)):
             yield person
         if DOMAINS in in_use:
-            yield from self._domains(tenant, seen)
+            yield from self._domains(tenant, message)
 
-    def _person(self, tenant: UUID, seen: Seen) -> ListHit | None:
+    def _person(self, tenant: UUID, message: Seen) -> ListHit | None:
         """Return the protected person whose name the sender uses with another address."""
-        name = seen.summary.from_name
+        name = message.summary.from_name
         keys = candidates_for_shown_name(name)
         matches = self._matcher.match(tenant, {PEOPLE: keys}) if keys else ()
-        address = fold_address(seen.summary.from_address)
+        address = fold_address(message.summary.from_address)
         if any(person_of(match.entry).address == address for match in matches):
             return None
         won = winner(matches)
-        return hit_of(won, f"{name} <{seen.summary.from_address}>", area("From")) if won else None
+        return hit_of(won, f"{name} <{message.summary.from_address}>", area("From")) if won else None
 
-    def _domains(self, tenant: UUID, seen: Seen) -> Iterator[ListHit]:
+    def _domains(self, tenant: UUID, message: Seen) -> Iterator[ListHit]:
         """Yield what the sender, or who an answer goes to, imitates; or the entry that knows it as honest."""
-        addresses = (seen.summary.from_address, seen.envelope.sender, seen.summary.reply_to)
+        addresses = (message.summary.from_address, message.envelope.sender, message.summary.reply_to)
         for domain in dict.fromkeys(filter(None, map(domain_of, addresses))):
             entry = self._lookalikes(tenant).find(domain)
             if not entry:

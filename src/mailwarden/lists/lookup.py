@@ -44,7 +44,7 @@ class Shown(Struct, frozen=True):
     envelope: Envelope
     summary: MessageSummary
     observables: Observables
-    wanted: frozenset[Observable]
+    collected_kinds: frozenset[Observable]
 
 
 class ActingLists:
@@ -71,23 +71,23 @@ class ActingLists:
         """
         envelope, summary, observables = shown.envelope, shown.summary, shown.observables
         in_use = self._matcher.in_use(tenant)
-        if not shown.wanted.issuperset(needs_of(in_use)):
-            in_use = frozenset(name for name in in_use if shown.wanted.issuperset(needs_of(frozenset({name}))))
+        if not shown.collected_kinds.issuperset(needs_of(in_use)):
+            in_use = frozenset(name for name in in_use if shown.collected_kinds.issuperset(needs_of(frozenset({name}))))
         if evidence.has(AMBIGUOUS_SENDER):  # no entry that lets mail through acts on it, or outweighs one that blocks
             in_use = frozenset(name for name in in_use if find_list(name).category not in _LET_THROUGH)
         if not in_use:
             return Listing()
         identity = identity_of(evidence, envelope, summary, observables)
-        seen = Seen(envelope, summary, observables, identity, tuple(_urls_of(evidence)))
-        address, relays = self._origin(tenant, seen, in_use)
+        message = Seen(envelope, summary, observables, identity, tuple(_urls_of(evidence)))
+        address, relays = self._origin(tenant, message, in_use)
         lengths = {
             name: self._matcher.prefix_lengths(tenant, name) for name in names_on(MatchOn.CLIENT_IP) if name in in_use
         }
-        values = values_of(seen, address, in_use, lengths)
+        values = values_of(message, address, in_use, lengths)
         keys = keys_of(values, in_use)
-        found = list(hits_of(values, self._matcher.match(tenant, keys))) if keys else []
-        listing = _listing(values, found, observables)
-        more = (*relays, *self._impersonation.find(tenant, seen, in_use))
+        value_hits = list(hits_of(values, self._matcher.match(tenant, keys))) if keys else []
+        listing = _listing(values, value_hits, observables)
+        more = (*relays, *self._impersonation.find(tenant, message, in_use))
         return replace(listing, acting=(*listing.acting, *more))
 
     def protects(self, tenant: UUID, domain: str) -> bool:
@@ -102,15 +102,15 @@ class ActingLists:
         if listing.acting:
             self._matcher.note_hits([Match(h.list_name, h.entry, h.tenant, h.comment) for h in listing.acting])
 
-    def _origin(self, tenant: UUID, seen: Seen, in_use: frozenset[str]) -> tuple[str, tuple[ListHit, ...]]:
+    def _origin(self, tenant: UUID, message: Seen, in_use: frozenset[str]) -> tuple[str, tuple[ListHit, ...]]:
         """Return the address the message comes from: the first that is no trusted relay, back along its way."""
-        address = seen.envelope.remote_address or ""
+        address = message.envelope.remote_address or ""
         trusting = [name for name in names_on(MatchOn.RELAY) if name in in_use]
         if not trusting or not address:
             return address, ()
         lengths = {name: self._matcher.prefix_lengths(tenant, name) for name in trusting}
         skipped: list[ListHit] = []
-        way = list(seen.observables.relays)
+        way = list(message.observables.relays)
         if way and _same(way[0], address):
             del way[0]  # the border MTA has written its own line already
         while matches := self._matcher.match(tenant, {n: candidates_for_ip(address, lengths[n]) for n in trusting}):
@@ -133,14 +133,14 @@ def _urls_of(evidence: Evidence) -> Iterable[str]:
             yield url
 
 
-def _listing(values: Iterable[Value], found: list[tuple[Value, ListHit]], observables: Observables) -> Listing:
+def _listing(values: Iterable[Value], value_hits: list[tuple[Value, ListHit]], observables: Observables) -> Listing:
     """Sort the hits: acting entries, entries for an authenticated sender only, and allowed URLs and files."""
     acting: dict[tuple[str, str, UUID | None, Place], ListHit] = {}
-    for value, hit in found:
+    for value, hit in value_hits:
         if value.proved and hit.list_name not in _FOR_EVERY_VALUE:
             acting.setdefault((hit.list_name, hit.entry, hit.tenant, hit.place), hit)
     for name in _FOR_EVERY_VALUE:
-        exempt = {value.shown: hit for value, hit in found if hit.list_name == name}
+        exempt = {value.shown: hit for value, hit in value_hits if hit.list_name == name}
         if exempt and all(value.shown in exempt for value in values if name in value.keys):
             # One recipient who is not exempt gets the most severe decision, and with it all of them do.
             acting.update({(name, hit.entry, hit.tenant, hit.place): hit for hit in exempt.values()})
@@ -148,7 +148,7 @@ def _listing(values: Iterable[Value], found: list[tuple[Value, ListHit]], observ
     top = {file.sha256 for file in observables.files}
     return Listing(
         acting=tuple(acting.values()),
-        unproved=tuple(hit for value, hit in found if not value.proved),
-        allowed_urls=frozenset(value.shown for value, hit in found if hit.list_name in allowing_urls),
-        allowed_files=frozenset(v.shown for v, hit in found if hit.list_name in clearing_files and v.shown in top),
+        unproved=tuple(hit for value, hit in value_hits if not value.proved),
+        allowed_urls=frozenset(value.shown for value, hit in value_hits if hit.list_name in allowing_urls),
+        allowed_files=frozenset(v.shown for v, hit in value_hits if hit.list_name in clearing_files and v.shown in top),
     )

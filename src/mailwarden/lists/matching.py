@@ -26,6 +26,17 @@ from mailwarden.model.observables import InnerFile, Observable, Observables, Obs
 from mailwarden.model.place import WHOLE_MESSAGE, Place, area
 from mailwarden.model.record import MessageSummary
 
+ALIGNED = "authentication.aligned"
+SPF_PASS = "authentication.spf-pass"  # noqa: S105 - the name of a finding
+
+_VALUE = 3 * MAX_ENTRY  # no entry matches what is longer
+_OBSERVABLES = {definition.name: definition.observables for definition in CATALOGUE}
+
+_FOR_ANY_SENDER = tuple(
+    definition.name for definition in lists_on(MatchOn.SENDER) if not definition.needs_authentication
+)
+_FOR_PROVED = tuple(definition.name for definition in lists_on(MatchOn.SENDER) if definition.needs_authentication)
+
 
 class Match(Struct, frozen=True):
     """An entry that matched; without a tenant it is a global one."""
@@ -51,10 +62,6 @@ def winner(matches: Iterable[Match]) -> Match | None:
     return max(sorted(matches, key=lambda match: match.entry), key=rank, default=None)
 
 
-ALIGNED = "authentication.aligned"
-SPF_PASS = "authentication.spf-pass"  # noqa: S105 - the name of a finding
-
-
 class Identity(Struct, frozen=True):
     senders: tuple[str, ...] = ()  # the addresses in From
     proved_sender: str = ""  # the one in From, where SPF or DKIM speaks for its organisation
@@ -74,14 +81,10 @@ def identity_of(evidence: Evidence, envelope: Envelope, summary: MessageSummary,
     return Identity(senders, proved, frozenset(domains))
 
 
-_VALUE = 3 * MAX_ENTRY  # no entry matches what is longer
-_OBSERVABLES = {each.name: each.observables for each in CATALOGUE}
-
-
 class ListMatcher(Protocol):
     """Where entries are looked up: guard's replica. Every question raises StorageUnavailable where it has no state."""
 
-    def match(self, tenant: UUID, wanted: Mapping[str, Iterable[str]]) -> tuple[Match, ...]: ...
+    def match(self, tenant: UUID, keys_by_list: Mapping[str, Iterable[str]]) -> tuple[Match, ...]: ...
 
     def prefix_lengths(self, tenant: UUID, list_name: str) -> PrefixLengths: ...
 
@@ -120,15 +123,15 @@ def needs_of(in_use: frozenset[str]) -> tuple[Observable, ...]:
     return tuple(sorted({observable for name in in_use for observable in _OBSERVABLES.get(name, ())}))
 
 
-def values_of(seen: Seen, address: str, in_use: frozenset[str], lengths: Mapping[str, PrefixLengths]) -> list[Value]:
+def values_of(message: Seen, address: str, in_use: frozenset[str], lengths: Mapping[str, PrefixLengths]) -> list[Value]:
     """Return what the message shows to lists in use; `address` is where it comes from, trusted relays left out."""
-    values = [*_senders(seen), *_origins(seen, address, lengths)]
-    values += (_url(url) for url in dict.fromkeys((*seen.observables.urls, *seen.urls)))
-    values += (value for file in seen.observables.files for value in _file(file))
+    values = [*_senders(message), *_origins(message, address, lengths)]
+    values += (_url(url) for url in dict.fromkeys((*message.observables.urls, *message.urls)))
+    values += (value for file in message.observables.files for value in _file(file))
     if not in_use.isdisjoint(names_on(MatchOn.RECIPIENT)):
-        for recipient in dict.fromkeys(seen.envelope.recipients):
+        for recipient in dict.fromkeys(message.envelope.recipients):
             values.append(Value(recipient, _keys(MatchOn.RECIPIENT, candidates_for_recipient(recipient))))
-    subjects = tuple(filter(None, dict.fromkeys((seen.summary.subject, *seen.observables.subjects))))
+    subjects = tuple(filter(None, dict.fromkeys((message.summary.subject, *message.observables.subjects))))
     if subjects:
         values.append(Value(" / ".join(subjects), _keys(MatchOn.SUBJECT, subjects), area("subject")))
     return [value for value in values if not in_use.isdisjoint(value.keys)]
@@ -141,7 +144,7 @@ def keys_of(values: Iterable[Value], in_use: frozenset[str]) -> dict[str, list[s
         for name, candidates in value.keys.items():
             if name in in_use:
                 keys[name].update(dict.fromkeys(candidates))
-    return {name: list(wanted) for name, wanted in keys.items() if wanted}
+    return {name: list(list_keys) for name, list_keys in keys.items() if list_keys}
 
 
 def hits_of(values: Iterable[Value], matches: Sequence[Match]) -> Iterator[tuple[Value, ListHit]]:
@@ -176,32 +179,28 @@ def _keys(on: MatchOn, keys: Sequence[str]) -> Mapping[str, Sequence[str]]:
     return dict.fromkeys(names_on(on), keys)
 
 
-_FOR_ANY_SENDER = tuple(each.name for each in lists_on(MatchOn.SENDER) if not each.needs_authentication)
-_FOR_PROVED = tuple(each.name for each in lists_on(MatchOn.SENDER) if each.needs_authentication)
-
-
-def _senders(seen: Seen) -> Iterator[Value]:
+def _senders(message: Seen) -> Iterator[Value]:
     """Both senders may be blocked; only the one that people see, and that is proved, may be allowed."""
-    for address in dict.fromkeys((seen.envelope.sender, *seen.identity.senders)):
+    for address in dict.fromkeys((message.envelope.sender, *message.identity.senders)):
         keys = candidates_for_address(address)
         if not keys:
             continue
-        proved = address == seen.identity.proved_sender
+        proved = address == message.identity.proved_sender
         acting = names_on(MatchOn.SENDER) if proved else _FOR_ANY_SENDER
         yield Value(address, dict.fromkeys(acting, keys), contest="sender")
-        if not proved and address in seen.identity.senders:
+        if not proved and address in message.identity.senders:
             yield Value(address, dict.fromkeys(_FOR_PROVED, keys), contest="unproved sender", proved=False)
 
 
-def _origins(seen: Seen, address: str, lengths: Mapping[str, PrefixLengths]) -> Iterator[Value]:
+def _origins(message: Seen, address: str, lengths: Mapping[str, PrefixLengths]) -> Iterator[Value]:
     if address:
         names = [name for name in names_on(MatchOn.CLIENT_IP) if name in lengths]
         yield Value(address, {name: candidates_for_ip(address, lengths[name]) for name in names})
-    domains = (domain_of(each) for each in (seen.envelope.sender, *seen.identity.senders))
+    domains = (domain_of(sender) for sender in (message.envelope.sender, *message.identity.senders))
     for domain in dict.fromkeys(filter(None, domains)):
         keys = candidates_for_domain(domain)
         for definition in lists_on(MatchOn.SENDER_DOMAIN):
-            proved = not definition.needs_authentication or domain in seen.identity.proved_domains
+            proved = not definition.needs_authentication or domain in message.identity.proved_domains
             yield Value(domain, {definition.name: keys}, proved=proved)
 
 
@@ -225,5 +224,6 @@ def _file(file: ObservedFile) -> Iterator[Value]:
 def _hash_keys(file: ObservedFile | InnerFile) -> dict[str, list[str]]:
     every, strongest = candidates_for_hashes(file.sha256, file.sha1, file.md5), candidates_for_hashes(file.sha256)
     return {
-        each.name: every if Observable.DIGESTS in each.observables else strongest for each in lists_on(MatchOn.FILE)
+        definition.name: every if Observable.DIGESTS in definition.observables else strongest
+        for definition in lists_on(MatchOn.FILE)
     }

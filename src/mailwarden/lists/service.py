@@ -28,6 +28,16 @@ from mailwarden.wire.strict_json import violation_at
 MAX_ENTRIES = 500
 _SHOWN = 200
 
+MAX_IMPORT = 50_000  # entries of one change; more are for the command, which goes on where it was broken off
+
+_encode = msgspec.json.Encoder().encode
+
+INTERVAL = 60.0
+BATCH = 500
+ACTOR = Actor("system:expiry")
+
+_log = get_logger("lists.expiry")
+
 
 def read_entries(definition: ListDefinition, texts: Sequence[str]) -> list[Entry]:
     """Return the entries in the order given, one for each text, or raise one error that lists all that is wrong.
@@ -87,13 +97,10 @@ def _count(number: int) -> str:
     return "1 entry" if number == 1 else f"{number} entries"
 
 
-MAX_IMPORT = 50_000  # entries of one change; more are for the command, which goes on where it was broken off
-
-
 class Preview(Struct, frozen=True):
     """The effect of an import of a text into a list."""
 
-    seen: Survey
+    survey: Survey
     plan: Plan
     rows: Sequence[Row]  # those that would change something, in the order of their entries
     fresh: AbstractSet[str]  # the entries that are not there yet
@@ -102,9 +109,6 @@ class Preview(Struct, frozen=True):
     @property
     def fits(self) -> bool:
         return self.plan.new <= self.room
-
-
-_encode = msgspec.json.Encoder().encode
 
 
 class ListService:
@@ -163,12 +167,12 @@ class ListService:
         """Return one entry, however it is spelled, or raise NotFound."""
         definition = find_list(list_name)
         try:
-            found = await self._entries.present(scope, definition, [definition.spell(text)])
+            entries = await self._entries.present(scope, definition, [definition.spell(text)])
         except InvalidEntry:
-            found = []
-        if not found:
+            entries = []
+        if not entries:
             raise NotFound("There is no such entry in this list.")
-        return found[0]
+        return entries[0]
 
     async def present(self, scope: ListScope, list_name: str, entries: Sequence[str]) -> list[PublicListsEntry]:
         """Return those of the entries, in their stored form, that exist."""
@@ -180,10 +184,10 @@ class ListService:
 
     async def change(self, scope: ListScope, list_name: str, number: int) -> tuple[Change, tuple[Line, ...]]:
         """Return one change with what it did to every entry, or raise NotFound."""
-        found = await self._log.find(scope, find_list(list_name), number)
-        if found is None:
+        change_and_lines = await self._log.find(scope, find_list(list_name), number)
+        if change_and_lines is None:
             raise NotFound("There is no such change of this list, or it is too long ago.")
-        return found
+        return change_and_lines
 
     async def undo(self, scope: ListScope, list_name: str, number: int, actor: Actor) -> Undone:
         """Take a change back as far as its entries are as it left them."""
@@ -202,18 +206,18 @@ class ListService:
         """Return the effect of an import; entries without a comment or an expiry get these."""
         definition = find_list(list_name)
         # Fifty thousand lines take a second to read: beside the loop, for abby scans meanwhile.
-        seen = await asyncio.to_thread(
+        text_survey = await asyncio.to_thread(
             lambda: survey(normalised(definition, read_text(text, form), comment, expires), MAX_IMPORT)
         )
-        if seen.last is None:
+        if text_survey.last is None:
             raise _too_many(definition)
-        names = sorted(seen.last)
+        names = sorted(text_survey.last)
         present = await self._entries.present(scope, definition, names)
-        plan = compare(seen.last, present)
-        rows = [seen.last[name] for name in names if plan.sends(seen.last[name])]
+        plan = compare(text_survey.last, present)
+        rows = [text_survey.last[name] for name in names if plan.sends(text_survey.last[name])]
         used = (await self._entries.counts(scope)).get(definition.name, 0)
         room = definition.max_size(in_tenant=scope.tenant is not None) - used
-        return Preview(seen, plan, rows, seen.last.keys() - {each.entry for each in present}, room)
+        return Preview(text_survey, plan, rows, text_survey.last.keys() - {entry.entry for entry in present}, room)
 
     async def import_rows(
         self, scope: ListScope, list_name: str, rows: Sequence[Row], actor: Actor, *, action: str = "import"
@@ -259,11 +263,11 @@ def changes_of(last: Mapping[Entry, int], inputs: Sequence[ListEntryInput]) -> C
     return Changes(names, [texts[comment] for comment in comments], expiries)
 
 
-def _expiry(each: ListEntryInput, index: int) -> str | UnsetType | None:
-    if each.expires is UNSET or each.expires is None:
-        return each.expires
+def _expiry(entry_input: ListEntryInput, index: int) -> str | UnsetType | None:
+    if entry_input.expires is UNSET or entry_input.expires is None:
+        return entry_input.expires
     try:
-        return time_text(each.expires)
+        return time_text(entry_input.expires)
     except OverflowError:  # a moment before the year 1 or after 9999 once its offset is taken off
         raise _no_moment(index) from None
 
@@ -284,13 +288,6 @@ def _too_many(definition: ListDefinition) -> TooManyEntries:
     )
 
 
-INTERVAL = 60.0
-BATCH = 500
-ACTOR = Actor("system:expiry")
-
-_log = get_logger("lists.expiry")
-
-
 class Expiry:
     """Looks once a minute; several abbys may do so at once, for an entry can only be deleted once."""
 
@@ -302,9 +299,9 @@ class Expiry:
         """Delete what expired more than a day before `now`; return how many entries went."""
         before = time_text(now - GRACE)
         purged = 0
-        while found := await self._store.expired(Scope.deployment(), before, BATCH):
+        while expired_by_list := await self._store.expired(Scope.deployment(), before, BATCH):
             gone = 0
-            for scope, name, entries in found:
+            for scope, name, entries in expired_by_list:
                 gone += await self._store.delete(
                     scope, find_list(name), entries, stamp_of(ACTOR), expired_before=before
                 )

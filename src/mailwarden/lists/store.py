@@ -47,6 +47,107 @@ _EXCLUSIVE = "SELECT pg_advisory_xact_lock({locks}, {list_id}); {by_index}"
 
 T = TypeVar("T")
 
+# Arrays travel as one text each: the driver looks at every element of an array, which costs more than the upsert's
+# own share of a processor. No entry, no JSON string and no time holds these two characters.
+MARK, NULL = "\x1f", "\x1e"
+ARRAY = r"string_to_array(${}, E'\x1f', E'\x1e')"
+# The rows of given entries, each found by the index. PostgreSQL keeps a plan while a list grows; one that was made for
+# a short list would read all of it. OFFSET 0 leaves it no other way, and changes are joined by what was found so.
+EACH = """
+unnest({given}) AS given (entry) CROSS JOIN LATERAL (
+    SELECT * FROM list_entries WHERE list_id = $1 AND entry = given.entry {locked} OFFSET 0
+) AS kept
+"""
+_DELETED = r"""
+string_agg(entry || E'\x1f' || comment || E'\x1f' || coalesce(expires, '') || E'\x1f' || created || E'\x1f'
+           || created_by || E'\x1f' || hits || E'\x1f' || coalesce(last_hit, ''), E'\x1e')
+"""
+# The state before an update. An unchanged entry is recognised only if both fields are given for every entry.
+_FOUND = r"list_entries.comment || E'\x1f' || coalesce(list_entries.expires, '')"
+_FOUND_OTHER = f"""
+CASE WHEN list_entries.comment <> EXCLUDED.comment OR list_entries.expires IS DISTINCT FROM EXCLUDED.expires
+     THEN {_FOUND} END
+"""
+# The rows were locked by the statement above, in order; these touch only those that differ.
+SET_COMMENTS = f"""
+WITH changed AS MATERIALIZED (
+    SELECT kept.list_id, kept.entry, given.comment
+    FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}) AS given (entry, comment) CROSS JOIN LATERAL (
+        SELECT * FROM list_entries WHERE list_id = $1 AND entry = given.entry OFFSET 0
+    ) AS kept
+    WHERE kept.comment <> given.comment
+)
+UPDATE list_entries AS kept SET comment = changed.comment
+FROM changed WHERE kept.list_id = changed.list_id AND kept.entry = changed.entry
+"""  # noqa: S608
+SET_EXPIRIES = f"""
+WITH changed AS MATERIALIZED (
+    SELECT kept.list_id, kept.entry, given.expires
+    FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}) AS given (entry, expires) CROSS JOIN LATERAL (
+        SELECT * FROM list_entries WHERE list_id = $1 AND entry = given.entry OFFSET 0
+    ) AS kept
+    WHERE kept.expires IS DISTINCT FROM given.expires
+)
+UPDATE list_entries AS kept SET expires = changed.expires
+FROM changed WHERE kept.list_id = changed.list_id AND kept.entry = changed.entry
+"""  # noqa: S608
+# Where $8 is given, only what expired before it goes: that is asked again once the row is locked.
+DELETE = f"""
+WITH locked AS MATERIALIZED (
+    SELECT kept.list_id, kept.entry FROM {EACH.format(given=ARRAY.format(2), locked="FOR UPDATE")}
+    WHERE $8::text IS NULL OR expires < $8
+), gone AS (
+    DELETE FROM list_entries AS kept USING locked
+    WHERE kept.list_id = locked.list_id AND kept.entry = locked.entry
+    RETURNING kept.*
+), counted AS MATERIALIZED (
+    SELECT array_agg(entry) AS entries, count(*) AS deleted, {_DELETED} AS replaced FROM gone
+), noted AS (
+    INSERT INTO list_changes (list_id, entries, action, moment, author, address, request_id, touched, deleted, replaced)
+    SELECT $1, entries, $11, $9, $10, $6, $7, deleted, deleted, replaced FROM counted WHERE deleted > 0
+)
+SELECT deleted, entries[1:{MAX_LISTED}] AS some,
+       record_deed($3, $4, 'lists.' || $11, $5, $6, $7, jsonb_build_object('deleted', deleted))
+FROM counted WHERE deleted > 0
+"""  # noqa: S608
+
+PLAIN_KINDS = frozenset({"sender", "ip", "url", "hash", "sha256", "attachment", "recipient", "domain-or-ip", "domain"})
+# Control characters, which no line can hold, stand for the marks of CSV: so no line is ever quoted or split.
+_DELIMITER = "\x01"
+_QUOTE = "\x02"
+
+# The entries that never matched and never expire, nearly all of a large list, end in one constant.
+_TAIL = """
+CASE WHEN hits = 0 AND expires IS NULL AND last_hit IS NULL THEN ',"expires":null,"hits":0,"lastHit":null}'
+     ELSE ',"expires":' || coalesce('"' || expires || '"', 'null') || ',"hits":' || hits
+          || ',"lastHit":' || coalesce('"' || last_hit || '"', 'null') || '}'
+END
+"""
+
+STREAM_SECONDS = 900.0
+GRACE = timedelta(days=1)  # an expired entry stays so long, so that it can be extended
+MAX_KNOWN = 200_000
+CHANGE_WAIT = 10.0  # for a connection: many callers at once are no outage
+SETTLE_SECONDS = 8.0  # to learn whether a change was committed whose connection was lost
+SETTLE_PAUSE = 0.25
+_FULL = "MW001"
+_GONE = "MW002"
+
+Sink = Callable[[bytes], Awaitable[None]]
+
+_EXPIRED = """
+SELECT tenant, name, array_agg(entry ORDER BY entry) AS entries
+FROM (SELECT list_id, entry FROM list_entries WHERE expires < $1 ORDER BY expires LIMIT $2) AS old
+JOIN lists USING (list_id) GROUP BY tenant, name
+"""
+_FIND_GLOBAL = "SELECT list_id, entries FROM lists WHERE tenant IS NULL AND name = $1 AND $2::uuid IS NULL"
+_FIND_TENANT = "SELECT list_id, entries FROM lists WHERE tenant = $2 AND name = $1"
+# Among the newest events, by the index of their numbers: the event is some seconds old.
+_IS_RECORDED = """
+SELECT EXISTS (SELECT FROM events WHERE number > (SELECT last_value - 200000 FROM event_numbers) AND id = $1)
+"""
+_CREATE = "INSERT INTO lists (name, tenant) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+
 
 class ListScope(Struct, frozen=True):
     """The scope of one list call: one tenant, or with `tenant` None the global lists, which every tenant sees."""
@@ -101,29 +202,6 @@ class Stamp(Struct, frozen=True):
     action: str = ""  # "" is what the statement does by itself: add, delete, expire
 
 
-# Arrays travel as one text each: the driver looks at every element of an array, which costs more than the upsert's
-# own share of a processor. No entry, no JSON string and no time holds these two characters.
-MARK, NULL = "\x1f", "\x1e"
-ARRAY = r"string_to_array(${}, E'\x1f', E'\x1e')"
-# The rows of given entries, each found by the index. PostgreSQL keeps a plan while a list grows; one that was made for
-# a short list would read all of it. OFFSET 0 leaves it no other way, and changes are joined by what was found so.
-EACH = """
-unnest({given}) AS given (entry) CROSS JOIN LATERAL (
-    SELECT * FROM list_entries WHERE list_id = $1 AND entry = given.entry {locked} OFFSET 0
-) AS kept
-"""
-_DELETED = r"""
-string_agg(entry || E'\x1f' || comment || E'\x1f' || coalesce(expires, '') || E'\x1f' || created || E'\x1f'
-           || created_by || E'\x1f' || hits || E'\x1f' || coalesce(last_hit, ''), E'\x1e')
-"""
-# The state before an update. An unchanged entry is recognised only if both fields are given for every entry.
-_FOUND = r"list_entries.comment || E'\x1f' || coalesce(list_entries.expires, '')"
-_FOUND_OTHER = f"""
-CASE WHEN list_entries.comment <> EXCLUDED.comment OR list_entries.expires IS DISTINCT FROM EXCLUDED.expires
-     THEN {_FOUND} END
-"""
-
-
 def _upsert(*, comments: bool, expiries: bool) -> str:
     """Return the statement that adds and updates; a field not given for every entry is left unchanged."""
     changed = "updated = EXCLUDED.updated, updated_by = EXCLUDED.updated_by"
@@ -153,48 +231,6 @@ def _upsert(*, comments: bool, expiries: bool) -> str:
 
 
 UPSERTS = {(c, e): _upsert(comments=c, expiries=e) for c in (False, True) for e in (False, True)}
-# The rows were locked by the statement above, in order; these touch only those that differ.
-SET_COMMENTS = f"""
-WITH changed AS MATERIALIZED (
-    SELECT kept.list_id, kept.entry, given.comment
-    FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}) AS given (entry, comment) CROSS JOIN LATERAL (
-        SELECT * FROM list_entries WHERE list_id = $1 AND entry = given.entry OFFSET 0
-    ) AS kept
-    WHERE kept.comment <> given.comment
-)
-UPDATE list_entries AS kept SET comment = changed.comment
-FROM changed WHERE kept.list_id = changed.list_id AND kept.entry = changed.entry
-"""  # noqa: S608
-SET_EXPIRIES = f"""
-WITH changed AS MATERIALIZED (
-    SELECT kept.list_id, kept.entry, given.expires
-    FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}) AS given (entry, expires) CROSS JOIN LATERAL (
-        SELECT * FROM list_entries WHERE list_id = $1 AND entry = given.entry OFFSET 0
-    ) AS kept
-    WHERE kept.expires IS DISTINCT FROM given.expires
-)
-UPDATE list_entries AS kept SET expires = changed.expires
-FROM changed WHERE kept.list_id = changed.list_id AND kept.entry = changed.entry
-"""  # noqa: S608
-# Where $8 is given, only what expired before it goes: that is asked again once the row is locked.
-DELETE = f"""
-WITH locked AS MATERIALIZED (
-    SELECT kept.list_id, kept.entry FROM {EACH.format(given=ARRAY.format(2), locked="FOR UPDATE")}
-    WHERE $8::text IS NULL OR expires < $8
-), gone AS (
-    DELETE FROM list_entries AS kept USING locked
-    WHERE kept.list_id = locked.list_id AND kept.entry = locked.entry
-    RETURNING kept.*
-), counted AS MATERIALIZED (
-    SELECT array_agg(entry) AS entries, count(*) AS deleted, {_DELETED} AS replaced FROM gone
-), noted AS (
-    INSERT INTO list_changes (list_id, entries, action, moment, author, address, request_id, touched, deleted, replaced)
-    SELECT $1, entries, $11, $9, $10, $6, $7, deleted, deleted, replaced FROM counted WHERE deleted > 0
-)
-SELECT deleted, entries[1:{MAX_LISTED}] AS some,
-       record_deed($3, $4, 'lists.' || $11, $5, $6, $7, jsonb_build_object('deleted', deleted))
-FROM counted WHERE deleted > 0
-"""  # noqa: S608
 
 
 def joined(values: Sequence[str | UnsetType | None]) -> str:
@@ -208,20 +244,6 @@ def joined(values: Sequence[str | UnsetType | None]) -> str:
     if text.count(MARK) != len(values) - 1:
         raise ValueError("a value holds the mark that stands between values")
     return text
-
-
-PLAIN_KINDS = frozenset({"sender", "ip", "url", "hash", "sha256", "attachment", "recipient", "domain-or-ip", "domain"})
-# Control characters, which no line can hold, stand for the marks of CSV: so no line is ever quoted or split.
-_DELIMITER = "\x01"
-_QUOTE = "\x02"
-
-# The entries that never matched and never expire, nearly all of a large list, end in one constant.
-_TAIL = """
-CASE WHEN hits = 0 AND expires IS NULL AND last_hit IS NULL THEN ',"expires":null,"hits":0,"lastHit":null}'
-     ELSE ',"expires":' || coalesce('"' || expires || '"', 'null') || ',"hits":' || hits
-          || ',"lastHit":' || coalesce('"' || last_hit || '"', 'null') || '}'
-END
-"""
 
 
 def copy_statement(kind_name: str, list_id: int) -> str:
@@ -241,32 +263,6 @@ async def copy_lines(
     """Give all lines of a list to the sink; the database waits while the sink does."""
     statement = copy_statement(kind_name, list_id)
     await pool.copy_lines(connection, statement, sink, delimiter=_DELIMITER, quote=_QUOTE)
-
-
-STREAM_SECONDS = 900.0
-GRACE = timedelta(days=1)  # an expired entry stays so long, so that it can be extended
-MAX_KNOWN = 200_000
-CHANGE_WAIT = 10.0  # for a connection: many callers at once are no outage
-SETTLE_SECONDS = 8.0  # to learn whether a change was committed whose connection was lost
-SETTLE_PAUSE = 0.25
-_FULL = "MW001"
-_GONE = "MW002"
-
-Sink = Callable[[bytes], Awaitable[None]]
-
-
-_EXPIRED = """
-SELECT tenant, name, array_agg(entry ORDER BY entry) AS entries
-FROM (SELECT list_id, entry FROM list_entries WHERE expires < $1 ORDER BY expires LIMIT $2) AS old
-JOIN lists USING (list_id) GROUP BY tenant, name
-"""
-_FIND_GLOBAL = "SELECT list_id, entries FROM lists WHERE tenant IS NULL AND name = $1 AND $2::uuid IS NULL"
-_FIND_TENANT = "SELECT list_id, entries FROM lists WHERE tenant = $2 AND name = $1"
-# Among the newest events, by the index of their numbers: the event is some seconds old.
-_IS_RECORDED = """
-SELECT EXISTS (SELECT FROM events WHERE number > (SELECT last_value - 200000 FROM event_numbers) AND id = $1)
-"""
-_CREATE = "INSERT INTO lists (name, tenant) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 
 
 class Reading:
@@ -431,31 +427,31 @@ class ListStore:
                     self.database.connection() as connection,
                     scoped(connection, scope.setting, first=first_statement),
                 ):
-                    found = bool(await connection.fetchval(_IS_RECORDED, event))
+                    is_recorded = bool(await connection.fetchval(_IS_RECORDED, event))
                     await confirm_earlier(connection)
             except StorageUnavailable:
                 if time.monotonic() > end:
                     raise
             else:
-                return found
+                return is_recorded
             await asyncio.sleep(SETTLE_PAUSE)
 
     async def _known_id(self, scope: ListScope, definition: ListDefinition, *, make: bool = True) -> int:
         """Return the list's number, which never changes; make a list that was never used, or return 0."""
         key = (scope.tenant, definition.name)
-        known = self._known.get(key)
-        if known is None:
+        list_id = self._known.get(key)
+        if list_id is None:
             async with self.database.connection(CHANGE_WAIT) as connection, scoped(connection, scope.setting):
-                found = await _find(connection, scope, definition)
-                if found is None:
+                id_and_size = await _find(connection, scope, definition)
+                if id_and_size is None:
                     if not make:
                         return 0
-                    found = await _create(connection, scope, definition)
-                known = found[0]
+                    id_and_size = await _create(connection, scope, definition)
+                list_id = id_and_size[0]
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            self._known[key] = known
-        return known
+            self._known[key] = list_id
+        return list_id
 
 
 async def record_list_event(connection: Connection, scope: ListScope, changed: ListChanged) -> UUID:
@@ -485,8 +481,12 @@ async def _write(connection: Connection, list_id: int, changes: Changes, stamp: 
         (SET_EXPIRIES, changes.expiries, unset[1]),
     ):
         if 0 < missing < total:
-            given = [(entry, value) for entry, value in zip(changes.entries, values, strict=True) if value is not UNSET]
-            await connection.execute(statement, list_id, joined([e for e, _ in given]), joined([v for _, v in given]))
+            entry_values = [
+                (entry, value) for entry, value in zip(changes.entries, values, strict=True) if value is not UNSET
+            ]
+            await connection.execute(
+                statement, list_id, joined([e for e, _ in entry_values]), joined([v for _, v in entry_values])
+            )
     assert row is not None
     return cast("int", row["added"])
 
@@ -502,9 +502,9 @@ async def _create(connection: Connection, scope: ListScope, definition: ListDefi
         await connection.execute(_CREATE, definition.name, scope.tenant)
     except asyncpg.ForeignKeyViolationError:
         raise TenantNotFound("There is no such tenant.") from None
-    found = await _find(connection, scope, definition)
-    assert found is not None
-    return found
+    id_and_size = await _find(connection, scope, definition)
+    assert id_and_size is not None
+    return id_and_size
 
 
 def _audit_values(scope: ListScope, definition: ListDefinition, actor: Actor) -> Sequence[object]:

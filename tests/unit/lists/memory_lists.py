@@ -19,9 +19,9 @@ class MemoryLists:
         self.noted: list[Match] = []
         self.loaded = loaded
 
-    def match(self, tenant: UUID, wanted: Mapping[str, Iterable[str]]) -> tuple[Match, ...]:
+    def match(self, tenant: UUID, keys_by_list: Mapping[str, Iterable[str]]) -> tuple[Match, ...]:
         found: list[Match] = []
-        for name, keys in wanted.items():
+        for name, keys in keys_by_list.items():
             if find_list(name).kind.matches_text:
                 texts = list(keys)
                 found += [m for m in self._of(tenant, name) if any(SubjectMatcher([m.entry]).find(t) for t in texts)]

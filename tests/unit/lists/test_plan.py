@@ -91,7 +91,7 @@ def test_a_file_too_large_to_compare_is_counted_and_sent_whole():
 
 def test_the_preview_shows_the_numbers_and_the_first_mistakes():
     seen = survey([Row(1, "a.example"), *(BadRow(line, "?", "No.") for line in range(2, 30))])
-    text = render_preview("sender-block", seen, Plan(new=1, wanted={"a.example": 1}), 0)
+    text = render_preview("sender-block", seen, Plan(new=1, lines_to_send={"a.example": 1}), 0)
     assert "new                 1" in text
     assert "line 2: '?': No." in text
     assert "and 8 more" in text

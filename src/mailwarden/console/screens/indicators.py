@@ -259,7 +259,7 @@ def _check(blocks: Sequence[ListBlock]) -> None:
         raise SchemaViolation("Nothing was blocked. Choose at least one value.")
     for block in blocks:
         name = block.target.definition.name
-        if block.preview.seen.mistakes:
-            raise SchemaViolation(f"Nothing was blocked. {name}: {block.preview.seen.mistakes[0].reason}")
+        if block.preview.survey.mistakes:
+            raise SchemaViolation(f"Nothing was blocked. {name}: {block.preview.survey.mistakes[0].reason}")
         if not block.preview.fits:
             raise ListFull(f"Nothing was blocked. {name} has room for {block.preview.room:,} more entries.")

@@ -154,11 +154,11 @@ def _as_typed(request: UserRequest) -> ListForm:
 
 def _check(preview: Preview) -> None:
     """Raise an error with the line of every mistake, unless all rows can be added."""
-    if preview.seen.invalid:
+    if preview.survey.invalid:
         details = [
-            {"line": bad.line, "entry": bad.text, "reason": bad.reason} for bad in preview.seen.mistakes[:MAX_SHOWN]
+            {"line": bad.line, "entry": bad.text, "reason": bad.reason} for bad in preview.survey.mistakes[:MAX_SHOWN]
         ]
-        lines = counted(preview.seen.invalid, "line", "lines")
+        lines = counted(preview.survey.invalid, "line", "lines")
         raise InvalidEntry(f"{lines} are invalid. Nothing was changed.", details=details)
     if not preview.fits:
         raise ListFull(f"{preview.plan.new:,} entries are new, and there is room for {preview.room:,}.")

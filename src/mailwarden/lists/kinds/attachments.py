@@ -32,8 +32,8 @@ def candidates_for_attachment(name: str, media_type: str = "", inside: Iterable[
     """Return the keys of the kind `attachment`: of the name and of the names inside an archive, then the media type."""
     twos: dict[str, None] = {}
     ones: dict[str, None] = {}
-    for each in (name, *inside):
-        _, *extensions = _fold_name(each).rsplit(".", 2)
+    for file_name in (name, *inside):
+        _, *extensions = _fold_name(file_name).rsplit(".", 2)
         if len(extensions) == 2:
             twos[f".{extensions[0]}.{extensions[1]}"] = None
         if extensions:

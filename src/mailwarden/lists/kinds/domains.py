@@ -48,10 +48,10 @@ def with_subdomains(domain: str) -> tuple[str, str]:
 def wildcards_above(domain: str) -> list[str]:
     """Return the `*.domain` keys that cover a domain, the closest first; one label alone is never stored."""
     keys: list[str] = []
-    rest = domain.partition(".")[2] if len(domain) <= MAX_DOMAIN else ""
-    while "." in rest:
-        keys.append("*." + rest)
-        rest = rest.partition(".")[2]
+    parent = domain.partition(".")[2] if len(domain) <= MAX_DOMAIN else ""
+    while "." in parent:
+        keys.append("*." + parent)
+        parent = parent.partition(".")[2]
     return keys
 
 

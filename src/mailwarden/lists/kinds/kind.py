@@ -42,8 +42,8 @@ def clean(text: str) -> str:
         return text
     if _HALVES.search(text):
         raise InvalidEntry("The entry is not UTF-8.")
-    if found := _FORBIDDEN.search(text):
-        raise InvalidEntry(f"The entry holds the character U+{ord(found.group()):04X}, which no entry may hold.")
+    if forbidden := _FORBIDDEN.search(text):
+        raise InvalidEntry(f"The entry holds the character U+{ord(forbidden.group()):04X}, which no entry may hold.")
     return normalize("NFC", text)
 
 
@@ -78,8 +78,8 @@ def drop_invisible(text: str) -> str:
     return text if text.isascii() and text.isprintable() else _INVISIBLE.sub("", text)
 
 
-def _whole(found: re.Match[str]) -> str:
-    return _MEANT.get(found[1].lower(), found[1])
+def _whole(defanged: re.Match[str]) -> str:
+    return _MEANT.get(defanged[1].lower(), defanged[1])
 
 
 class BreadthCheck(Protocol):
@@ -181,12 +181,12 @@ class Kind(Struct, frozen=True):
 
     def normalise_plain(self, texts: Sequence[str], *, lets_through: bool = False) -> list[Entry | None]:
         """Return the stored form of each text, or None for those that `normalise` must read."""
-        found: list[Entry | None] = []
+        entries: list[Entry | None] = []
         for start in range(0, len(texts), _PLAIN_STEP):
             some = texts[start : start + _PLAIN_STEP]
             stored = self.plain.stored(some) if self.plain is not None else None
             if stored is None or self.may_be_broad(stored, lets_through=lets_through):
-                found.extend([None] * len(some))
+                entries.extend([None] * len(some))
             else:
-                found.extend(cast("Sequence[Entry]", stored))
-        return found
+                entries.extend(cast("Sequence[Entry]", stored))
+        return entries

@@ -42,13 +42,13 @@ class SubjectMatcher:
     def find(self, subject: str) -> list[str]:
         """Return the entries that match a subject, the most specific first."""
         folded = fold(subject[:MAX_SUBJECT])
-        found = [literal for literal in self._literals if literal in folded]
+        matched_entries = [literal for literal in self._literals if literal in folded]
         if self._gates:
             text = plain_subject(subject)
             for gate, patterns in self._gates:
                 if gate.search(text):
-                    found.extend(entry for entry, pattern in patterns if pattern.search(text))
-        return found
+                    matched_entries.extend(entry for entry, pattern in patterns if pattern.search(text))
+        return matched_entries
 
     def _add_gate(self, patterns: Sequence[tuple[str, Pattern]]) -> None:
         """Join patterns into one that hits where any of them does; where they cannot be joined, halve them."""

@@ -24,30 +24,6 @@ from mailwarden.lists.kinds.networks import pack_ip, write_ip
 
 _NUMBER = re.compile(r"0x[0-9a-f]{0,16}|[0-9]{1,16}", re.ASCII)
 
-
-def read_ipv4_as_browsers_do(host: str) -> str | None:
-    """Return the address with dots that a host of numbers leads to, or None where it is no address."""
-    pieces = host.split(".", 4)
-    if len(pieces) > 4 or not all(map(_NUMBER.fullmatch, pieces)):
-        return None
-    numbers = [_read_number(piece) for piece in pieces]
-    *heads, last = numbers
-    if any(number is None or number > 255 for number in heads) or last is None or last >= 256 ** (5 - len(numbers)):
-        return None
-    value = last
-    for place, head in enumerate(heads):
-        value += (head or 0) << (8 * (3 - place))
-    return ".".join(str(value >> shift & 255) for shift in (24, 16, 8, 0))
-
-
-def _read_number(piece: str) -> int | None:
-    if piece.startswith("0x"):
-        return int(piece[2:] or "0", 16)
-    if len(piece) > 1 and piece[0] == "0":
-        return int(piece, 8) if not set(piece) & {"8", "9"} else None
-    return int(piece)
-
-
 MAX_URL = 8_192  # longer URLs of messages are cut there, after the host and the path steps that count
 MAX_STEPS = 20  # of a path below which everything is meant
 _SCHEME = re.compile(r"(h(?:tt|xx|\*\*)ps?|ftp|fxp):[/\\]*|[/\\]{2}", re.IGNORECASE)
@@ -72,6 +48,29 @@ _PLAIN_ENTRY = PlainForm(
     dropped=("https://", "http://"),
 )
 _QUERY, _PAGE, _BELOW_PATH, _HOST, _BELOW_HOST = (rank * 100_000 for rank in (5, 4, 3, 2, 1))
+
+
+def read_ipv4_as_browsers_do(host: str) -> str | None:
+    """Return the address with dots that a host of numbers leads to, or None where it is no address."""
+    pieces = host.split(".", 4)
+    if len(pieces) > 4 or not all(map(_NUMBER.fullmatch, pieces)):
+        return None
+    numbers = [_read_number(piece) for piece in pieces]
+    *heads, last = numbers
+    if any(number is None or number > 255 for number in heads) or last is None or last >= 256 ** (5 - len(numbers)):
+        return None
+    value = last
+    for place, head in enumerate(heads):
+        value += (head or 0) << (8 * (3 - place))
+    return ".".join(str(value >> shift & 255) for shift in (24, 16, 8, 0))
+
+
+def _read_number(piece: str) -> int | None:
+    if piece.startswith("0x"):
+        return int(piece[2:] or "0", 16)
+    if len(piece) > 1 and piece[0] == "0":
+        return int(piece, 8) if not set(piece) & {"8", "9"} else None
+    return int(piece)
 
 
 class Link(NamedTuple):
@@ -205,12 +204,12 @@ def _refang_url(text: str) -> str:
 
 
 def _take_apart(url: str, scheme: re.Match[str] | None) -> tuple[str, str, str]:
-    rest = url[scheme.end() :] if scheme else url
-    rest = rest.partition("#")[0]
-    rest, _, query = rest.partition("?")
-    if "\\" in rest:
-        rest = rest.replace("\\", "/")
-    authority, _, path = rest.partition("/")
+    bare_url = url[scheme.end() :] if scheme else url
+    bare_url = bare_url.partition("#")[0]
+    bare_url, _, query = bare_url.partition("?")
+    if "\\" in bare_url:
+        bare_url = bare_url.replace("\\", "/")
+    authority, _, path = bare_url.partition("/")
     return authority, path, query
 
 
@@ -269,8 +268,8 @@ def _fold_query(query: str) -> str:
     return _ODD.sub(_escape, query) if query else ""
 
 
-def _escape(found: re.Match[str]) -> str:
-    character = found.group()
+def _escape(character_match: re.Match[str]) -> str:
+    character = character_match.group()
     if len(character) == 1:
         return quote(character, safe="", errors="replace")
     plain = chr(int(character[1:], 16))

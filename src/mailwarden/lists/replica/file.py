@@ -53,6 +53,16 @@ CREATE TABLE entries (
 ) WITHOUT ROWID;
 """
 
+_BITS_PER_ENTRY = 16  # at least, when the field is made
+_FULL = 8  # bits an entry, below which every eighth key would be looked up in vain
+_LEAST, _MOST = 1 << 22, 1 << 31
+_SECOND = 0x9E3779B1  # an odd number without pattern, which takes a first place to a second one
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+Row = tuple[bytes, str, int | None, int | str]
+
+_HASHES = frozenset({"hash", "sha256"})
+
 
 class Pointer(Struct, frozen=True):
     """Which files count: the names of the entries and of the field of bits, and the boot that the field is good for."""
@@ -77,10 +87,10 @@ class ReplicaFolder:
     def mark(self) -> tuple[int, int]:
         """Return what differs once the pointer was changed; zeros where there is none."""
         try:
-            found = self._pointer.stat()
+            pointer_status = self._pointer.stat()
         except FileNotFoundError:
             return 0, 0
-        return found.st_ino, found.st_mtime_ns
+        return pointer_status.st_ino, pointer_status.st_mtime_ns
 
     def pointer(self) -> Pointer | None:
         try:
@@ -218,13 +228,6 @@ def _connect(
     return connection
 
 
-_BITS_PER_ENTRY = 16  # at least, when the field is made
-_FULL = 8  # bits an entry, below which every eighth key would be looked up in vain
-_LEAST, _MOST = 1 << 22, 1 << 31
-_SECOND = 0x9E3779B1  # an odd number without pattern, which takes a first place to a second one
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
-
-
 def boot_id() -> str:
     """Return the name of this boot of the host, or nothing where the system has none."""
     try:
@@ -292,10 +295,7 @@ def _reserve(file: int) -> None:
     os.posix_fallocate(file, 0, os.fstat(file).st_size)
 
 
-Row = tuple[bytes, str, int | None, int | str]
 """Key, entry, expiry in milliseconds, comment; see the tables in `replica_file.py`."""
-
-_HASHES = frozenset({"hash", "sha256"})
 
 
 def is_plain(kind_name: str) -> bool:

@@ -93,6 +93,20 @@ SET hits = kept.hits + locked.hits, last_hit = greatest(kept.last_hit, locked.la
 FROM locked WHERE kept.list_id = locked.list_id AND kept.entry = locked.entry
 """
 
+INTERVAL = 0.3
+HITS_INTERVAL = 5.0
+PURGE_INTERVAL = 3_600.0
+COPY_SECONDS = 3_600.0
+STALL_SECONDS = 60.0  # a copy of which nothing arrives for so long is given up
+PROGRESS_SECONDS = 5.0  # between two lines in the log
+RETRY_SECONDS = 5.0  # after a disk that failed
+_CHUNK = 1 << 20
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_log = get_logger("lists.feed")
+
 
 class Snapshot:
     """One state of all lists."""
@@ -133,9 +147,9 @@ class Snapshot:
             present[cast("int", row["list_id"])] = [EntryRow(*line.split(MARK)) for line in lines]
         changes = []
         for list_id, names in touched.items():
-            found = present.get(list_id, [])
-            absent = sorted(names - {each.entry for each in found})
-            changes.append(ListChange(list_id, lists.get(list_id), found, absent))
+            entry_rows = present.get(list_id, [])
+            absent = sorted(names - {entry_row.entry for entry_row in entry_rows})
+            changes.append(ListChange(list_id, lists.get(list_id), entry_rows, absent))
         return changes
 
 
@@ -149,11 +163,11 @@ async def snapshot(database: Database) -> AsyncIterator[Snapshot]:
         yield Snapshot(connection, position)
 
 
-def can_follow(known: Position, now: Position) -> bool:
+def can_follow(replica_position: Position, now: Position) -> bool:
     """Return whether all changes since a position are still stored, on the same timeline of the same database."""
-    rewound = int(known.snapshot.partition(":")[0]) > int(now.snapshot.split(":")[1])
-    aged = now.moment - known.moment > (KEPT_HOURS - 1) * 3_600
-    return known.source == now.source and not rewound and not aged
+    rewound = int(replica_position.snapshot.partition(":")[0]) > int(now.snapshot.split(":")[1])
+    aged = now.moment - replica_position.moment > (KEPT_HOURS - 1) * 3_600
+    return replica_position.source == now.source and not rewound and not aged
 
 
 async def purge_changes(database: Database) -> int:
@@ -194,21 +208,6 @@ def _list_row(row: Row) -> ListRow:
 
 def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-INTERVAL = 0.3
-HITS_INTERVAL = 5.0
-PURGE_INTERVAL = 3_600.0
-COPY_SECONDS = 3_600.0
-STALL_SECONDS = 60.0  # a copy of which nothing arrives for so long is given up
-PROGRESS_SECONDS = 5.0  # between two lines in the log
-RETRY_SECONDS = 5.0  # after a disk that failed
-_CHUNK = 1 << 20
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-_log = get_logger("lists.feed")
 
 
 class DiskFailed(Exception):

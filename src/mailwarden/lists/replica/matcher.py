@@ -34,6 +34,19 @@ from mailwarden.lists.replica.file import (
 
 MAX_COUNTED = 20_000  # different entries between two writings; further ones go uncounted
 
+_FEW = 20  # below it a thread costs more than the work
+
+LOOK_SECONDS = 0.05  # between two looks whether the replica has changed
+_LISTS = "SELECT list_id, tenant, name, entries, prefixes, version FROM lists WHERE version > ?"
+
+_BY_TEXT = tuple(definition.name for definition in CATALOGUE if definition.kind.matches_text)
+_MOST_KEYS = 256  # in one statement
+_KEPT_SUBJECTS = 256  # lists of subjects that stay ready
+
+_FIND = "SELECT key, entry, expires, comment FROM entries WHERE list_id = ? AND key IN ({})"
+_ALL = "SELECT key, entry, expires, comment FROM entries WHERE list_id = ? LIMIT ?"
+_COMMENT = "SELECT comment FROM comments WHERE comment_id = ?"
+
 
 class Hit(Struct):
     """How often one entry matched since the last write, and when last, in seconds."""
@@ -70,16 +83,13 @@ class HitCounter:
     def give_back(self, hits: Hits) -> None:
         """Count what could not be written once more."""
         for key, hit in hits.items():
-            known = self._hits.get(key)
-            if known is not None:
-                known.count += hit.count
+            counted_hit = self._hits.get(key)
+            if counted_hit is not None:
+                counted_hit.count += hit.count
             elif len(self._hits) < self._limit:
                 self._hits[key] = hit
             else:
                 self.lost += hit.count
-
-
-_FEW = 20  # below it a thread costs more than the work
 
 
 class Subjects(Struct, frozen=True):
@@ -110,10 +120,6 @@ def _is_sound(entry: str) -> bool:
         return bool(read_subject(entry))
     except InvalidEntry:
         return False
-
-
-LOOK_SECONDS = 0.05  # between two looks whether the replica has changed
-_LISTS = "SELECT list_id, tenant, name, entries, prefixes, version FROM lists WHERE version > ?"
 
 
 class ListState(Struct, frozen=True):
@@ -226,9 +232,9 @@ class ReplicaView:
             owner = None if tenant is None else UUID(tenant)
             lengths = msgspec.json.decode(prefixes, type=PrefixLengths)
             state = ListState(list_id, name, owner, entries, version, lengths)
-            known = self._by_id.pop(list_id, None)
-            if known is not None and self._scopes[known.tenant].get(known.name) is known:
-                del self._scopes[known.tenant][known.name]
+            old_state = self._by_id.pop(list_id, None)
+            if old_state is not None and self._scopes[old_state.tenant].get(old_state.name) is old_state:
+                del self._scopes[old_state.tenant][old_state.name]
             if entries:
                 self._by_id[list_id] = state
                 self._scopes.setdefault(owner, {})[name] = state
@@ -243,15 +249,6 @@ class ReplicaView:
             if not isinstance(error, sqlite3.OperationalError):
                 self.folder.say_damaged()
             raise StorageUnavailable("The lists of this host cannot be read.", retry_after=2) from error
-
-
-_BY_TEXT = tuple(definition.name for definition in CATALOGUE if definition.kind.matches_text)
-_MOST_KEYS = 256  # in one statement
-_KEPT_SUBJECTS = 256  # lists of subjects that stay ready
-
-_FIND = "SELECT key, entry, expires, comment FROM entries WHERE list_id = ? AND key IN ({})"
-_ALL = "SELECT key, entry, expires, comment FROM entries WHERE list_id = ? LIMIT ?"
-_COMMENT = "SELECT comment FROM comments WHERE comment_id = ?"
 
 
 class Replica:
@@ -290,22 +287,23 @@ class Replica:
     def prefix_lengths(self, tenant: UUID, list_name: str) -> PrefixLengths:
         """Return the lengths of the networks in a list, of both scopes, the longest first."""
         self._view.look()
-        found = [state.prefixes for state in self._view.states(tenant, list_name)]
-        if len(found) == 1:
-            return found[0]
-        ipv4 = {length for lengths in found for length in lengths.ipv4}
-        ipv6 = {length for lengths in found for length in lengths.ipv6}
+        scope_lengths = [state.prefixes for state in self._view.states(tenant, list_name)]
+        if len(scope_lengths) == 1:
+            return scope_lengths[0]
+        ipv4 = {length for lengths in scope_lengths for length in lengths.ipv4}
+        ipv6 = {length for lengths in scope_lengths for length in lengths.ipv6}
         return PrefixLengths(tuple(sorted(ipv4, reverse=True)), tuple(sorted(ipv6, reverse=True)))
 
-    def match(self, tenant: UUID, wanted: Mapping[str, Iterable[str]]) -> tuple[Match, ...]:
+    def match(self, tenant: UUID, keys_by_list: Mapping[str, Iterable[str]]) -> tuple[Match, ...]:
         """Return the matching entries: list by list, the tenant's before the global ones, in candidate order.
 
-        `wanted` names the candidate keys of each list, as its kind makes them; for subjects, the subjects themselves.
+        `keys_by_list` names the candidate keys of each list, as its kind makes them; for subjects, the subjects
+        themselves.
         """
         self._view.look()
         matches: list[Match] = []
         with self._view.reading() as file:
-            for list_name, candidates in wanted.items():
+            for list_name, candidates in keys_by_list.items():
                 states = self._view.states(tenant, list_name)
                 if not states:
                     continue
@@ -324,12 +322,12 @@ class Replica:
         """Return at most `limit` entries of a list, the tenant's before the global ones."""
         self._view.look()
         kind_name = find_list(list_name).kind_name
-        found: dict[str, None] = {}
+        entries: dict[str, None] = {}
         with self._view.reading() as file:
             for state in self._view.states(tenant, list_name):
                 rows = self._alive(file.execute(_ALL, (state.list_id, limit)).fetchall())
-                found.update((entry_at(kind_name, key, entry), None) for key, entry, _, _ in rows)
-        return list(found)[:limit]
+                entries.update((entry_at(kind_name, key, entry), None) for key, entry, _, _ in rows)
+        return list(entries)[:limit]
 
     def note_hits(self, matches: Iterable[Match]) -> None:
         """Count hits of these entries; the feed writes the counts to PostgreSQL."""
@@ -358,14 +356,14 @@ class Replica:
             keys = self._view.filter.possible(state.list_id, keys)
         for start in range(0, len(keys), _MOST_KEYS):
             some = keys[start : start + _MOST_KEYS]
-            found: dict[bytes, list[Row]] = {}
+            rows_by_key: dict[bytes, list[Row]] = {}
             # The number of values is a power of two, so that the statements are few and stay prepared.
             padded = [*some, *[some[-1]] * ((1 << (len(some) - 1).bit_length()) - len(some))]
             statement = _FIND.format(",".join("?" * len(padded)))
             for row in self._alive(file.execute(statement, (state.list_id, *padded)).fetchall()):
-                found.setdefault(row[0], []).append(row)
-            for key in some if found else ():
-                for _, stored, _, comment in found.get(key, ()):
+                rows_by_key.setdefault(row[0], []).append(row)
+            for key in some if rows_by_key else ():
+                for _, stored, _, comment in rows_by_key.get(key, ()):
                     entry = entry_at(find_list(state.name).kind_name, key, stored)
                     yield Match(state.name, entry, state.tenant, _comment(file, comment))
 
@@ -373,8 +371,8 @@ class Replica:
         if not self._is_ready(state):
             self._keep(state, Subjects.make(self._edition(state), _subject_rows(file, state)))
         subjects = self._subjects[state.list_id]
-        found = dict.fromkeys(entry for text in texts for entry in subjects.matcher.find(text))
-        for _, entry, _, comment in self._alive([subjects.rows[entry] for entry in found]):
+        matched_entries = dict.fromkeys(entry for text in texts for entry in subjects.matcher.find(text))
+        for _, entry, _, comment in self._alive([subjects.rows[entry] for entry in matched_entries]):
             yield Match(state.name, entry, state.tenant, _comment(file, comment))
 
     def _is_ready(self, state: ListState) -> bool:

@@ -48,6 +48,13 @@ ON CONFLICT (list_id, key, entry) DO UPDATE SET expires = excluded.expires, comm
 """
 _DELETE_ENTRY = "DELETE FROM entries WHERE list_id = ? AND key = ? AND entry = ?"
 
+DELIMITER, QUOTE = "\x01", "\x02"  # as in lines.py: no entry and no comment can hold them, so nothing is ever quoted
+_FIRST_VERSION = 1
+_ADD = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
+
+_Values = tuple[int, bytes, str, int | None, int | str]
+_place = itemgetter(1, 2)
+
 
 class Position(Struct, frozen=True):
     """How far a replica has come: the database it was copied from, what it has seen of it, and when, by its clock."""
@@ -219,18 +226,20 @@ class ReplicaWriter:
         file.executemany(_DELETE_ENTRY, ((row.list_id, *place) for place in absent))
         list_id, place_comment, plain = row.list_id, self._comments.place, is_plain(kind_name)
         present: list[_Values] = []
-        for each in change.present:
-            key, stored = (each.entry.encode(), "") if plain else place_of(kind_name, each.entry)
-            expires = epoch_of(each.expires) if each.expires else None
-            present.append((list_id, key, stored, expires, place_comment(each.comment)))
+        for entry_row in change.present:
+            key, stored = (entry_row.entry.encode(), "") if plain else place_of(kind_name, entry_row.entry)
+            expires = epoch_of(entry_row.expires) if entry_row.expires else None
+            present.append((list_id, key, stored, expires, place_comment(entry_row.comment)))
         present.sort(key=_place)
         if self._filter is not None:
             self._filter.add(list_id, [values[1] for values in present])
         file.executemany(_SET_ENTRY, present)
-        known = file.execute("SELECT prefixes FROM lists WHERE list_id = ? AND entries > 0", (row.list_id,)).fetchone()
-        lengths = msgspec.json.decode(known[0], type=PrefixLengths) if known else PrefixLengths((), ())
+        prefixes_row = file.execute(
+            "SELECT prefixes FROM lists WHERE list_id = ? AND entries > 0", (row.list_id,)
+        ).fetchone()
+        lengths = msgspec.json.decode(prefixes_row[0], type=PrefixLengths) if prefixes_row else PrefixLengths((), ())
         if kind_name in NETWORK_KINDS:
-            lengths = joined(lengths, PrefixLengths.of(each.entry for each in change.present))
+            lengths = joined(lengths, PrefixLengths.of(entry_row.entry for entry_row in change.present))
         file.execute(_SET_LIST, list_values(row, lengths, self._version))
 
     @contextmanager
@@ -259,14 +268,6 @@ def joined(one: PrefixLengths, other: PrefixLengths) -> PrefixLengths:
 def list_values(row: ListRow, lengths: PrefixLengths, version: int) -> tuple[object, ...]:
     tenant = None if row.tenant is None else str(row.tenant)
     return row.list_id, tenant, row.name, row.entries, msgspec.json.encode(lengths).decode(), version
-
-
-DELIMITER, QUOTE = "\x01", "\x02"  # as in lines.py: no entry and no comment can hold them, so nothing is ever quoted
-_FIRST_VERSION = 1
-_ADD = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
-
-_Values = tuple[int, bytes, str, int | None, int | str]
-_place = itemgetter(1, 2)
 
 
 class WholeCopy:
@@ -351,6 +352,6 @@ class WholeCopy:
         self._filter.add(list_id, [row[1] for row in values])
         self._file.executemany(_ADD, values)
         if kind_name in NETWORK_KINDS:
-            known = self._prefixes.get(list_id, PrefixLengths((), ()))
-            self._prefixes[list_id] = joined(known, PrefixLengths.of(entries))
+            earlier_lengths = self._prefixes.get(list_id, PrefixLengths((), ()))
+            self._prefixes[list_id] = joined(earlier_lengths, PrefixLengths.of(entries))
         self.taken += len(values)
