@@ -8,8 +8,6 @@ from tests.conventions.project_files import ROOT, name_of, parsed, python_files,
 
 CODE = python_files("src", "workshop")
 MAX_LINES = 600
-# Packages whose constants may still stand in mid-file.
-MID_FILE = {"lists", "policy"}
 # Put together here, so that this file does not hold what it looks for.
 FOREIGN = re.compile(
     "|".join(["/wo" + "rk/", "/ro" + "ot/", "py" + r"pi\.org", "python" + r"hosted\.org", "npm" + r"js\.org"])
@@ -40,12 +38,7 @@ def test_no_file_names_a_machine_or_a_package_registry() -> None:
 
 def test_constants_stand_above_the_first_definition() -> None:
     """A constant in mid-file is the seam of two stories; one that is made of a class or function stands below it."""
-    late = [
-        f"{name_of(file)}:{node.lineno}"
-        for file in python_files("src")
-        if file.relative_to(ROOT).parts[2] not in MID_FILE
-        for node in late_constants(parsed(file))
-    ]
+    late = [f"{name_of(file)}:{node.lineno}" for file in python_files("src") for node in late_constants(parsed(file))]
     assert not late, "move it above the first definition, or cut the file where its story changes"
 
 
