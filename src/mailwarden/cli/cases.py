@@ -1,12 +1,12 @@
 """`mailwarden cases`: shows the cases of user reports, and closes them with an outcome."""
 
 import argparse
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from uuid import UUID
 
 from mailwarden.abby.config import PATH, AbbyConfig
-from mailwarden.cli.command import Command, add_action, operator, print_json, shown, table
+from mailwarden.cli.command import Command, add_action, by_action, operator, print_json, shown, table
 from mailwarden.cli.database import add_database_options, find_tenant, history_of, query_database
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
@@ -45,11 +45,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     for action in (ls, show, close):
         action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
         add_database_options(action)
-
-
-def _run(options: argparse.Namespace) -> int:
-    runs: Mapping[str, Callable[[argparse.Namespace], int]] = {"list": _list, "show": _show, "close": _close}
-    return runs[options.action](options)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -145,4 +140,8 @@ def _with_service(options: argparse.Namespace, operation: Callable[[CaseService,
     return query_database(options, ask)
 
 
-COMMAND = Command(example="mailwarden cases list --state open", arguments=_arguments, run=_run)
+COMMAND = Command(
+    example="mailwarden cases list --state open",
+    arguments=_arguments,
+    run=by_action(list=_list, show=_show, close=_close),
+)

@@ -89,6 +89,11 @@ def add_action(
     return action
 
 
+def by_action(**functions: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """Return what runs a command: the function of the action that was named."""
+    return lambda options: functions[options.action](options)
+
+
 def expiry(text: str) -> datetime:
     """Return the time of `--expires`: days from now (30d), a date (2026-12-31), or a time with its zone."""
     try:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from mailwarden.abby.config import PATH, AbbyConfig
-from mailwarden.cli.command import Command, add_action, operator, print_json, shown, table
+from mailwarden.cli.command import Command, add_action, by_action, operator, print_json, shown, table
 from mailwarden.cli.database import add_database_options, query_database, tenant_uid
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
@@ -80,19 +80,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     for action in (add, show, test, rotate, enable, disable, remove):
         action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
         add_database_options(action)
-
-
-def _run(options: argparse.Namespace) -> int:
-    actions = {
-        "add": _add,
-        "list": _list,
-        "test": _test,
-        "rotate": _rotate,
-        "enable": _enable,
-        "disable": _disable,
-        "remove": _remove,
-    }
-    return actions[options.action](options)
 
 
 def _add(options: argparse.Namespace) -> int:
@@ -255,5 +242,5 @@ def _state(endpoint: Endpoint) -> str:
 COMMAND = Command(
     example="mailwarden events endpoint add siem siem.ndjson --kind file --format ocsf",
     arguments=_arguments,
-    run=_run,
+    run=by_action(add=_add, list=_list, test=_test, rotate=_rotate, enable=_enable, disable=_disable, remove=_remove),
 )

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
-from mailwarden.cli.command import Command, add_action, add_config_option, shown
+from mailwarden.cli.command import Command, add_action, add_config_option, by_action, shown
 from mailwarden.cli.database import query_database, with_driver_error
 from mailwarden.cli.installation import read_installation
 from mailwarden.cli.progress import Progress
@@ -90,11 +90,6 @@ class _Sent(Struct, frozen=True):
 class _Row(Struct, frozen=True):
     line: Line
     request: FinishedRequest
-
-
-def _run(options: argparse.Namespace) -> int:
-    runs = {"prepare": _prepare, "migrate": _run_migrate, "resend": _resend_rejected}
-    return runs[options.action](options)
 
 
 def _prepare(options: argparse.Namespace) -> int:
@@ -289,4 +284,8 @@ def _report(source: str, target: str, migrated: Migrated) -> int:
     return 0
 
 
-COMMAND = Command(example="mailwarden history resend", arguments=_arguments, run=_run)
+COMMAND = Command(
+    example="mailwarden history resend",
+    arguments=_arguments,
+    run=by_action(prepare=_prepare, migrate=_run_migrate, resend=_resend_rejected),
+)

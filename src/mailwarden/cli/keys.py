@@ -10,7 +10,7 @@ from typing import TypeVar
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.keys import ApiKey, ApiKeys, KeyStore, NewKey
 from mailwarden.access.permissions import KeyScope
-from mailwarden.cli.command import Command, add_action, add_expires_option, operator, print_json, table
+from mailwarden.cli.command import Command, add_action, add_expires_option, by_action, operator, print_json, table
 from mailwarden.cli.database import add_database_options, query_database, tenant_uid
 from mailwarden.crypto.keyring import KeyRing, read_ring
 from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation
@@ -61,10 +61,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     for action in (create, ls, rotate, revoke):
         action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
         add_database_options(action)
-
-
-def _run(options: argparse.Namespace) -> int:
-    return {"create": _create, "list": _show, "rotate": _rotate, "revoke": _revoke}[options.action](options)
 
 
 def _create(options: argparse.Namespace) -> int:
@@ -166,5 +162,5 @@ def _state(key: ApiKey) -> str:
 COMMAND = Command(
     example="mailwarden keys create soar --scope lists:read --scope lists:write --global --expires 365d",
     arguments=_arguments,
-    run=_run,
+    run=by_action(create=_create, list=_show, rotate=_rotate, revoke=_revoke),
 )

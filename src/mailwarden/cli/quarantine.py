@@ -18,7 +18,7 @@ from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
 from mailwarden.access.tenant_domains import domain_of_recipient
 from mailwarden.access.tenant_store import TenantSettings, TenantStore
-from mailwarden.cli.command import Command, add_action, operator, print_json, shown, table
+from mailwarden.cli.command import Command, add_action, by_action, operator, print_json, shown, table
 from mailwarden.cli.database import add_database_options, find_tenant, query_database
 from mailwarden.cli.vault_owner import add_adopt, run_adopt
 from mailwarden.crypto.keyring import read_ring
@@ -133,20 +133,6 @@ def _add_days(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     )  # fmt: skip
     days.add_argument("--reset", action="store_true", help="remove the tenant's own values before --set")
     return days
-
-
-def _run(options: argparse.Namespace) -> int:
-    table = {
-        "list": _ls,
-        "show": _show,
-        "release": _release,
-        "delete": _delete,
-        "export": _export,
-        "days": _days,
-        "digest": run_digest,
-        "adopt": run_adopt,
-    }
-    return table[options.action](options)
 
 
 def _ls(options: argparse.Namespace) -> int:
@@ -389,5 +375,14 @@ async def _collect(database: Database, options: argparse.Namespace, settings: Di
 COMMAND = Command(
     example="mailwarden quarantine release UID --to ann@acme.example --allow address",
     arguments=_arguments,
-    run=_run,
+    run=by_action(
+        list=_ls,
+        show=_show,
+        release=_release,
+        delete=_delete,
+        export=_export,
+        days=_days,
+        digest=run_digest,
+        adopt=run_adopt,
+    ),
 )

@@ -15,7 +15,7 @@ import msgspec
 
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.tenant_store import TenantStore
-from mailwarden.cli.command import Command, add_action, operator, print_json, shown, table
+from mailwarden.cli.command import Command, add_action, by_action, operator, print_json, shown, table
 from mailwarden.cli.database import add_database_options, find_tenant, history_of, query_database
 from mailwarden.cli.progress import Progress
 from mailwarden.crypto.keyring import read_ring
@@ -169,11 +169,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         add_database_options(action)
 
 
-def _run(options: argparse.Namespace) -> int:
-    runs = {"add": _add, "list": _list, "undo": _undo, "reset": _reset, "rebuild": _rebuild, "status": _status}
-    return runs[options.action](options)
-
-
 def _add(options: argparse.Namespace) -> int:
     messages = find_messages(options.files)
 
@@ -319,5 +314,5 @@ def _builtins(record: msgspec.Struct) -> dict[str, object]:
 COMMAND = Command(
     example="mailwarden reports add phish/ --tenant acme --kind phishing",
     arguments=_arguments,
-    run=_run,
+    run=by_action(add=_add, list=_list, undo=_undo, reset=_reset, rebuild=_rebuild, status=_status),
 )
