@@ -155,7 +155,7 @@ docs: ## Write the pages that are made from the code
 	@$(BIN)/python -m workshop.pages
 	@$(BIN)/python -m workshop.measure.promises
 
-translations: ## Update the languages of the console, print texts without a translation (ADD=code adds a language)
+translations: ## Update the languages of console and policy, print texts without a translation (ADD=code adds a language)
 	@$(BIN)/python -m workshop.rig.translations $(ADD)
 
 site: ## Build the documentation site with search into run/site; dead links fail

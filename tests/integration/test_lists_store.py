@@ -14,8 +14,9 @@ from mailwarden.access.tenant_store import TenantStore
 from mailwarden.database.pool import Database, scoped
 from mailwarden.errors import ListFull, TenantNotFound
 from mailwarden.lists.catalogue import find_list
+from mailwarden.lists.expiry import Expiry
 from mailwarden.lists.requests import AddEntries
-from mailwarden.lists.service import Expiry, ListService, stamp_of
+from mailwarden.lists.service import ListService, stamp_of
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.wire.strict_json import convert

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mailwarden.access.accounts import Account
-from mailwarden.access.factors import MAX_ANSWER
+from mailwarden.access.factors import MAX_PASSKEY_ANSWER
 from mailwarden.access.sessions import ClientOrigin, Session
 from mailwarden.access.users import Position, Role
 from mailwarden.database.pool import Database
@@ -159,7 +159,7 @@ async def test_a_disabled_person_has_no_use_of_a_passkey(accounts: Accounts, sti
         await accounts.logins.check_passkey(visit, stick.sign(options), PLACE)
 
 
-@pytest.mark.parametrize("answer", ["", "[]", "{}", "null", '"x"', '{"id": 1}', "x" * (MAX_ANSWER + 1)])
+@pytest.mark.parametrize("answer", ["", "[]", "{}", "null", '"x"', '{"id": 1}', "x" * (MAX_PASSKEY_ANSWER + 1)])
 async def test_nonsense_is_refused(accounts: Accounts, answer: str) -> None:
     visit, _ = await ask(accounts)
     with pytest.raises(LoginFailed):

@@ -10,7 +10,7 @@ from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Profile, Tenant
-from mailwarden.policy import impact as read_messages
+from mailwarden.policy import impact as entry_impact
 from mailwarden.policy import weight_impact
 from mailwarden.policy.rules import load_policy
 from mailwarden.policy.weight_impact import WeightEstimator
@@ -23,8 +23,8 @@ FORM = next(rule for rule in POLICY.rules if rule.id == "html.credential-form")
 @pytest.fixture
 def estimator(database: Database, monkeypatch: pytest.MonkeyPatch) -> WeightEstimator:
     for module, name in (
-        (read_messages, "COUNT_SECONDS"),
-        (read_messages, "READ_SECONDS"),
+        (entry_impact, "COUNT_SECONDS"),
+        (entry_impact, "READ_SECONDS"),
         (weight_impact, "JUDGE_SECONDS"),
     ):
         monkeypatch.setattr(module, name, 60.0)
@@ -74,7 +74,7 @@ async def test_a_monitored_tenant_sees_the_decisions_of_balanced(estimator: Weig
 async def test_an_estimate_out_of_time_says_so(
     estimator: WeightEstimator, acme: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_messages, "READ_SECONDS", 0.0)
+    monkeypatch.setattr(entry_impact, "READ_SECONDS", 0.0)
     impact = await estimator.estimate(acme, FORM, 0)
     assert (impact.in_time, impact.is_sampled, impact.looked_at) == (False, True, 0)
 

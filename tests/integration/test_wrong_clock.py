@@ -14,7 +14,7 @@ from mailwarden.errors import CommandError
 from mailwarden.events.maintenance import EventRetention
 from mailwarden.history.maintenance import Retention, Rollups
 from mailwarden.history.opening import open_history
-from mailwarden.lists.service import Expiry
+from mailwarden.lists.expiry import Expiry
 from mailwarden.lists.store import ListStore
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.blob_store import FilesystemStore

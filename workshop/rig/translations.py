@@ -4,7 +4,8 @@ The console has three kinds of texts: those that the source marks (`_`, `N_`, `n
 words with a fixed set of values (SHOWN_WORDS), and sentences of the services below the console, such as errors. A
 sentence with values becomes a text with numbered places: "There is no list `{1}`."
 
-A text of the policy that was changed keeps its old translation, marked as fuzzy: it is not used until it is checked.
+A text of the policy that was changed or moved keeps its translation, marked as fuzzy: it is not used until someone has
+checked it.
 """
 
 import ast
@@ -272,7 +273,7 @@ def pattern_of(node: ast.expr) -> str | None:
 
 
 def read_catalogue(path: Path) -> Catalog:
-    return read_po(io.BytesIO(path.read_bytes()), locale=path.stem.replace("-", "_"))
+    return read_po(io.BytesIO(path.read_bytes()), locale=path.stem.replace("-", "_"), abort_invalid=True)
 
 
 def extract_policy() -> Catalog:
@@ -300,16 +301,22 @@ def named_areas() -> set[str]:
 
 
 def updated_policy(path: Path, template: Catalog) -> Catalog:
-    """Return a language with the texts of the policy; the translation of a text that was changed becomes fuzzy."""
+    """Return a language with the texts of the policy; the translation of a text that was changed or moved is fuzzy."""
     before = read_catalogue(path) if path.exists() else Catalog(locale=path.stem.replace("-", "_"))
-    known = {message.context: message for message in before if message.id and message.context != languages.AREA}
+    by_place = {message.context: message for message in before if message.id and message.context != languages.AREA}
+    by_words = {message.id: message for message in before if message.id}
     after = _new_catalogue(before, "policy")
     for message in template:
-        if message.id:
-            same = before.get(message.id, message.context) or known.get(message.context)
-            fuzzy = same is not None and (same.fuzzy or same.id != message.id) and bool(same.string)
-            string = same.string if same is not None else None
-            after.add(message.id, string, context=message.context, flags=["fuzzy"] if fuzzy else [])
+        if not message.id:
+            continue
+        same = before.get(message.id, message.context)
+        earlier = same or by_place.get(message.context) or by_words.get(message.id)
+        if earlier is None or not earlier.string:
+            after.add(message.id, context=message.context)
+        else:
+            flags = ["fuzzy"] if same is None or same.fuzzy else []
+            comments = earlier.user_comments
+            after.add(message.id, earlier.string, context=message.context, flags=flags, user_comments=comments)
     return after
 
 

@@ -60,7 +60,8 @@ from mailwarden.hop.local_guard import LocalGuard
 from mailwarden.lists.api import ListApi
 from mailwarden.lists.checking import Checker
 from mailwarden.lists.entry_store import EntryStore
-from mailwarden.lists.service import Expiry, ListService
+from mailwarden.lists.expiry import Expiry
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import STREAM_SECONDS, ListStore
 from mailwarden.model.scope import Scope
 from mailwarden.pipeline.previews import Previews

@@ -70,8 +70,8 @@ MAX_PASSKEYS = 20
 _PASSKEYS = "SELECT passkey_id, credential, person, name, public_key, sign_count, created, last_used FROM passkeys"
 _INSERT_PASSKEY = "INSERT INTO passkeys (credential, person, name, public_key, sign_count) VALUES ($1, $2, $3, $4, $5)"
 
-TIMEOUT_MS = 120_000
-MAX_ANSWER = 16_384
+PASSKEY_TIMEOUT_MS = 120_000
+MAX_PASSKEY_ANSWER = 16_384
 MAX_PASSKEY_NAME = 60
 
 
@@ -341,7 +341,7 @@ def creation_options(origin: ClientOrigin, handle: bytes, name: str, challenge: 
         user_id=handle,
         user_name=name,
         challenge=challenge,
-        timeout=TIMEOUT_MS,
+        timeout=PASSKEY_TIMEOUT_MS,
         exclude_credentials=[PublicKeyCredentialDescriptor(id=credential) for credential in known],
         authenticator_selection=AuthenticatorSelectionCriteria(
             resident_key=ResidentKeyRequirement.REQUIRED,
@@ -374,7 +374,7 @@ def request_options(origin: ClientOrigin, challenge: bytes) -> str:
     options = generate_authentication_options(
         rp_id=origin.host,
         challenge=challenge,
-        timeout=TIMEOUT_MS,
+        timeout=PASSKEY_TIMEOUT_MS,
         user_verification=UserVerificationRequirement.REQUIRED,
     )
     return options_to_json(options)
@@ -382,7 +382,7 @@ def request_options(origin: ClientOrigin, challenge: bytes) -> str:
 
 def credential_in(answer: str) -> bytes:
     """Return the credential id in a browser's answer, not verified."""
-    if len(answer) > MAX_ANSWER:
+    if len(answer) > MAX_PASSKEY_ANSWER:
         raise _rejected()
     try:
         return parse_authentication_credential_json(answer).raw_id
@@ -420,7 +420,7 @@ def _check_site(origin: ClientOrigin) -> None:
 
 
 def _check_answer(answer: str, challenge: bytes | None) -> None:
-    if challenge is None or len(answer) > MAX_ANSWER:
+    if challenge is None or len(answer) > MAX_PASSKEY_ANSWER:
         raise _rejected()
     try:
         if not isinstance(json.loads(answer), dict):

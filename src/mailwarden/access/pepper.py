@@ -1,4 +1,7 @@
-"""The pepper keys of the configuration, and the stored secrets that depend on each of them."""
+"""The pepper keys of the configuration, and the stored secrets that depend on each of them.
+
+Security: secrets of authenticators are decrypted and encrypted again here; none is logged.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,7 @@
-"""The sessions of the console in PostgreSQL: a row has the digest of the cookie value."""
+"""The sessions of the console in PostgreSQL.
+
+Security: a row has the digest of the cookie value, never the value.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -111,7 +111,7 @@ class HistoryWriter:
                     await self._write(await self._decoded(records))
                     await self._journal.advance(records[-1].number + 1)
                     await self._write_unsaved()  # a long journal must not fill the memory
-                    if len(records) < BATCH:
+                    if len(records) < BATCH and not self._journal.unsaved(1):
                         await asyncio.sleep(PAUSE)
                 if chunk.following > self._journal.position:
                     await self._journal.advance(chunk.following)

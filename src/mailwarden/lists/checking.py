@@ -131,10 +131,10 @@ def match_entries(
                 yield Found(Match(list_name, entry.entry, tenant, entry.comment), reading, expired)
 
 
-def winners(matched_entries: Iterable[Found]) -> list[Match]:
+def winners(found_entries: Iterable[Found]) -> list[Match]:
     """Return the match that acts of each list, or of each pair of opposite lists."""
     groups: dict[str, list[Match]] = {}
-    for matched_entry in matched_entries:
+    for matched_entry in found_entries:
         if not matched_entry.expired:
             groups.setdefault(find_list(matched_entry.match.list_name).contest, []).append(matched_entry.match)
     return [won for matches in groups.values() if (won := winner(matches)) is not None]
@@ -145,7 +145,7 @@ class Checked(Struct, frozen=True):
 
     value: str
     readings: tuple[str, ...]
-    matched_entries: tuple[Found, ...]
+    found_entries: tuple[Found, ...]
     acting: tuple[Match, ...]
 
 
@@ -162,7 +162,7 @@ class Checker:
         value = refang(value.strip()[:MAX_VALUE])
         readings = (reading,) if reading is not None and reading in READINGS else readings_of(value)
         keys = keys_for(value, readings)
-        matched_entries: list[Found] = []
+        found_entries: list[Found] = []
         for searched_scope in (scope, ListScope()) if scope.tenant else (scope,):
             used = await self._entries.counts(searched_scope)
             for list_name, keys_by_reading in keys.items():
@@ -170,12 +170,12 @@ class Checker:
                     entries = await matching_entries(
                         self._entries, searched_scope, list_name, frozenset().union(*keys_by_reading.values())
                     )
-                    matched_entries.extend(
+                    found_entries.extend(
                         match_entries(
                             list_name, keys_by_reading, entries, searched_scope.tenant, now or datetime.now(UTC)
                         )
                     )
-        return Checked(value, readings, tuple(matched_entries), tuple(winners(matched_entries)))
+        return Checked(value, readings, tuple(found_entries), tuple(winners(found_entries)))
 
 
 async def matching_entries(

@@ -1,4 +1,4 @@
-"""Reads and changes lists: the operations of the List API, of the console, and the removal of expired entries.
+"""Reads and changes lists: the operations of the List API and of the console.
 
 An expired entry stops acting at once. It is still listed and counted for a day, so that it can be extended.
 """
@@ -19,10 +19,8 @@ from mailwarden.lists.entry_store import EntryPage, EntryStore
 from mailwarden.lists.files import Plan, Row, Survey, compare, normalised, read_text, survey
 from mailwarden.lists.kinds import Entry
 from mailwarden.lists.requests import ListEntryInput, ListFileInfo, ListInfo, PublicListsEntry
-from mailwarden.lists.store import GRACE, Changes, ListScope, ListStore, Reading, Stamp
-from mailwarden.model.scope import Actor, Scope
-from mailwarden.telemetry.logs import get_logger
-from mailwarden.telemetry.periodic_task import PeriodicTask
+from mailwarden.lists.store import Changes, ListScope, ListStore, Reading, Stamp
+from mailwarden.model.scope import Actor
 from mailwarden.wire.strict_json import violation_at
 
 MAX_ENTRIES = 500
@@ -31,12 +29,6 @@ _SHOWN = 200
 MAX_IMPORT = 50_000  # entries of one change; more are for the command, which goes on where it was broken off
 
 _encode = msgspec.json.Encoder().encode
-
-INTERVAL = 60.0
-BATCH = 500
-ACTOR = Actor("system:expiry")
-
-_log = get_logger("lists.expiry")
 
 
 def read_entries(definition: ListDefinition, texts: Sequence[str]) -> list[Entry]:
@@ -286,36 +278,3 @@ def _too_many(definition: ListDefinition) -> TooManyEntries:
         f"The console takes up to {MAX_IMPORT:,} entries at once; "
         f"for more use the command: mailwarden lists import {definition.name} FILE."
     )
-
-
-class Expiry:
-    """Looks once a minute; several abbys may do so at once, for an entry can only be deleted once."""
-
-    def __init__(self, store: ListStore, interval: float = INTERVAL) -> None:
-        self._store = store
-        self._periodic_task = PeriodicTask("list expiry", self._purge_now, interval, quiet=True)
-
-    async def purge(self, now: datetime) -> int:
-        """Delete what expired more than a day before `now`; return how many entries went."""
-        before = time_text(now - GRACE)
-        purged = 0
-        while expired_by_list := await self._store.expired(Scope.deployment(), before, BATCH):
-            gone = 0
-            for scope, name, entries in expired_by_list:
-                gone += await self._store.delete(
-                    scope, find_list(name), entries, stamp_of(ACTOR), expired_before=before
-                )
-            purged += gone
-            if not gone:  # another abby was quicker
-                break
-        return purged
-
-    def start(self) -> None:
-        self._periodic_task.start()
-
-    async def stop(self) -> None:
-        await self._periodic_task.stop()
-
-    async def _purge_now(self) -> None:
-        if purged := await self.purge(await self._store.now(Scope.deployment())):
-            _log.info("entries_expired", entries=purged)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 from babel.messages.catalog import Message
-from babel.messages.pofile import read_po
+from babel.messages.pofile import PoFileError, read_po
 from msgspec.structs import replace
 
 from mailwarden.model.record import FinishedRequest
@@ -19,9 +19,12 @@ from mailwarden.policy.judge import in_other_words
 from mailwarden.policy.rules import Policy, Rule
 from mailwarden.policy.sentences import ENGLISH, Wording, fact_names, template_problems
 from mailwarden.settings.compiled import CompiledFile
+from mailwarden.telemetry.logs import get_logger
 
 FOLDER = Path(__file__).parent / "translations"
 AREA = "places.areas"  # the place of the names of areas, such as `the text`
+
+_log = get_logger("policy.languages")
 
 
 class Translation:
@@ -118,7 +121,11 @@ def load_translation(language: str) -> Translation | None:
     """Return the texts of one language, or None for English and for a language without texts; read once per process."""
     if language not in languages():
         return None
-    return Translation(compiled(language).read() or read_texts(language))
+    try:
+        return Translation(compiled(language).read() or read_texts(language))
+    except (PoFileError, ValueError) as error:
+        _log.warning("language_skipped", file=_file(language).name, error=str(error))
+        return None
 
 
 def compiled(language: str) -> CompiledFile[dict[str, str]]:

@@ -22,8 +22,9 @@ from mailwarden.guard.engine_watch import EngineEvents
 from mailwarden.history.opening import open_history
 from mailwarden.hop.records import EngineState
 from mailwarden.lists import catalogue as list_catalogue
+from mailwarden.lists.expiry import Expiry
 from mailwarden.lists.requests import ListEntryInput
-from mailwarden.lists.service import Expiry, ListService
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.user_reports.reports import Kind, NewReport

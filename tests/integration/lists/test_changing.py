@@ -8,8 +8,9 @@ from mailwarden.access.audit import AuditStore
 from mailwarden.database.pool import Database
 from mailwarden.errors import ListFull, NotFound
 from mailwarden.lists.change_log import State
+from mailwarden.lists.expiry import Expiry
 from mailwarden.lists.requests import ListEntryInput
-from mailwarden.lists.service import Expiry, ListService
+from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Actor, Scope
 from tests.integration.lists.entries import LIST, SOAR, add

@@ -69,7 +69,7 @@ async def test_a_value_is_checked_in_the_lists_of_the_tenant_and_of_the_deployme
     await add(lists, acme, "mail.evil.example", expires=datetime(2020, 1, 1, tzinfo=UTC))
     checked = await checker.check(acme, "A@mail[.]evil.example")
     found = {
-        (each.match.list_name, each.match.entry, each.match.tenant): each.expired for each in checked.matched_entries
+        (each.match.list_name, each.match.entry, each.match.tenant): each.expired for each in checked.found_entries
     }
     assert found == {
         (LIST, "mail.evil.example", acme.tenant): True,

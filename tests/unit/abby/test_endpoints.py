@@ -27,7 +27,7 @@ class Records(msgspec.Struct, rename="camel"):
     tenant_uid: str
 
 
-# The tests of routes take scopes from the declarations: here they stand once more, so that no slip opens an endpoint.
+# The tests of routes take scopes from the declarations: here they stand once more, so that no slip opens one to keys.
 OPEN = "getEventSchemas getHealth getReadiness getDescription getCatalogue"
 NEEDED = {
     "messages:submit": "submitEmail",

@@ -66,7 +66,10 @@ async def test_a_burst_is_written_in_batches(tmp_path: Path) -> None:
     assert max(store.batches) == BATCH
 
 
-async def test_rows_of_an_outage_are_written_after_a_restart(tmp_path: Path) -> None:
+async def test_rows_of_an_outage_are_written_after_a_restart_without_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAUSE", 3_600.0)
     store, requests = FlakyStore(StorageUnavailable("away")), [finished_request() for _ in range(700)]
     began = time.perf_counter()
     async with writing(tmp_path, store, seconds=0.1) as journal:

@@ -26,7 +26,11 @@ def test_german_is_shipped_and_english_needs_no_translation():
 @pytest.mark.slow
 @pytest.mark.parametrize("language", languages())
 def test_every_text_of_a_translation_can_be_used(language):
-    texts = [message for message in read_catalogue(FOLDER / f"{language}.po") if message.id and message.string]
+    texts = [
+        message
+        for message in read_catalogue(FOLDER / f"{language}.po")
+        if message.id and message.string and not message.fuzzy
+    ]
     assert {message.context: problem for message in texts if (problem := problem_of(message))} == {}
     translation = load_translation(language)
     assert translation
@@ -51,17 +55,28 @@ def test_a_text_is_shown_in_english_if_its_english_words_changed_or_it_has_other
     assert translation.tags(POLICY.tags) == POLICY.tags
 
 
+def test_a_broken_file_leaves_every_text_in_english(tmp_path, monkeypatch):
+    (tmp_path / "fr.po").write_bytes(b'msgid "a\nmsgstr \xff')
+    monkeypatch.setattr("mailwarden.policy.languages.FOLDER", tmp_path)
+    assert load_translation("fr") is None
+
+
 def test_a_changed_text_keeps_its_translation_as_fuzzy(tmp_path):
     path, template = tmp_path / "de.po", Catalog()
     template.add("new words", context="a name")
     template.add("same words", context="b name")
+    template.add("moved words", context="d name")
     path.write_text(
         'msgid ""\nmsgstr "Language: de\\n"\n\nmsgctxt "a name"\nmsgid "old words"\nmsgstr "alte Worte"\n\n'
         'msgctxt "b name"\nmsgid "same words"\nmsgstr "gleiche Worte"\n\n'
-        'msgctxt "c name"\nmsgid "gone"\nmsgstr "fort"\n'
+        'msgctxt "c name"\nmsgid "moved words"\nmsgstr "bewegte Worte"\n'
     )
     texts = [(each.context, each.string, each.fuzzy) for each in updated_policy(path, template) if each.id]
-    assert texts == [("a name", "alte Worte", True), ("b name", "gleiche Worte", False)]
+    assert texts == [
+        ("a name", "alte Worte", True),
+        ("b name", "gleiche Worte", False),
+        ("d name", "bewegte Worte", True),
+    ]
 
 
 def evidence(*findings: Finding) -> Evidence:

@@ -177,7 +177,7 @@ def _rows(request: UserRequest, checked: Checked) -> list[dict[str, object]]:
             "state": "expired" if found.expired else "acts" if found.match in checked.acting else "loses",
             "shown": found.match.tenant is not None or request.scope.tenants is None,
         }
-        for found in checked.matched_entries
+        for found in checked.found_entries
     ]
 
 

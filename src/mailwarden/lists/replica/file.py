@@ -59,6 +59,7 @@ _LEAST, _MOST = 1 << 22, 1 << 31
 _SECOND = 0x9E3779B1  # an odd number without pattern, which takes a first place to a second one
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
+# Key, entry, expiry in milliseconds, comment.
 Row = tuple[bytes, str, int | None, int | str]
 
 _HASHES = frozenset({"hash", "sha256"})
@@ -293,9 +294,6 @@ def _reserve(file: int) -> None:
     On a file system that cannot reserve space, the C library writes the file instead.
     """
     os.posix_fallocate(file, 0, os.fstat(file).st_size)
-
-
-"""Key, entry, expiry in milliseconds, comment; see the tables in `replica_file.py`."""
 
 
 def is_plain(kind_name: str) -> bool:
