@@ -76,7 +76,7 @@ async def test_lists_are_written_and_streamed_by_many_at_once(pooled: Database):
 
 async def test_history_is_written_searched_and_counted(pooled: Database, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(search_pages, "SEARCH_SECONDS", 60.0)  # a busy machine must not end a search
-    requests = [finished_request() for _ in range(30)]
+    requests = [finished_request() for _ in range(CALLERS)]  # as many as the pool lends connections
     store = open_history(pooled)
     await asyncio.gather(*(store.save(ALL, [request]) for request in requests))
     for request in requests:
