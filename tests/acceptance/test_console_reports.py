@@ -13,7 +13,7 @@ from mailwarden.database.pool import Database
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.weekly_report.model import Week
 from tests.acceptance.console_session import sign_in, text_of
-from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_command, run_deployment
+from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 from tests.acceptance.held import _run
 from tests.acceptance.last_week import WEEK, attack_last_week, count_last_weeks
 from tests.acceptance.smtp import Sink
@@ -114,15 +114,6 @@ def test_recipients_are_users_of_the_tenant(deployment: Deployment) -> None:
         answer = user.post("/console/reports/email", {"tenant": acme, "enabled": "1", "recipient": chosen})
         assert answer.status_code == 400
     assert "Weekly email: off" in text_of(user.get("/console/reports"))
-
-
-def test_the_command_prints_the_report(deployment: Deployment, targets: dict[str, str]) -> None:
-    folder = str(deployment.product.abby.folder)
-    printed = run_command("weekly-report", "--tenant", "acme", "--config", folder)
-    assert targets["acme"].partition("@")[0] in printed
-    assert targets["club"].partition("@")[0] not in printed
-    earlier = run_command("weekly-report", "--tenant", "acme", "--week", str(WEEK.earlier()), "--config", folder)
-    assert targets["acme"].partition("@")[0] not in earlier
 
 
 @pytest.mark.slow

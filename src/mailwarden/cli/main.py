@@ -24,7 +24,6 @@ COMMANDS: Mapping[str, str] = {
     "cases": "Show the cases of user reports, and close them with an outcome.",
     "quarantine": "Show, release, delete and export held messages.",
     "events": "Add, show, test and remove receivers of events: webhooks, syslog and files.",
-    "weekly-report": "Print the weekly report of a tenant.",
     "lists": "Show and change lists over the List API; import and export files.",
     "feed": "Subscribe to feeds that fill block lists; show, update, approve and reject them.",
     "history": "Send rejected rows of history again, prepare ClickHouse, and migrate rows between the stores.",
