@@ -28,6 +28,7 @@ def modules() -> Iterator[Path]:
             yield path
 
 
+@pytest.mark.slow
 def test_no_module_but_the_catalogue_names_a_list():
     found = [
         f"{path.relative_to(SOURCE)} {each}" for path in modules() for each in named_lists(path.read_text("utf-8"))

@@ -126,6 +126,7 @@ def texts_of_phrases(draw: st.DrawFn) -> str:
     return fold(" ".join(written) if draw(st.booleans()) else "".join(written))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passage", [30, phrases.PASSAGE])
 @examples(100, suppress_health_check=list(HealthCheck))
 @given(text=texts_of_phrases())
