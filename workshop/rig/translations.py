@@ -4,7 +4,7 @@ The console has three kinds of texts: those that the source marks (`_`, `N_`, `n
 words with a fixed set of values (SHOWN_WORDS), and sentences of the services below the console, such as errors. A
 sentence with values becomes a text with numbered places: "There is no list `{1}`."
 
-A text of the policy that was changed or moved keeps its translation, marked as fuzzy: it is not used until someone has
+A text that was changed or moved keeps its translation, marked as fuzzy: it is not used until someone has
 checked it.
 """
 
@@ -12,11 +12,12 @@ import ast
 import io
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 
-from babel.messages.catalog import Catalog
+from babel.messages.catalog import Catalog, Message
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
@@ -300,17 +301,27 @@ def named_areas() -> set[str]:
     return {name for name in named if name[:1].islower()}
 
 
-def updated_policy(path: Path, template: Catalog) -> Catalog:
-    """Return a language with the texts of the policy; the translation of a text that was changed or moved is fuzzy."""
+def updated(path: Path, template: Catalog) -> Catalog:
+    """Return a language with the texts of the source; unused ones are left out.
+
+    A text that was changed or moved is recognised by its words, or by a context that no other text has.
+    """
     before = read_catalogue(path) if path.exists() else Catalog(locale=path.stem.replace("-", "_"))
-    by_place = {message.context: message for message in before if message.id and message.context != languages.AREA}
-    by_words = {message.id: message for message in before if message.id}
-    after = _new_catalogue(before, "policy")
+    texts = [message for message in before if message.id]
+    places = Counter(message.context for message in texts)
+    by_place = {message.context: message for message in texts if message.context and places[message.context] == 1}
+    by_words = {_words(message): message for message in texts}
+    after = Catalog(
+        locale=before.locale,
+        charset="utf-8",
+        fuzzy=False,
+        header_comment="# Texts of Mailwarden. `make translations` keeps this file up to date.",
+    )
     for message in template:
         if not message.id:
             continue
-        same = before.get(message.id, message.context)
-        earlier = same or by_place.get(message.context) or by_words.get(message.id)
+        same = before.get(_words(message), message.context)
+        earlier = same or by_place.get(message.context or "") or by_words.get(_words(message))
         if earlier is None or not earlier.string:
             after.add(message.id, context=message.context)
         else:
@@ -320,25 +331,9 @@ def updated_policy(path: Path, template: Catalog) -> Catalog:
     return after
 
 
-def _new_catalogue(before: Catalog, part: str) -> Catalog:
-    return Catalog(
-        locale=before.locale,
-        charset="utf-8",
-        fuzzy=False,
-        header_comment=f"# Texts of the Mailwarden {part}. `make translations` keeps this file up to date.",
-    )
-
-
-def updated(path: Path, template: Catalog) -> Catalog:
-    """Return a language with the texts of the console; translations are kept, unused ones are left out."""
-    before = read_catalogue(path) if path.exists() else Catalog(locale=path.stem.replace("-", "_"))
-    after = _new_catalogue(before, "console")
-    for message in template:
-        if message.id:
-            known = before.get(message.id if isinstance(message.id, str) else message.id[0], message.context)
-            string = known.string if known is not None and not known.fuzzy else None
-            after.add(message.id, string, locations=message.locations, context=message.context)
-    return after
+def _words(message: Message) -> str:
+    """Return the English words of a message, in the singular."""
+    return message.id if isinstance(message.id, str) else message.id[0]
 
 
 def written(catalog: Catalog, *, by_text: bool = True) -> bytes:
@@ -358,12 +353,9 @@ def missing_texts(catalog: Catalog) -> list[str]:
 
 def main() -> None:
     """Update every language, add those that the arguments name, and print how many texts each one lacks."""
-    for folder, template, update in (
-        (FOLDER, extract_texts(), updated),
-        (languages.FOLDER, extract_policy(), updated_policy),
-    ):
+    for folder, template in ((FOLDER, extract_texts()), (languages.FOLDER, extract_policy())):
         for path in sorted({*folder.glob("*.po"), *(folder / f"{code}.po" for code in sys.argv[1:])}):
-            after = update(path, template)
+            after = updated(path, template)
             path.write_bytes(written(after, by_text=folder == FOLDER))
             missing = missing_texts(after)
             sys.stdout.write(f"{path.relative_to(SOURCE)}: {len(after)} texts, {len(missing)} without a translation\n")

@@ -23,7 +23,7 @@ from mailwarden.model.tenant import Profile, Tenant
 MAX_NAME = 100
 MAX_DOMAINS = 1_000
 MAX_RETENTION = 100_000
-MAX_WEIGHTS = 50  # all are sent with each message in one header
+MAX_WEIGHTS = 50  # all are sent with each message to guard
 _LIST = """
 SELECT uid, name, is_default, profile, retention_days, weights, quarantine_days, quarantine_digest,
        ARRAY(SELECT domain FROM tenant_domains WHERE tenant = uid ORDER BY domain) AS domains

@@ -55,7 +55,9 @@ class Translation:
         used = {reason.rule for reason in request.judgement.reasons}
         rules = {rule.id: rule for rule in policy.rules if rule.id in used}
         summaries = {
-            rule.id: summary for rule in rules.values() if (summary := self.rule(rule).summary) != rule.summary
+            name: summary
+            for name, rule in rules.items()
+            if (summary := self.texts.get(key(f"{name} summary", rule.summary)))
         }
         judgement = in_other_words(request.judgement, request.evidence, rules, summaries, self.words)
         return replace(request, judgement=judgement)

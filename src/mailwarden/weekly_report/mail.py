@@ -52,8 +52,8 @@ def write_mail(report: WeeklyReport, *, sender: str, recipient: str, link: str, 
     return ("\r\n".join(head) + f"\r\n\r\n{body}--{boundary}--\r\n").encode()
 
 
-def text_of(report: WeeklyReport, page: str = "") -> str:
-    """Return the report as plain text; with the address of its page it is the text of the email."""
+def text_of(report: WeeklyReport, page: str) -> str:
+    """Return the report as plain text, with the address of its page."""
     blocks = [f"Weekly report of {_shown(report.tenant_name)}: {report.week.title} (UTC)"]
     blocks.append("\n".join(textwrap.fill(each, 76) for each in sentences_of(report)))
     for title, figures in _tables(report):
@@ -64,8 +64,7 @@ def text_of(report: WeeklyReport, page: str = "") -> str:
         blocks.append("\n".join([f"{title}:", *rows]))
     for title, counted in _lists(report):
         blocks.append("\n".join([f"{title}:", *(f"  {messages:>8,}  {value}" for value, messages in counted)]))
-    end = [f"Open the report: {page}", textwrap.fill(_end(), 76)] if page else []
-    return "\n\n".join([*blocks, *end]) + "\n"
+    return "\n\n".join([*blocks, f"Open the report: {page}", textwrap.fill(_end(), 76)]) + "\n"
 
 
 def html_of(report: WeeklyReport, page: str) -> str:

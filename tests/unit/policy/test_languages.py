@@ -8,10 +8,11 @@ from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import Place, PlaceKind, place_text
 from mailwarden.policy.judge import in_other_words, judge
-from mailwarden.policy.languages import FOLDER, Translation, languages, load_translation, problem_of, read_texts
+from mailwarden.policy.languages import FOLDER, Translation, key, languages, load_translation, problem_of, read_texts
 from mailwarden.policy.rules import load_policy
 from mailwarden.policy.sentences import Wording, fact_names
-from workshop.rig.translations import read_catalogue, updated_policy
+from tests.samples.finished import finished_request
+from workshop.rig.translations import extract_policy, read_catalogue, updated
 
 POLICY = load_policy()
 RULES = {rule.id: rule for rule in POLICY.rules}
@@ -26,11 +27,10 @@ def test_german_is_shipped_and_english_needs_no_translation():
 @pytest.mark.slow
 @pytest.mark.parametrize("language", languages())
 def test_every_text_of_a_translation_can_be_used(language):
-    texts = [
-        message
-        for message in read_catalogue(FOLDER / f"{language}.po")
-        if message.id and message.string and not message.fuzzy
-    ]
+    file = [message for message in read_catalogue(FOLDER / f"{language}.po") if message.id]
+    places = {message.context for message in extract_policy()}
+    assert {message.context for message in file} - places == set(), "of no rule, tag or sentence"
+    texts = [message for message in file if message.string and not message.fuzzy]
     assert {message.context: problem for message in texts if (problem := problem_of(message))} == {}
     translation = load_translation(language)
     assert translation
@@ -55,6 +55,15 @@ def test_a_text_is_shown_in_english_if_its_english_words_changed_or_it_has_other
     assert translation.tags(POLICY.tags) == POLICY.tags
 
 
+def test_a_summary_with_the_same_words_in_both_languages_is_translated():
+    rule = RULES["attachments.executable"]
+    request = finished_request(evidence=evidence(PROGRAM), judgement=judge(evidence(PROGRAM), POLICY))
+    words = {key(f"verdicts.{verdict}", Wording().verdicts[verdict]): f"<{verdict}>" for verdict in Verdict}
+    same = Translation(words | {key(f"{each} summary", RULES[each].summary): RULES[each].summary for each in RULES})
+    assert rule.id in {reason.rule for reason in request.judgement.reasons}
+    assert same.message(request, POLICY).judgement.summary.startswith(f"<{request.judgement.verdict}>: ")
+
+
 def test_a_broken_file_leaves_every_text_in_english(tmp_path, monkeypatch):
     (tmp_path / "fr.po").write_bytes(b'msgid "a\nmsgstr \xff')
     monkeypatch.setattr("mailwarden.policy.languages.FOLDER", tmp_path)
@@ -71,7 +80,7 @@ def test_a_changed_text_keeps_its_translation_as_fuzzy(tmp_path):
         'msgctxt "b name"\nmsgid "same words"\nmsgstr "gleiche Worte"\n\n'
         'msgctxt "c name"\nmsgid "moved words"\nmsgstr "bewegte Worte"\n'
     )
-    texts = [(each.context, each.string, each.fuzzy) for each in updated_policy(path, template) if each.id]
+    texts = [(each.context, each.string, each.fuzzy) for each in updated(path, template) if each.id]
     assert texts == [
         ("a name", "alte Worte", True),
         ("b name", "gleiche Worte", False),

@@ -48,7 +48,7 @@ ON CONFLICT (list_id, key, entry) DO UPDATE SET expires = excluded.expires, comm
 """
 _DELETE_ENTRY = "DELETE FROM entries WHERE list_id = ? AND key = ? AND entry = ?"
 
-DELIMITER, QUOTE = "\x01", "\x02"  # as in lines.py: no entry and no comment can hold them, so nothing is ever quoted
+DELIMITER, QUOTE = "\x01", "\x02"  # as in lists/store.py: no entry and no comment can hold them
 _FIRST_VERSION = 1
 _ADD = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
 
