@@ -35,10 +35,17 @@ def test_the_docs_show_the_output_of_the_command(
     assert scan(deployment, str(today), *MTA) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("decision  quarantine\nverdict   phishing\n")
-    reported = printed[printed.index("Because: ") :].strip()
+    reported = printed[printed.index("Phishing: ") :].strip()
     shown = re.search(r"```text\n(.*?)\n```", PAGE.read_text("utf-8"), re.DOTALL)
     assert shown is not None
     assert reported == shown[1]
+
+
+def test_every_rule_is_printed_on_request(deployment: Deployment, capsys: pytest.CaptureFixture[str]):
+    assert scan(deployment, str(EXAMPLE), *MTA, "--rules") == 0
+    _, _, rules = capsys.readouterr().out.partition("All rules:\n")
+    assert "   +45  phishing    html.link-mismatch: Link text shows files.acme.example" in rules
+    assert "    +0  spoof       authentication.unaligned: Not authenticated" in rules
 
 
 def test_the_exit_code_is_the_decision_and_json_has_all_fields(

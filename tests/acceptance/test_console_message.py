@@ -58,7 +58,9 @@ def test_the_first_thing_is_one_sentence(page):
 
 def test_the_page_shows_reasons_and_counterfactuals(page):
     text = text_of(page)
-    assert "+70 The attachment a.pdf.exe is a program" in text
+    assert "+130 files Attachment a.pdf.exe is a program" in text
+    assert "130 malware 100 points are enough" in text
+    assert "+70 malware Attachment a.pdf.exe is a program" in text, "with all rules"
     assert "Nearest changes Without" in text
     assert "malware 130 of 100" in text
 

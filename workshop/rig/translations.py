@@ -322,7 +322,8 @@ def updated(path: Path, template: Catalog) -> Catalog:
             continue
         same = before.get(_words(message), message.context)
         earlier = same or by_place.get(message.context or "") or by_words.get(_words(message))
-        if earlier is None or not earlier.string:
+        # A text with a plural has no use for one without.
+        if earlier is None or not earlier.string or isinstance(earlier.id, str) != isinstance(message.id, str):
             after.add(message.id, context=message.context)
         else:
             flags = ["fuzzy"] if same is None or same.fuzzy else []

@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
@@ -13,10 +14,11 @@ import msgspec
 from mailwarden.cli.command import Command, abby_authority, abby_url, add_address_options
 from mailwarden.cli.database import tenant_uid
 from mailwarden.errors import CommandError
-from mailwarden.history.explanation import MessageExplanation
+from mailwarden.history.explanation import FactRecord, MessageExplanation, ReasonRecord
 from mailwarden.hop.records import SUBMIT_PATH
 from mailwarden.message.addresses import read_addresses
 from mailwarden.model.outcome import Decision
+from mailwarden.policy.rules import CONVICTION
 from mailwarden.serving.tls import client_context
 from mailwarden.wire.scanning import BorderMtaData, MessageAnalysisRequest, MessageAnalysisResult
 
@@ -43,6 +45,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--token-file", type=Path, help=f"file with the token (default: ${TOKEN_VARIABLE}, or `token`)")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format")
+    parser.add_argument("--rules", action="store_true", help="also print every rule that matched")
     codes = ", ".join(f"{decision} {code}" for decision, code in EXIT_CODES.items())
     parser.add_argument("--exit-code", action="store_true", help=f"use the decision as exit code: {codes}")
     add_address_options(parser)
@@ -56,12 +59,12 @@ def _run(arguments: argparse.Namespace) -> int:
         answer = msgspec.to_builtins(result) | {"explanation": msgspec.to_builtins(explanation)}
         print(json.dumps(answer, indent=2, ensure_ascii=False))
     else:
-        print(render(result, explanation))
+        print(render(result, explanation, every_rule=arguments.rules))
     return EXIT_CODES[Decision(result.decision)] if arguments.exit_code else 0
 
 
-def render(result: MessageAnalysisResult, explanation: MessageExplanation | None) -> str:
-    """Return the result as text: decision, verdict and reasons."""
+def render(result: MessageAnalysisResult, explanation: MessageExplanation | None, *, every_rule: bool = False) -> str:
+    """Return the result as text: decision, verdict, and the facts with the points that they add up to."""
     took = (result.completed - result.created).total_seconds() * 1000
     lines = [
         f"decision  {result.decision}",
@@ -72,13 +75,44 @@ def render(result: MessageAnalysisResult, explanation: MessageExplanation | None
     ]
     if explanation is None:
         return "\n".join([*lines, "Because: not available; the token lacks the permission messageQueue.read."])
-    lines.append(f"Because: {explanation.summary}")
-    for reason in explanation.reasons:
-        place = f" [{reason.place}]" if reason.place else ""
-        weight = f"{reason.verdict:<10} {reason.weight:>+4}" if reason.weight else f"{'note':<15}"
-        lines.append(f"  {weight}  {reason.summary}{place}")
-    lines += [f"  not done: {engine.failure}" for engine in explanation.engines if engine.failure]
+    lines += [explanation.summary, ""]
+    lines += [_fact_line(fact) for fact in explanation.facts if fact.points]
+    lines += _sums(explanation)
+    lines += [_fact_line(fact) for fact in explanation.facts if not fact.points]
+    lines += [f"        not done  {engine.failure}" for engine in explanation.engines if engine.failure]
+    if every_rule:
+        lines += ["", "All rules:", *map(_rule_line, explanation.reasons)]
+    elif explanation.reasons:
+        lines += ["", f"All {len(explanation.reasons)} rules: --rules"]
     return "\n".join(lines)
+
+
+def _fact_line(fact: FactRecord) -> str:
+    points = f"{fact.points:+}" if fact.points else ""
+    return f"{points:>6}  {fact.topic.partition('.')[0]:<8}  {fact.sentence}"
+
+
+def _sums(explanation: MessageExplanation) -> Iterator[str]:
+    """Yield the points of each explained verdict, and those of the others."""
+    shown: dict[str, int] = {}
+    for fact in explanation.facts:
+        if fact.points:
+            shown[fact.verdict] = shown.get(fact.verdict, 0) + fact.points
+    for verdict, points in shown.items():
+        total = explanation.points[verdict]
+        if total != points:
+            yield f"{total - points:>+6}  smaller facts"
+        yield f"{'= ' + str(total):>6}  {verdict:<8}  {CONVICTION} points are enough"
+    others = [
+        f"{verdict} {points}" for verdict, points in explanation.points.items() if points > 0 and verdict not in shown
+    ]
+    if others:
+        yield f"        also      {', '.join(others)}"
+
+
+def _rule_line(reason: ReasonRecord) -> str:
+    place = f" [{reason.place}]" if reason.place else ""
+    return f"{reason.weight:>+6}  {reason.verdict:<10}  {reason.rule}: {reason.summary}{place}"
 
 
 def _read_message(name: str) -> bytes:

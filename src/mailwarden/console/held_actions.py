@@ -13,7 +13,6 @@ from msgspec import Struct
 from mailwarden.console.language import N_
 from mailwarden.console.message_search import read_back
 from mailwarden.console.message_status import needs_confirmation
-from mailwarden.console.message_view import Fact, strongest_of
 from mailwarden.console.policy_texts import request_in_language
 from mailwarden.console.request import UserRequest
 from mailwarden.errors import MailwardenError, MessageNotFound, SchemaViolation
@@ -21,11 +20,13 @@ from mailwarden.history.store import Cursor, HistoryStore
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.policy.facts import Fact, explain
 from mailwarden.policy.rules import Policy
 from mailwarden.quarantine.model import HeldMessage, State
 from mailwarden.quarantine.service import QuarantineService
 
 MAX_CHOSEN = 50
+MAX_FACTS = 3  # of each chosen message
 # Actions on several messages: the button's label and the explanation.
 ACTIONS: Mapping[str, tuple[str, str]] = {
     "release": (
@@ -49,7 +50,7 @@ class ChosenMessage(Struct, frozen=True):
 
     held: HeldMessage
     summary: str  # empty if the reason is no longer in history
-    strongest: tuple[Fact, ...]
+    facts: tuple[Fact, ...]  # with points against it
     is_dangerous: bool
 
 
@@ -143,7 +144,7 @@ class HeldActions:
         return ChosenMessage(
             held=held,
             summary=told.judgement.summary if told else "",
-            strongest=strongest_of(told.judgement, self._policy) if told else (),
+            facts=explain(told.judgement, self._policy).against[:MAX_FACTS] if told else (),
             is_dangerous=needs_confirmation(held, finished),
         )
 

@@ -1,38 +1,28 @@
-"""Prepares a finished guard request for its page: the summary, the reasons in groups, and the evidence.
+"""Prepares a finished guard request for its page: the summary, the facts, the rules, and the evidence.
 
 Pure: everything on the page comes from the record and from the policy.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
 from mailwarden.analysis.links.hosts import misleading
-from mailwarden.console.language import N_, _, sentence_text
+from mailwarden.console.language import N_, _
 from mailwarden.console.message_status import participle, would_have_been
 from mailwarden.console.policy_texts import change_in_language, request_in_language
-from mailwarden.engines.table import ENGINES
 from mailwarden.history.explanation import explanation_of
 from mailwarden.lists.catalogue import MatchOn, block_and_allow
 from mailwarden.lists.kinds.domains import with_subdomains
 from mailwarden.model.evidence import Finding, Report
 from mailwarden.model.listing import ListHit
-from mailwarden.model.outcome import Decision, Judgement, Reason, Verdict
+from mailwarden.model.outcome import Decision, Reason, Verdict
 from mailwarden.model.record import FinishedRequest, LinkSummary, PartSummary
 from mailwarden.policy.counterfactual import Counterfactual, what_would_change
-from mailwarden.policy.judge import THREATS
+from mailwarden.policy.facts import Explanation, explain
 from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy
 
-HEADINGS: Mapping[str, str] = {
-    "lists": N_("Lists"),
-    "authentication": N_("Sender"),
-    "html": N_("Links and pages"),
-    "attachments": N_("Attachments"),
-    "structure": N_("Structure"),
-    "message": N_("Structure"),
-    **{engine.type_name: engine.title for engine in ENGINES},
-}
 _OUTCOMES: Mapping[Decision, str] = {
     Decision.DELIVER: N_("It is delivered"),
     Decision.QUARANTINE: N_("It is quarantined"),
@@ -42,33 +32,6 @@ _OUTCOMES: Mapping[Decision, str] = {
 }
 _CHECKS = (("SPF", "spf-"), ("DKIM", "dkim-"), ("DMARC", "dmarc-"))
 _BODIES = ("text/plain", "text/html")
-MAX_STRONGEST = 3
-
-
-class Fact(Struct, frozen=True):
-    """The reasons that rest on one finding, heaviest first: rules that repeat it or combine it with others."""
-
-    reasons: tuple[Reason, ...]
-
-    @property
-    def headline(self) -> Reason:
-        return self.reasons[0]
-
-    @property
-    def weight(self) -> int:
-        """The points for the verdict of the headline."""
-        return sum(reason.weight for reason in self.reasons if reason.verdict is self.headline.verdict)
-
-
-class Group(Struct, frozen=True):
-    """The facts under one heading, heaviest first."""
-
-    heading: str
-    facts: tuple[Fact, ...]
-
-    @property
-    def weight(self) -> int:
-        return sum(reason.weight for fact in self.facts for reason in fact.reasons)
 
 
 class Points(Struct, frozen=True):
@@ -121,8 +84,8 @@ class ListCandidate(Struct, frozen=True):
 class MessageView(Struct, frozen=True):
     request: FinishedRequest
     sentence: str
-    strongest: tuple[Fact, ...]
-    groups: tuple[Group, ...]
+    explanation: Explanation
+    rules: tuple[Reason, ...]  # every rule that matched
     points: tuple[Points, ...]
     change: Counterfactual
     checks: tuple[Check, ...]
@@ -130,7 +93,6 @@ class MessageView(Struct, frozen=True):
     attachments: tuple[PartSummary, ...]
     bodies: tuple[PartSummary, ...]
     hits: tuple[ListHit, ...]
-    notes: tuple[Reason, ...]  # reasons without weight: they count only in combination
     unused_findings: tuple[tuple[str, Finding], ...]  # findings that no rule uses
     candidates: tuple[ListCandidate, ...]
     longest: float  # milliseconds of the slowest analyzer
@@ -146,8 +108,8 @@ def view_of(request: FinishedRequest, policy: Policy) -> MessageView:
     return MessageView(
         request=request,
         sentence=sentence_of(told, would_have_been(request, policy)),
-        strongest=strongest_of(told.judgement, policy),
-        groups=groups_of(told.judgement, policy),
+        explanation=explain(told.judgement, policy),
+        rules=told.judgement.reasons,
         points=tuple(_points_of(request.judgement.points)),
         change=change_in_language(what_would_change(request, policy), request, policy),
         checks=tuple(checks_of(told)),
@@ -155,12 +117,11 @@ def view_of(request: FinishedRequest, policy: Policy) -> MessageView:
         attachments=attachments,
         bodies=tuple(part for part in summary.parts if part not in attachments),
         hits=request.listing.acting,
-        notes=tuple(filter(_is_note, told.judgement.reasons)),
         unused_findings=tuple(_unused_findings(request, policy)),
         candidates=tuple(candidates_of(request, links, attachments)),
         longest=max((report.milliseconds for report in request.evidence.reports), default=0.0),
         took=(request.completed - request.created).total_seconds() * 1000,
-        json=msgspec.json.format(msgspec.json.encode(explanation_of(request)), indent=2).decode(),
+        json=msgspec.json.format(msgspec.json.encode(explanation_of(request, policy)), indent=2).decode(),
     )
 
 
@@ -180,40 +141,6 @@ def sentence_of(request: FinishedRequest, would: Decision | None = None) -> str:
     if entry.tenant:
         return _("%(summary)s %(outcome)s: the entry %(entry)s in %(list)s of the tenant decides.") % values
     return _("%(summary)s %(outcome)s: the entry %(entry)s in %(list)s of the deployment decides.") % values
-
-
-def facts_of(reasons: Iterable[Reason], policy: Policy) -> tuple[Fact, ...]:
-    """Group the reasons by the finding that their rule needs first; the heaviest fact comes first."""
-    needs = {rule.id: rule.needs[0] for rule in policy.rules}
-    found: dict[str, list[Reason]] = {}
-    for reason in reasons:
-        found.setdefault(needs.get(reason.rule, reason.rule), []).append(reason)
-    facts = [Fact(tuple(sorted(each, key=_weightiest))) for each in found.values()]
-    return tuple(sorted(facts, key=lambda fact: (-fact.weight, fact.headline.summary)))
-
-
-def strongest_of(judgement: Judgement, policy: Policy) -> tuple[Fact, ...]:
-    """Return the facts that argue most against the message; those for its verdict come first."""
-    carriers = THREATS if judgement.verdict is Verdict.SUSPICIOUS else (judgement.verdict,)
-    facts = [fact for fact in facts_of(judgement.reasons, policy) if fact.headline.weight > 0]
-    return tuple(sorted(facts, key=lambda fact: fact.headline.verdict not in carriers)[:MAX_STRONGEST])
-
-
-def groups_of(judgement: Judgement, policy: Policy) -> tuple[Group, ...]:
-    """Group the facts by heading; the group behind the verdict comes first, then the heaviest."""
-    found: dict[str, list[Reason]] = {}
-    for reason in judgement.reasons:
-        if _is_note(reason):
-            continue
-        heading = sentence_text(HEADINGS.get(reason.analyzer, reason.analyzer.capitalize()))
-        found.setdefault(heading, []).append(reason)
-    groups = [Group(heading, facts_of(each, policy)) for heading, each in found.items()]
-
-    def carries(group: Group) -> int:
-        reasons = (reason for fact in group.facts for reason in fact.reasons)
-        return sum(reason.weight for reason in reasons if reason.verdict is judgement.verdict)
-
-    return tuple(sorted(groups, key=lambda group: (-carries(group), -group.weight)))
 
 
 def checks_of(request: FinishedRequest) -> Iterator[Check]:
@@ -280,11 +207,3 @@ def _unused_findings(request: FinishedRequest, policy: Policy) -> Iterator[tuple
 
 def _report(request: FinishedRequest, analyzer: str) -> Report | None:
     return next((report for report in request.evidence.reports if report.analyzer == analyzer), None)
-
-
-def _is_note(reason: Reason) -> bool:
-    return not reason.weight and not reason.tag
-
-
-def _weightiest(reason: Reason) -> tuple[int, str]:
-    return -reason.weight, reason.summary

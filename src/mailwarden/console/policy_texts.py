@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from mailwarden.console.language import current_language
-from mailwarden.history.store import Row, strongest_reason
+from mailwarden.history.store import Row
 from mailwarden.model.outcome import Reason
 from mailwarden.model.place import Place, place_text
 from mailwarden.model.record import FinishedRequest
@@ -42,7 +42,8 @@ def reason_in_language(policy: Policy, row: Row) -> str:
     translation = _translation()
     if translation is None or row.request is None:
         return row.reason
-    return strongest_reason(translation.message(row.request, policy).judgement)
+    judgement = translation.message(row.request, policy).judgement
+    return judgement.headline or judgement.summary
 
 
 def place_in_language(place: Place) -> str:

@@ -70,6 +70,7 @@ SHOWN_WORDS: frozenset[str] = frozenset(COLOURS) | {
     "finished", "failed", "skipped",  # analyzers
     "none", "this one", "never used", "disabled", "undecided",
     "malware", "high", "low", "page", "search",
+    "sender", "links", "text", "files", "message", "engines", "lists",  # subjects of facts
     "waiting", "applying", "applied", "rejected", "superseded",  # updates of feeds
 }  # fmt: skip
 

@@ -38,6 +38,7 @@ from mailwarden.history.requests import (
 from mailwarden.history.store import MAX_ROWS, Cursor, DayFigures, HistoryStore, Order, Page, Row, find_message
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.scope import Scope
+from mailwarden.policy.rules import load_policy
 from mailwarden.search.query import Query, parse_query
 from mailwarden.serving.http_app import Call, finish_headers
 from mailwarden.serving.ndjson import NDJSON, accepts_ndjson
@@ -98,7 +99,7 @@ class MessagesApi:
         scope = caller.scope.narrowed(query.tenant_uid or None)
         request = await find_message(self._history, scope, call.variables["ggrid"])
         tenants = await self._history.tenants_of(caller.scope, request.ggrid)
-        return _answer(explanation_of(request, tenants))
+        return _answer(explanation_of(request, load_policy(), tenants))
 
     async def search(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Return a page of messages, or stream them all if the caller accepts NDJSON."""

@@ -9,6 +9,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from mailwarden.model.place import shown_place
 from mailwarden.model.record import FinishedRequest
+from mailwarden.policy.facts import explain
+from mailwarden.policy.rules import Policy
 
 
 class ExplanationQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -28,6 +30,16 @@ class ReasonRecord(Struct, frozen=True, rename="camel"):
     summary: str
     place: str
     tag: str
+
+
+class FactRecord(Struct, frozen=True, rename="camel"):
+    """The rules of one topic: their points for a verdict, and the sentence of the strongest."""
+
+    topic: str
+    verdict: str
+    points: int
+    sentence: str
+    rules: tuple[str, ...]
 
 
 class EngineRecord(Struct, frozen=True, rename="camel"):
@@ -115,7 +127,11 @@ class MessageExplanation(Struct, frozen=True, rename="camel"):
     verdict: str
     tags: tuple[str, ...]
     summary: str
-    reasons: tuple[ReasonRecord, ...]
+    facts: Annotated[
+        tuple[FactRecord, ...],
+        Meta(description="At most seven facts, the strongest first; the rules of one topic are one fact."),
+    ]
+    reasons: Annotated[tuple[ReasonRecord, ...], Meta(description="Every matching rule.")]
     points: dict[str, int]
     engines: tuple[EngineRecord, ...]
     list_entry: ListEntryRecord | None
@@ -130,7 +146,7 @@ class MessageExplanation(Struct, frozen=True, rename="camel"):
     ]
 
 
-def explanation_of(request: FinishedRequest, tenants: Sequence[UUID] = ()) -> MessageExplanation:
+def explanation_of(request: FinishedRequest, policy: Policy, tenants: Sequence[UUID] = ()) -> MessageExplanation:
     """Return a finished guard request as the record of the API; `tenants` have a row of the same ggrid."""
     envelope, summary, entry = request.envelope, request.summary, request.ruling.entry
     return MessageExplanation(
@@ -142,6 +158,12 @@ def explanation_of(request: FinishedRequest, tenants: Sequence[UUID] = ()) -> Me
         verdict=request.judgement.verdict,
         tags=request.tags,
         summary=request.judgement.summary,
+        facts=tuple(
+            FactRecord(
+                fact.topic, fact.verdict, fact.points, fact.sentence, tuple(reason.rule for reason in fact.reasons)
+            )
+            for fact in explain(request.judgement, policy).facts
+        ),
         reasons=tuple(
             ReasonRecord(r.rule, r.analyzer, r.verdict, r.weight, r.summary, shown_place(r.place), r.tag)
             for r in request.judgement.reasons

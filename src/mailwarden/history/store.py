@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from mailwarden.errors import MessageNotFound
 from mailwarden.model.ggrid import moment_of
-from mailwarden.model.outcome import Decision, Judgement, Verdict
+from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import CampaignIds, FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.model.similarity import Similarity
@@ -68,7 +68,7 @@ class Row(Struct, frozen=True):
             summary=request.judgement.summary,
             points=max(request.judgement.points.values(), default=0),
             campaign=campaign_for(scope, request),
-            reason=strongest_reason(request.judgement),
+            reason=request.judgement.headline or request.judgement.summary,
             request=request,
         )
 
@@ -76,15 +76,6 @@ class Row(Struct, frozen=True):
     def place(self) -> str:
         """The row in URLs and forms: the ggrid and the tenant."""
         return str(Cursor.of(self))
-
-
-def strongest_reason(judgement: Judgement) -> str:
-    """Return the sentence of the heaviest reason for the verdict, or the summary if no weight explains the verdict."""
-    verdict = judgement.verdict
-    explained = verdict not in (Verdict.CLEAN, Verdict.UNKNOWN) and not judgement.forces_quarantine
-    carriers = (*ATTACKS, verdict) if verdict is Verdict.SUSPICIOUS else (verdict,)
-    reasons = [each for each in judgement.reasons if explained and each.weight > 0 and each.verdict in carriers]
-    return max(reasons, key=lambda each: each.weight).summary if reasons else judgement.summary
 
 
 def campaign_for(scope: Scope, request: FinishedRequest) -> UUID | None:

@@ -65,6 +65,7 @@ class Judgement(Struct, frozen=True):
     tags: tuple[str, ...]
     incomplete: bool = False
     forces_quarantine: bool = False
+    headline: str = ""  # the strongest reason for the verdict; empty if no weight explains it
 
 
 class Step(Struct, frozen=True):

@@ -36,17 +36,19 @@ def judge(evidence: Evidence, policy: Policy) -> Judgement:
     missing = _missing(evidence, forces_quarantine=forces_quarantine)
     incomplete = bool(missing) or not any(report.status is Status.FINISHED for report in evidence.reports)
     verdict = _conclude(points, forces_quarantine=forces_quarantine, incomplete=incomplete)
+    summary, headline = _summarise(verdict, matched, points, evidence, missing)
     tags = {reason.tag for _, reason, _ in matched if reason.tag}
     if incomplete:
         tags.add(INCOMPLETE_TAG)
     return Judgement(
         verdict=verdict,
-        summary=_summarise(verdict, matched, points, evidence, missing),
+        summary=summary,
         reasons=tuple(reason for _, reason, _ in matched),
         points=points,
         tags=tuple(sorted(tags)),
         incomplete=incomplete,
         forces_quarantine=forces_quarantine,
+        headline=headline,
     )
 
 
@@ -223,20 +225,28 @@ def _summarise(
     missing: Sequence[Report],
     *,
     words: Wording = ENGLISH,
-) -> str:
-    """Return the summary of the verdict."""
+) -> tuple[str, str]:
+    """Return the summary of the verdict, and its strongest reason as a sentence of its own."""
     if verdict is Verdict.UNKNOWN:
-        return conclusion(verdict, missing_body(missing, words), words=words)
+        return conclusion(verdict, missing_body(missing, words), words=words), ""
     if verdict is Verdict.CLEAN:
         most, name = max(((count, name) for name, count in points.items()), default=(0, ""))
         highest = (Verdict(name), most) if most > 0 else None
-        return conclusion(verdict, clean_body(evidence.reports, highest, words), words=words)
+        return conclusion(verdict, clean_body(evidence.reports, highest, CONVICTION, words), words=words), ""
     carrying = _carrying(verdict, matched)
-    # A rule that forces quarantine explains it best; otherwise the reason with the highest weight does.
+    sums: dict[str, int] = {}
+    for rule, reason, _ in carrying:
+        sums[rule.topic] = sums.get(rule.topic, 0) + reason.weight
+    # A rule that forces quarantine explains it best; otherwise the strongest reason of the heaviest topic does.
     _, _, body = max(
-        carrying, key=lambda item: (verdict is Verdict.SUSPICIOUS and _forces_quarantine(item[0]), item[1].weight)
+        carrying,
+        key=lambda item: (
+            verdict is Verdict.SUSPICIOUS and _forces_quarantine(item[0]),
+            sums[item[0].topic],
+            item[1].weight,
+        ),
     )
-    return conclusion(verdict, body, len({rule.id for rule, _, _ in carrying}) - 1, words)
+    return conclusion(verdict, body, len(sums) - 1, words), sentence(body)
 
 
 def _carrying(verdict: Verdict, matched: Iterable[MatchedRule]) -> Sequence[MatchedRule]:
@@ -277,12 +287,12 @@ def in_other_words(
     explained = verdict in (Verdict.UNKNOWN, Verdict.CLEAN) or (
         len(matched) == len(reasons) and bool(_carrying(verdict, matched))
     )
-    summary = (
+    summary, headline = (
         _summarise(verdict, matched, judgement.points, evidence, missing, words=words)
         if explained
-        else judgement.summary
+        else (judgement.summary, judgement.headline)
     )
-    return replace(judgement, summary=summary, reasons=tuple(reasons))
+    return replace(judgement, summary=summary, headline=headline, reasons=tuple(reasons))
 
 
 def _sort_key(occurrence: Occurrence) -> tuple[str, str, str]:

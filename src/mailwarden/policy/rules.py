@@ -42,6 +42,18 @@ Text = Annotated[str, Meta(min_length=1, max_length=600)]
 _SETTING = re.compile(r"([a-z0-9.-]{1,200})=(-?\d{1,4})")
 
 
+class About(StrEnum):
+    """The subject of a fact of an explanation: the first word of its topic."""
+
+    SENDER = "sender"
+    LINKS = "links"
+    TEXT = "text"
+    FILES = "files"
+    MESSAGE = "message"
+    ENGINES = "engines"
+    LISTS = "lists"
+
+
 class VerdictRow(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     meaning: Annotated[str, Meta(min_length=1)]
     balanced: Decision
@@ -113,6 +125,8 @@ class Rule(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     # Analyzers, tags or rules that together give the verdict at most `cap` points. A rule with a weight subtracts that
     # weight from their points instead, and from no other.
     restrains: tuple[str, ...] = ()
+    topic: str = ""  # rules of one topic are one fact of the explanation; empty: the topic of the file
+    context: bool = False  # the explanation shows it without points too
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -137,6 +151,8 @@ class Rule(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
                     yield key, f"`{name}` must look like analyzer.what"
         if self.tag:
             yield from (("tag", problem) for problem in tag_problems(self.tag))
+        if self.topic:
+            yield from (("topic", problem) for problem in topic_problems(self.topic))
         if self.technique and not TECHNIQUE_FORM.match(self.technique):
             yield "technique", f"`{self.technique}` must be a MITRE ATT&CK technique such as T1566.001"
         yield from verdict_mistakes(self)
@@ -148,8 +164,11 @@ class RuleFile(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
     rules: tuple[Rule, ...]
     tags: dict[str, Text] = {}
+    topic: str = ""  # of the rules without one of their own
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
+        if self.topic or not all(rule.topic for rule in self.rules):
+            yield from (("topic", problem) for problem in topic_problems(self.topic))
         for tag in self.tags:
             yield from (("tags", problem) for problem in tag_problems(tag))
 
@@ -160,6 +179,12 @@ def tag_problems(tag: str) -> Iterator[str]:
         yield f"`{tag}` must look like namespace.name in lower case"
     elif tag.partition(".")[0] not in NAMESPACES:
         yield f"`{tag}` has an unknown namespace; known are {', '.join(sorted(NAMESPACES))}"
+
+
+def topic_problems(topic: str) -> Iterator[str]:
+    """Yield the errors in a topic."""
+    if not TAG_FORM.match(topic) or topic.partition(".")[0] not in set(About):
+        yield f"`{topic}` must look like about.name; about is one of {', '.join(About)}"
 
 
 def verdict_mistakes(rule: Rule) -> Iterator[tuple[str, str]]:
@@ -244,7 +269,9 @@ def read_policy(folder: Path) -> Policy:
         mistakes.extend(_mistakes_between(files))
     if mistakes:
         raise Mistakes(mistakes)
-    rules = tuple(rule for file in files.values() for rule in file.rules)
+    rules = tuple(
+        rule if rule.topic else replace(rule, topic=file.topic) for file in files.values() for rule in file.rules
+    )
     tags = {tag: text for file in files.values() for tag, text in file.tags.items()}
     return make_policy(rules, tags, {verdict: profiles.verdicts[verdict] for verdict in Verdict})
 

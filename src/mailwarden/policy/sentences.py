@@ -35,11 +35,9 @@ class Wording(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     unfinished: str = "the analyzer {analyzer} did not finish"
     one_missing: str = "{reason}, and nothing else convicts"
     missing: str = "{reason} and {count} more required did not finish, and nothing else convicts"
-    all_finished: str = "all {count} analyzers finished"
-    one_of_one_finished: str = "all 1 analyzer finished"
-    some_finished: str = "{count} of {all} analyzers finished"
-    without_finding: str = "{who} without a finding"
-    few_points: str = "{who}, with too few points for a verdict ({verdict}: {points} points)"
+    no_points: str = "no points against it"
+    few_points: str = "highest score {points} of {line} ({verdict})"
+    some_finished: str = "{body}; {count} of {all} analyzers finished"
     places: PlaceWords = ENGLISH_PLACES
 
 
@@ -118,17 +116,18 @@ def missing_body(missing: Sequence[Report], words: Wording = ENGLISH) -> str:
     return _insert(template, reason=shorten(reason, SENTENCE_LENGTH).rstrip("."), count=str(len(missing) - 1))
 
 
-def clean_body(reports: Sequence[Report], highest: tuple[Verdict, int] | None, words: Wording = ENGLISH) -> str:
-    """Return the part of the summary with the number of analyzers, and the points below every threshold."""
-    finished, every = sum(report.status is Status.FINISHED for report in reports), len(reports)
-    template = words.some_finished if finished < every else words.all_finished
-    who = _insert(
-        words.one_of_one_finished if finished == every == 1 else template, count=str(finished), all=str(every)
-    )
+def clean_body(
+    reports: Sequence[Report], highest: tuple[Verdict, int] | None, line: int, words: Wording = ENGLISH
+) -> str:
+    """Return the part of the summary with the highest points of a verdict, below its line."""
+    body = words.no_points
     if highest:
         verdict, points = highest
-        return _insert(words.few_points, who=who, verdict=verdict.value, points=str(points))
-    return _insert(words.without_finding, who=who)
+        body = _insert(words.few_points, verdict=verdict.value, points=str(points), line=str(line))
+    finished, every = sum(report.status is Status.FINISHED for report in reports), len(reports)
+    if finished < every:
+        return _insert(words.some_finished, body=body, count=str(finished), all=str(every))
+    return body
 
 
 def _insert(template: str, **facts: str) -> str:

@@ -6,9 +6,9 @@ from uuid import uuid4
 import pytest
 
 from mailwarden.errors import MessageNotFound
-from mailwarden.history.store import is_recent, parse_ggrid, strongest_reason
+from mailwarden.history.store import is_recent, parse_ggrid
 from mailwarden.model.ggrid import new_ggrid
-from mailwarden.model.outcome import Judgement, Reason, Verdict
+from mailwarden.model.outcome import Reason, Verdict
 
 
 def test_a_ggrid_is_read_in_either_case():
@@ -31,28 +31,3 @@ def test_only_a_new_message_is_waited_for():
 
 def reason(verdict: Verdict, weight: int, summary: str) -> Reason:
     return Reason(rule=summary, analyzer="html", verdict=verdict, weight=weight, summary=summary)
-
-
-@pytest.mark.parametrize(
-    ("verdict", "forced", "expected"),
-    [
-        (Verdict.PHISHING, False, "A link misleads."),
-        (Verdict.SPAM, False, "Many points."),
-        (Verdict.SUSPICIOUS, False, "The name is another's."),
-        (Verdict.SUSPICIOUS, True, "The summary."),
-        (Verdict.MALWARE, False, "The summary."),
-        (Verdict.CLEAN, False, "The summary."),
-        (Verdict.UNKNOWN, False, "The summary."),
-    ],
-)
-def test_a_row_has_the_heaviest_reason_for_its_verdict(verdict: Verdict, forced: bool, expected: str) -> None:
-    reasons = (
-        reason(Verdict.SPAM, 90, "Many points."),
-        reason(Verdict.PHISHING, 20, "A form."),
-        reason(Verdict.PHISHING, 40, "A link misleads."),
-        reason(Verdict.SPOOF, 60, "The name is another's."),
-        reason(Verdict.MALWARE, 0, "A note."),
-        reason(Verdict.CLEAN, 5, "A known sender."),
-    )
-    judgement = Judgement(verdict, "The summary.", reasons, {}, (), forces_quarantine=forced)
-    assert strongest_reason(judgement) == expected

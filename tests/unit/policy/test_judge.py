@@ -34,6 +34,7 @@ def rule(identity: str, verdict: Verdict, weight: int, **more) -> Rule:
         verdict=verdict,
         weight=weight,
         false_positives="f",
+        topic=f"text.{identity}",
         **fields,
     )
 
@@ -75,14 +76,14 @@ def test_points_become_a_verdict(weights, verdict):
 
 def test_no_findings_is_clean_with_a_summary(policy):
     found = judge(evidence(finished(), finished(analyzer="b")), policy)
-    assert found.summary == "Clean: all 2 analyzers finished without a finding."
+    assert found.summary == "Clean: no points against it."
 
 
 def test_malware_has_a_one_sentence_summary(policy):
     found = judge(evidence(finished("clamav.malware", signature="Eicar")), policy)
     assert found.verdict is Verdict.MALWARE
-    assert found.summary == "Malware: the message holds content that ClamAV knows as Eicar."
-    assert found.reasons[0].summary == "The message holds content that ClamAV knows as Eicar."
+    assert found.summary == "Malware: ClamAV detected Eicar."
+    assert found.reasons[0].summary == "ClamAV detected Eicar."
     assert found.tags == ("threat.malware",)
 
 
@@ -97,7 +98,7 @@ def test_a_required_analyzer_that_failed_leaves_the_verdict_unknown(policy):
 def test_an_optional_analyzer_that_failed_does_not_matter(policy):
     found = judge(evidence(finished(), failed("extra", required=False)), policy)
     assert (found.verdict, found.incomplete) == (Verdict.CLEAN, False)
-    assert found.summary == "Clean: 1 of 2 analyzers finished without a finding."
+    assert found.summary == "Clean: no points against it; 1 of 2 analyzers finished."
 
 
 def test_a_conviction_never_waits_for_a_failed_analyzer(policy):
@@ -120,7 +121,7 @@ def test_a_structure_limit_is_suspicious_and_forces_quarantine(policy):
     found = judge(evidence(finished("structure.limit", sentence="1,001 parts"), skipped), policy)
     assert (found.verdict, found.forces_quarantine, found.incomplete) == (Verdict.SUSPICIOUS, True, False)
     assert found.tags == ("analysis.structure-limit",)
-    assert found.summary == "Suspicious: the message is built beyond a limit: 1,001 parts."
+    assert found.summary == "Suspicious: beyond a limit, so not read whole: 1,001 parts."
 
 
 def test_a_limit_below_suspicion_or_beside_a_failed_analyzer_is_still_suspicious():

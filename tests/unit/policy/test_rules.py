@@ -33,7 +33,7 @@ def write(folder, *rules: str, tags: str = "{}") -> None:
     shutil.copy(FOLDER / "profiles.yml", folder)
     shutil.copy(FOLDER / "tags.yml", folder)
     (folder / "rules").mkdir()
-    (folder / "rules" / "odd.yml").write_text(f"tags: {tags}\nrules:\n" + "".join(rules))
+    (folder / "rules" / "odd.yml").write_text(f"topic: text.odd\ntags: {tags}\nrules:\n" + "".join(rules))
 
 
 def odd(**changes: object) -> str:
@@ -56,6 +56,7 @@ def test_a_good_rule_is_read(tmp_path):
         ),
         ({"more": "tag: weird.odd"}, "`weird.odd` has an unknown namespace"),
         ({"more": "tag: Content.odd"}, "must look like namespace.name"),
+        ({"more": "topic: odd"}, "`odd` must look like about.name; about is one of sender, links, text"),
         ({"more": "technique: phishing"}, "must be a MITRE ATT&CK technique"),
         ({"more": "unless: [nothing]"}, "`nothing` must look like analyzer.what"),
         ({"more": "forcesQuarantine: true"}, "belongs to rules that argue for `suspicious`"),

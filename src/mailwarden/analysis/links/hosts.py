@@ -125,7 +125,9 @@ def public_ip(host: str) -> bool:
     try:
         return not ip_address(host.strip("[]")).is_private
     except ValueError:
-        return True  # octal, hexadecimal and single-number spellings are chosen to hide
+        # Octal, hexadecimal and single-number spellings are chosen to hide. Other words in brackets are no address:
+        # "[unsubscribe]" is a placeholder that was never filled in.
+        return not host.startswith("[")
 
 
 def false_name(href: str) -> str:
