@@ -42,7 +42,7 @@ def test_a_message_can_be_pasted(analyst):
         "/console/analyze", {"text": malware_message().decode().replace("\r\n", "\n"), **ADDRESS}, files={}
     )
     assert "Malware: " in text_of(page)
-    assert "It is quarantined." in text_of(page)
+    assert "It was quarantined." in text_of(page)
 
 
 def test_a_large_message_is_taken_as_the_api_takes_it(analyst):
@@ -58,7 +58,7 @@ def test_a_failed_analyzer_is_shown_and_the_verdict_is_not_clean(analyst, plain,
     text = text_of(page)
     assert "rspamd failed" in text
     assert "Not decided: " in text
-    assert "Nothing is decided." in text
+    assert "Nothing was decided." in text
     assert "Clean: " not in text
 
 

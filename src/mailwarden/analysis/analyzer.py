@@ -115,10 +115,13 @@ class LocalAnalyzer(Protocol):
 
 
 class EngineFailed(Exception):
-    """An engine could not finish; `sentence` is the reason, for people."""
+    """An engine could not finish. `sentence` is the reason, for people of a tenant, too.
 
-    def __init__(self, kind: FailureKind, sentence: str) -> None:
-        super().__init__(sentence)
+    `detail` is for operators: an address or a system error. str() has both.
+    """
+
+    def __init__(self, kind: FailureKind, sentence: str, detail: str = "") -> None:
+        super().__init__(f"{sentence} {detail}".strip())
         self.kind = kind
         self.sentence = sentence
 

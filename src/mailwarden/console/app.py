@@ -115,7 +115,9 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *PeopleScreen(UserAdministration(services.visitors.registry), services.visitors).pages(),
         *DashboardScreen(services.history, services.deployment, services.policy, steps).pages(),
         *StartScreen(steps, services.analyses, services.visitors).pages(),
-        *MessagesScreen(services.history, services.audit, services.searches, services.policy).pages(),
+        *MessagesScreen(
+            services.history, services.quarantine, services.audit, services.searches, services.policy
+        ).pages(),
         *SelectionScreen(services.history, actions, services.reports).pages(),
         *MessageScreen(message_pages, services.reports).pages(),
         *IndicatorScreen(services.history, services.lists, actions).pages(),

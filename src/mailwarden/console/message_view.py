@@ -24,11 +24,11 @@ from mailwarden.policy.facts import Explanation, explain
 from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy
 
 _OUTCOMES: Mapping[Decision, str] = {
-    Decision.DELIVER: N_("It is delivered"),
-    Decision.QUARANTINE: N_("It is quarantined"),
-    Decision.BOUNCE: N_("It is bounced"),
-    Decision.DROP: N_("It is dropped"),
-    Decision.UNDECIDED: N_("Nothing is decided"),
+    Decision.DELIVER: N_("It was delivered"),
+    Decision.QUARANTINE: N_("It was quarantined"),
+    Decision.BOUNCE: N_("It was bounced"),
+    Decision.DROP: N_("It was dropped"),
+    Decision.UNDECIDED: N_("Nothing was decided"),
 }
 _CHECKS = (("SPF", "spf-"), ("DKIM", "dkim-"), ("DMARC", "dmarc-"))
 _BODIES = ("text/plain", "text/html")

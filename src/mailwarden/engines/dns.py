@@ -155,7 +155,7 @@ class DnsEngine(ConfirmingEngine[DnsSettings]):
         self._outside_at = -OUTSIDE_PERIOD - 1.0
         sentence = answer.sentence or f"it has no {kind} record of {self._probe_name}, which must exist"
         where = ", ".join(self.servers) or "no server in /etc/resolv.conf"
-        raise EngineFailed(FailureKind.UNREACHABLE, f"The DNS resolver ({where}) does not work: {sentence}.")
+        raise EngineFailed(FailureKind.UNREACHABLE, "The DNS resolver does not work.", f"{where}: {sentence}")
 
     @property
     def was_down(self) -> bool:

@@ -277,8 +277,8 @@ class EngineConnection:
             await _send(transport, exchange, request)
             return await exchange.answer
         except OSError as error:
-            sentence = f"{self._name} broke off: {error or type(error).__name__}."
-            raise EngineFailed(FailureKind.UNFINISHED, sentence) from error
+            cause = str(error) or type(error).__name__
+            raise EngineFailed(FailureKind.UNFINISHED, f"{self._name} broke off.", cause) from error
         finally:
             transport.abort()
             exchange.answer.cancel()
@@ -294,8 +294,8 @@ class EngineConnection:
                 async with asyncio.timeout(CONNECT_TIMEOUT):
                     opened = await loop.create_connection(lambda: Exchange(limit), host, int(port))
         except (OSError, TimeoutError) as error:
-            sentence = f"{self._name} at {self._address} cannot be reached: {error or type(error).__name__}."
-            raise EngineFailed(FailureKind.UNREACHABLE, sentence) from error
+            cause = f"{self._address}: {error or type(error).__name__}"
+            raise EngineFailed(FailureKind.UNREACHABLE, f"{self._name} cannot be reached.", cause) from error
         return cast("asyncio.WriteTransport", opened[0]), opened[1]
 
 

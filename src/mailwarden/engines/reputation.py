@@ -134,7 +134,7 @@ class ReputationEngine(ConfirmingEngine[ReputationSettings]):
             return kept[1]
         answer = await self._resolver.look_up_addresses(f"{domain}.{self._settings.zone}")
         if answer.outcome is Outcome.FAILED:
-            raise EngineFailed(FailureKind.UNREACHABLE, f"The domain feed does not answer: {answer.sentence}.")
+            raise EngineFailed(FailureKind.UNREACHABLE, "The domain feed does not answer.", answer.sentence)
         if any(not _LISTED.fullmatch(record) for record in answer.records):
             sentence = f"The domain feed {self._settings.zone} refuses the question ({', '.join(answer.records)[:60]})."
             raise EngineFailed(FailureKind.UNFINISHED, sentence)

@@ -301,7 +301,7 @@ class RspamdEngine(SocketEngine[RspamdSettings]):
             try:
                 yield Diagnosis(True, name, f"{await within(TRAINING_SECONDS, check())} at {address}")
             except EngineFailed as error:
-                yield Diagnosis(False, name, f"{address}: {error.sentence}", remedy)
+                yield Diagnosis(False, name, f"{address}: {error}", remedy)
         await teacher.close()
 
     async def _scan(self, content: bytes, plain: bytes = b"") -> Mapping[str, object]:

@@ -242,7 +242,7 @@ class RspamdTeacher:
                 await single.set(_ROOM, b"", ex=60)
                 replicas = int(await single.wait(1, REPLICA_MILLISECONDS))
         except RedisError as error:
-            raise EngineFailed(FailureKind.UNREACHABLE, f"Redis did not answer: {error}.") from error
+            raise EngineFailed(FailureKind.UNREACHABLE, "Redis did not answer.", str(error)) from error
         if not replicas:
             # An outage: neither the message nor Rspamd is at fault.
             raise EngineFailed(FailureKind.UNREACHABLE, "No replica of Redis has the lesson: it is repeated later.")
@@ -258,14 +258,14 @@ class RspamdTeacher:
         try:
             return bool(await self._redis.exists(f"{NAMESPACE}{learner}"))
         except RedisError as error:
-            raise EngineFailed(FailureKind.UNREACHABLE, f"Redis did not answer: {error}.") from error
+            raise EngineFailed(FailureKind.UNREACHABLE, "Redis did not answer.", str(error)) from error
 
     async def _count(self, learner: str, *, threat: bool) -> int:
         """Return how many messages of one side were learned for a learner."""
         try:
             kept = await self._redis.hget(f"{NAMESPACE}{learner}", "learns_spam" if threat else "learns_ham")
         except RedisError as error:
-            raise EngineFailed(FailureKind.UNREACHABLE, f"Redis did not answer: {error}.") from error
+            raise EngineFailed(FailureKind.UNREACHABLE, "Redis did not answer.", str(error)) from error
         return int(kept or 0)
 
     async def _remove(self, keys: Iterable[bytes]) -> int:

@@ -77,7 +77,7 @@ class EngineWatch:
             async with asyncio.timeout(CHECK_TIMEOUT):
                 state = state_of(engine, await engine.check())
         except EngineFailed as error:
-            state = _down(engine, error.sentence)
+            state = _down(engine, str(error))
         except TimeoutError:
             state = _down(engine, f"did not answer within {CHECK_TIMEOUT:.0f} s")
         self._seconds.labels(engine.name).observe(time.perf_counter() - began)

@@ -20,7 +20,7 @@ from mailwarden.lists.store import ListScope
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Actor, Scope
-from mailwarden.quarantine.model import NO_FILTER, HeldFilter, HeldMessage, RetentionDays
+from mailwarden.quarantine.model import NO_FILTER, HeldFilter, HeldMessage, RetentionDays, State
 from mailwarden.quarantine.requests import Held, HeldFor, Listed
 from mailwarden.quarantine.store import BodyGone, QuarantineStore, check_deletion, check_release
 from mailwarden.quarantine.vault import Bytes, Vault
@@ -39,6 +39,9 @@ class QuarantineService:
 
     async def page(self, scope: Scope, filters: HeldFilter = NO_FILTER, limit: int = 100) -> Sequence[HeldMessage]:
         return await self._store.page(scope, filters, limit)
+
+    async def states(self, scope: Scope, ggrids: Sequence[UUID]) -> Mapping[tuple[UUID, UUID], State]:
+        return await self._store.states(scope, ggrids)
 
     async def counts(self, scope: Scope, tenant: UUID | None = None) -> Mapping[Verdict, int]:
         return await self._store.counts(scope, tenant)

@@ -63,6 +63,10 @@ SELECT coalesce((SELECT uid FROM kept), (SELECT uid FROM quarantine WHERE tenant
 _ONE = f"{SELECT_MESSAGE} AND uid = $2"
 _LOCKED = f"{SELECT_MESSAGE} AND uid = $2 FOR UPDATE"
 _OF_GGRID = f"{SELECT_MESSAGE} AND tenant = $2 AND ggrid = $3"
+_STATES = f"""
+SELECT tenant, ggrid, array_agg(DISTINCT state) AS states FROM quarantine JOIN quarantine_recipients ON message = uid
+WHERE {IN_SCOPE} AND ggrid = ANY ($2) GROUP BY tenant, ggrid
+"""  # noqa: S608 -- built from constants
 _COUNTS = f"""
 SELECT verdict, count(*) AS messages FROM quarantine WHERE {IN_SCOPE} AND ($2::uuid IS NULL OR tenant = $2)
   AND EXISTS (SELECT FROM quarantine_recipients WHERE message = uid AND state IN ('held', 'releasing'))
@@ -245,6 +249,18 @@ class QuarantineStore:
         async with self._database.connection() as connection:
             rows = await connection.fetch(_PAGE, scope.uids(), *asked, min(limit, MAX_PAGE))
         return [message_of(row) for row in rows]
+
+    async def states(self, scope: Scope, ggrids: Sequence[UUID]) -> Mapping[tuple[UUID, UUID], State]:
+        """Return the state of each of these messages by ggrid and tenant; of several, the first of State."""
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_STATES, scope.uids(), ggrids)
+        order = list(State)
+        return {
+            (read(row, "ggrid", UUID), read(row, "tenant", UUID)): min(
+                (State(str(state)) for state in read(row, "states", list)), key=order.index
+            )
+            for row in rows
+        }
 
     async def counts(self, scope: Scope, tenant: UUID | None = None) -> Mapping[Verdict, int]:
         """Return the number of held messages by verdict."""

@@ -20,14 +20,14 @@ POLICY = load_policy()
 
 
 def test_the_sentence_has_verdict_reason_and_decision():
-    assert sentence_of(finished_request()) == "A link shows another place than it leads to. It is quarantined."
+    assert sentence_of(finished_request()) == "A link shows another place than it leads to. It was quarantined."
 
 
 def test_the_sentence_names_the_entry_that_decided():
     request = finished_request()
     entry = ListHit("sender-allow", "b.example", request.tenant)
     request = replace(request, ruling=Ruling(Decision.DELIVER, (), (), entry))
-    assert sentence_of(request).endswith("It is delivered: the entry b.example in sender-allow of the tenant decides.")
+    assert sentence_of(request).endswith("It was delivered: the entry b.example in sender-allow of the tenant decides.")
 
 
 @pytest.mark.parametrize("decision", Decision)

@@ -128,7 +128,7 @@ async def check_engines(host: Host) -> AsyncIterator[Line]:
             async with asyncio.timeout(PATIENCE):
                 yield Line(True, engine.name, f"{(await engine.check()).detail}{place}")
         except EngineFailed as error:
-            yield Line(False, engine.name, error.sentence, engine.remedy)
+            yield Line(False, engine.name, str(error), engine.remedy)
         except TimeoutError:
             yield Line(False, engine.name, f"no answer{place} within {PATIENCE:.0f} s", engine.remedy)
     for engine in engines:

@@ -3,7 +3,7 @@
 The URL contains the whole search, so that users can bookmark and share it.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from urllib.parse import parse_qsl
@@ -33,7 +33,9 @@ from mailwarden.history.all_pages import read_pages
 from mailwarden.history.store import MAX_ROWS, Cursor, Facets, HistoryStore, Order, Row
 from mailwarden.history.store import Page as Found
 from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.outcome import Decision
 from mailwarden.policy.rules import Policy
+from mailwarden.quarantine.service import QuarantineService
 from mailwarden.search.completions import completions
 from mailwarden.search.query import MAX_CHARACTERS, Query, parse_query
 from mailwarden.serving.errors import STATUS_OF
@@ -42,6 +44,14 @@ ROWS = 50
 MAX_FACETS = 12  # values of one kind that narrow a search
 MAX_EXPORTED = 20_000
 EXPORT_SECONDS = 120.0
+# The state of a message that quarantine does not hold, by its decision.
+DONE: Mapping[Decision, str] = {
+    Decision.DELIVER: "delivered",
+    Decision.QUARANTINE: "quarantined",
+    Decision.BOUNCE: "bounced",
+    Decision.DROP: "dropped",
+    Decision.UNDECIDED: "undecided",
+}
 # The search help: an example of each operator, and its meaning.
 HELP: Sequence[tuple[str, str]] = (
     ("from:alice@sender.example", N_("the address in From, or the envelope's sender")),
@@ -70,8 +80,16 @@ HELP: Sequence[tuple[str, str]] = (
 
 
 class MessagesScreen:
-    def __init__(self, history: HistoryStore, audit: AuditStore, searches: SavedSearches, policy: Policy) -> None:
+    def __init__(
+        self,
+        history: HistoryStore,
+        quarantine: QuarantineService,
+        audit: AuditStore,
+        searches: SavedSearches,
+        policy: Policy,
+    ) -> None:
         self._history = history
+        self._quarantine = quarantine
         self._reason_of = partial(reason_in_language, policy)
         self._audit = audit
         self._searches = searches
@@ -109,6 +127,7 @@ class MessagesScreen:
             conditions=understood(request, query),
             found=found,
             entries=shown_entries(search, query, found),
+            state_of=await self._states(request, found),
             reason_of=self._reason_of,
             chooses=may_choose(request, search),
             near=near,
@@ -123,6 +142,13 @@ class MessagesScreen:
             help=HELP,
         )
 
+    async def _states(self, request: UserRequest, found: Found) -> Callable[[Row], str]:
+        """Return the present state of a row: in quarantine if the user may see it, else by its decision."""
+        ggrids = [row.ggrid for row in found.rows if row.decision is Decision.QUARANTINE]
+        readable = ggrids and request.may(Permission.QUARANTINE_READ)
+        states = await self._quarantine.states(request.scope, ggrids) if readable else {}
+        return lambda row: states.get((row.ggrid, row.tenant)) or DONE[row.decision]
+
     async def show_rows(self, request: UserRequest) -> web.StreamResponse:
         """Return the newest rows for a page that follows; late messages are sorted in."""
         search = read_search(request.query)
@@ -131,6 +157,7 @@ class MessagesScreen:
             "messages/rows.html",
             search=search,
             entries=entries_of(found.rows, grouped=False),
+            state_of=await self._states(request, found),
             chooses=False,
             reason_of=self._reason_of,
         )

@@ -54,6 +54,7 @@
       position = lines().indexOf(line);
       section.hidden = false;
       page.href = linkOf(line).href;
+      pane.replaceChildren(); // no action on the message before, while this one loads or if it cannot
       mark();
       remember(last);
       load("GET", linkOf(line).getAttribute("href"));
@@ -118,6 +119,8 @@
       for (const group of panes.querySelectorAll(".mw-group")) group.open = unfolded.has(rowBefore(group));
       for (const box of panes.querySelectorAll("input[name=row]")) box.checked = ticked.has(box.value);
       panes.querySelector(".mw-panes-list").scrollTop = top;
+      const counted = document.querySelector(".mw-facet-place");
+      if (counted) window.htmx.ajax("GET", counted.getAttribute("hx-get"), { target: counted, swap: "innerHTML" });
       count();
       mark();
     };

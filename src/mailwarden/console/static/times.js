@@ -9,6 +9,7 @@
   };
   const FORMS = {
     second: { length: 19, style: { dateStyle: "medium", timeStyle: "medium" } },
+    line: { length: 16, style: { dateStyle: "medium", timeStyle: "short" } }, // of a list; of the last day: how long ago
     minute: { length: 16, style: { dateStyle: "medium", timeStyle: "short" } },
     day: { length: 10, style: { dateStyle: "medium" } },
   };
@@ -42,6 +43,11 @@
     if (time.dataset.shown || Number.isNaN(moment.getTime())) return;
     time.dataset.shown = zone;
     time.title = moment.toISOString().slice(0, 19).replace("T", " ") + " UTC";
+    const minutes = Math.floor((Date.now() - moment) / 60000);
+    if (time.dataset.form === "line" && minutes >= 0 && minutes < 1440) {
+      const ago = minutes < 60 ? [-minutes, "minute"] : [-Math.floor(minutes / 60), "hour"];
+      return time.replaceChildren(new Intl.RelativeTimeFormat(language, { style: "narrow" }).format(...ago));
+    }
     const text = written(moment, FORMS[time.dataset.form]);
     const year = time.querySelector(".mw-line-year"); // narrow windows hide it
     const place = year ? text.search(/\d{4}/) : -1;
