@@ -1,6 +1,7 @@
 """Held messages are chosen, released, shown and deleted in the browser, by mouse and by keyboard."""
 
 from collections.abc import Callable
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import expect
@@ -21,10 +22,11 @@ from workshop.rig.samples import plain_message
 def test_several_are_chosen_asked_about_and_deleted(
     deployment: Deployment, held: dict[str, str], open_window: Callable[..., Window], width: int, dark: bool
 ) -> None:
-    uids = [keep(deployment, subject=f"Prices of {width}, number {number}") for number in range(3)]
+    look = f"{'dark' if dark else 'light'} {width}"
+    uids = [keep(deployment, subject=f"Prices of {look}, number {number}") for number in range(3)]
     window = open_window(width=width, dark=dark)
     window.carry(COOKIE, sign_in(deployment, "analyst", ["acme"]).cookie)
-    page = window.open(f"/console/quarantine?subject=of+{width}")
+    page = window.open(f"/console/quarantine?subject={quote(look)}")
     if width > 1000:
         page.get_by_label("Choose all of this page").check()
         assert page.locator("input[name=uid]:checked").count() == 3
