@@ -1,7 +1,8 @@
-# Mailwarden's checkout. `make setup` once, then `make run`, `make test`, `make check`; the rest: `python -m workshop.x`.
-PYTHON ?= /usr/bin/python3.11
+# Mailwarden's checkout. `make setup`, then `make run`; for work on it `make setup-develop`, then `make test`, `make check`.
+PYTHON ?= /usr/bin/python3
 BIN := .venv/bin
-PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 libtesseract5 tesseract-ocr-eng curl systemd postgresql redis-server rspamd clamav-daemon clamav unbound postfix dovecot-imapd chromium pgbouncer
+PACKAGES := python3-venv libmagic1 libarchive13 libseccomp2 curl postgresql redis-server rspamd clamav-daemon unbound
+PACKAGES_DEVELOP := systemd clamav libtesseract5 tesseract-ocr-eng postfix dovecot-imapd chromium pgbouncer
 PACKAGES_LONG := prometheus prometheus-alertmanager patroni etcd-server haproxy redis-sentinel clickhouse-server zookeeper keepalived nftables mmdebstrap
 ECS := 9.0.0
 ECS_SHA256 := 5e6d991fb79bc25ac8edb12fb19f0706a6ee22c0d8ced7f2c420950e44b88c65
@@ -13,26 +14,29 @@ help: ## Show what can be made
 	@printf '\nMeasurements and tools are programs: .venv/bin/python -m workshop.bench.scan --help (all: ls workshop/*)\n'
 
 #: Every day
-setup: packages ## Install the Debian packages, the virtual environment and the locked dependencies
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/develop.txt -r requirements/clickhouse.txt
-	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m compileall -q src workshop
-	@$(BIN)/mailwarden compile
-	@echo "Ready: make run"
+SETUP = @sh workshop/setup/python.sh $(PYTHON) && PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m workshop.setup
+setup: ## Install what `make run` needs: servers, virtual environment, locked dependencies
+	$(SETUP) setup $(PACKAGES)
 
-packages:
-	@sh workshop/rig/packages.sh $(PACKAGES)
+setup-develop: setup ## Install what `make test` and `make check` need as well
+	$(SETUP) develop $(PACKAGES_DEVELOP)
 
-setup-long: setup
-	@sh workshop/rig/packages.sh $(PACKAGES_LONG)
+setup-long: setup-develop
+	$(SETUP) long $(PACKAGES_LONG)
 
 # Where only the asyncio client was edited since.
 CLIENT = src/mailwarden_client/synchronous.py
 $(CLIENT): src/mailwarden_client/asynchronous.py clients/python/generate_sync.py
 	@$(BIN)/python clients/python/generate_sync.py
 
-run: $(CLIENT) ## Start the rig's engines, abby and guard, and print a command to try
+# One sentence in place of a shell's error.
+ready:
+	@test -x $(BIN)/mailwarden || { echo "Mailwarden is not installed in this checkout. Run: make setup" >&2; exit 1; }
+
+ready-develop:
+	@test -x $(BIN)/pytest || { echo "The tests need more packages. Run: make setup-develop" >&2; exit 1; }
+
+run: ready $(CLIENT) ## Start the rig's engines, abby and guard, and print a command to try
 	@$(BIN)/python -m workshop.rig run
 
 # Few examples of each property. AREA=x: what mirrors the package x, nothing that starts a server.
@@ -41,11 +45,11 @@ ifdef AREA
 FAST = $(wildcard tests/unit/$(AREA) tests/unit/test_$(AREA).py tests/conventions/test_$(AREA).py) \
 	$(if $(filter analysis policy,$(AREA)),tests/analyzers) $(if $(filter settings,$(AREA)),tests/configuration)
 endif
-test: $(CLIENT) ## Run the fast tests: no servers, about a minute (AREA=lists: what mirrors this package, seconds)
+test: ready-develop $(CLIENT) ## Run the fast tests: no servers, about a minute (AREA=lists: what mirrors this package, seconds)
 	@test -n "$(strip $(FAST))" || { echo "No tests of $(AREA). There are: $(notdir $(wildcard tests/unit/[a-z]*[a-z]))"; exit 2; }
 	@MAILWARDEN_EXAMPLES=few PYTHONDONTWRITEBYTECODE= $(if $(AREA),,$(BIN)/python -m workshop.measure.ceilings) $(BIN)/pytest -q -n 2 --dist loadgroup $(FAST) -m "not slow and not long"
 
-check: $(CLIENT) format lint contracts ## The gate: format, lint, import contracts, types, and every test without the mark `long`
+check: ready-develop $(CLIENT) format lint contracts ## The gate: format, lint, import contracts, types, and every test without the mark `long`
 	@rm -rf run/check
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --keep-going $(BESIDE); beside=$$?; \
 	$(MAKE) --no-print-directory check-alone; alone=$$?; $(BIN)/python -m workshop.rig.group && exit $$((beside + alone))
@@ -60,7 +64,7 @@ else
 		$(BIN)/python -m workshop.rig.group $$each $(MAKE) --no-print-directory long-$$each; done; \
 	$(BIN)/python -m workshop.rig.group
 endif
-LONGER = breaks workshop chart ecs client upgrade fleet packages images release compatibility fuzz
+LONGER = breaks workshop chart ecs client upgrade fleet first-contact packages images release compatibility fuzz
 
 # Three groups beside each other, the longest first: a test mostly waits for a server. What measures runs alone at the
 # end. A test that fails beside other rigs runs once more and is named either way; a test that counts lost mail never
@@ -134,6 +138,11 @@ long-upgrade:
 long-fleet:
 	@$(BIN)/python -m tests.fleet --seeds $(or $(SEEDS),1-30) $(MORE)
 
+long-first-contact: test-first-contact
+
+test-first-contact: ready-develop ## Follow the README's quick start in clean roots of Debian 12 and 13 (SUITES=trixie)
+	@$(BIN)/python packaging/test/first_contact.py $(SUITES)
+
 long-packages:
 	@$(PYTHON) packaging/test/packages.py $(SUITES)
 
@@ -191,7 +200,8 @@ lock: ## Write requirements/*.txt again from pyproject.toml
 	@printf 'flask\nflask-cors\nmoto[s3]\n' | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/s3.txt
 	@echo 'chdb-core>=26.9,<27' | $(BIN)/uv pip compile -q --no-deps --generate-hashes --no-header --python-version 3.11 - -o requirements/clickhouse.txt
 	@echo podman-compose | $(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 - -o requirements/compose.txt
-	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 --group develop --extra tracing pyproject.toml -o requirements/develop.txt
+	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 --group setup pyproject.toml -o requirements/setup.txt
+	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 --group setup --group develop --extra tracing pyproject.toml -o requirements/develop.txt
 
 image: ## Build the container image from the Debian 12 package
 	@packaging/image.sh

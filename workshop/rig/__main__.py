@@ -18,6 +18,7 @@ from workshop.rig.samples import malware_message, plain_message, spam_message
 FOLDER = Path("run")
 ABBY_PORT = 9081
 GUARD_PORT = 9785
+ATTEMPTS = 3
 SAMPLES = {"plain": plain_message, "spam": spam_message, "malware": malware_message}
 PARAMETERS = (
     '{"borderMtaData": {"envelopeFrom": "alice@pass.example", "envelopeRecipients": ["bob@company.example"],'
@@ -41,7 +42,7 @@ def main() -> int:
                 _wait()
             else:
                 _run_product(folder, engines, one_process=not arguments.separate)
-    except RigError as error:
+    except (RigError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -51,15 +52,34 @@ def main() -> int:
 
 def _run_product(folder: Path, engines: Engines, *, one_process: bool) -> None:
     _say("setting up abby and guard")
-    database_url = engines.postgresql.create_database("mailwarden")
-    product = install_product(
-        folder, engines, database_url, abby_port=ABBY_PORT, guard_port=GUARD_PORT, one_process=one_process
-    )
-    with product:
-        product.start()
+    with _started_product(folder, engines, one_process=one_process) as product:
         _show_engines(engines)
         _show_product(folder, engines, product)
         _wait()
+
+
+def _started_product(folder: Path, engines: Engines, *, one_process: bool) -> Product:
+    """Start the product; on other ports if another program took one between the choice and the start."""
+    for attempt in range(1, ATTEMPTS + 1):
+        product = install_product(
+            folder,
+            engines,
+            engines.postgresql.create_database(f"mailwarden{attempt}"),
+            abby_port=ABBY_PORT,
+            guard_port=GUARD_PORT,
+            one_process=one_process,
+        )
+        try:
+            product.start()
+        except BaseException as error:
+            product.kill()
+            taken = product.taken_ports() if isinstance(error, RigError) else []
+            if not taken or attempt == ATTEMPTS:
+                raise
+            _say(f"Another program took port {taken[0]}. Trying other ports.")
+        else:
+            return product
+    raise AssertionError
 
 
 def _show_engines(engines: Engines) -> None:

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from workshop.rig.process import RigError, tell_watcher
+from workshop.rig.programs import REMEDY
 
 MAX_SOCKET_PATH = 107
 
@@ -25,7 +26,7 @@ def service_user(name: str) -> str | None:
     if os.geteuid() != 0:
         return None
     if not user_exists(name):
-        raise RigError(f"there is no user {name}: `make setup` installs the packages that bring it")
+        raise RigError(f"There is no user {name}: its package is not installed. {REMEDY}")
     return name
 
 

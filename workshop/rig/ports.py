@@ -17,15 +17,15 @@ def free_port(preferred: int | None = None) -> int:
 
     Otherwise a client that connects to a stopped server's port could get that port as its own and reach itself.
     """
-    if preferred is not None and _is_free(preferred):
+    if preferred is not None and is_free(preferred):
         _given.add(preferred)
         return preferred
     for _ in range(1_000):
         port = random.choice(_stretch())
-        if port not in _given and _is_free(port):
+        if port not in _given and is_free(port):
             _given.add(port)
             return port
-    raise OSError("no free loopback port")
+    raise OSError("No loopback port is free. Stop other programs that listen on 127.0.0.1.")
 
 
 @functools.cache
@@ -46,7 +46,8 @@ def _stretch() -> range:
     return candidates  # there are too many rigs: they share ports
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Return whether a server may listen on this port, for TCP and for UDP."""
     for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
         with contextlib.closing(socket.socket(socket.AF_INET, kind)) as probe:
             if kind == socket.SOCK_STREAM:

@@ -19,6 +19,7 @@ from typing import Self
 from ruamel.yaml import YAML
 
 from mailwarden.cli.main import main
+from workshop.rig import ports
 from workshop.rig.engines import Engines, start_together
 from workshop.rig.ports import free_port
 from workshop.rig.process import RigError, ServerProcess
@@ -145,6 +146,10 @@ class Product:
         """A static token with all permissions."""
         return (self.abby.folder / "token").read_text("ascii").strip()
 
+    def taken_ports(self) -> list[int]:
+        """Return the ports that another program took after they were chosen; for services that did not start."""
+        return [service.port for service in (self.abby, *self.guards) if not ports.is_free(service.port)]
+
     def start(self) -> None:
         """Start the services that are not running yet, in parallel."""
         waiting = [service for service in self.services if not service.running]
@@ -194,11 +199,11 @@ def install_product(
         stale.unlink()
     folder.mkdir(parents=True, exist_ok=True)
     first = folder / "config"
-    ports = [free_port(guard_port), *(free_port() for _ in guards[1:])]
+    guard_ports = [free_port(guard_port), *(free_port() for _ in guards[1:])]
     product = Product(folder, Service("abby", "abby", first, free_port(abby_port), python))
-    printed = _initialise(python, first, engines, database_url, abby_port=product.abby.port, guard_port=ports[0])
+    printed = _initialise(python, first, engines, database_url, abby_port=product.abby.port, guard_port=guard_ports[0])
     product.setup_link = next((line.split()[1] for line in printed.splitlines() if line.startswith("console ")), "")
-    for number, (port, overrides) in enumerate(zip(ports, guards, strict=True), 1):
+    for number, (port, overrides) in enumerate(zip(guard_ports, guards, strict=True), 1):
         place = first if number == 1 else first.with_name(f"config-{number}")
         if number > 1:
             shutil.copytree(first, place)

@@ -7,6 +7,7 @@ from workshop.rig.process import RigError
 
 # An ordinary user's PATH often lacks the folders of the servers.
 FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/sbin")
+REMEDY = "Run: make setup (for tests: make setup-develop; for `make check-long`: make setup-long)"
 
 
 def find_program(*names: str) -> str:
@@ -14,7 +15,7 @@ def find_program(*names: str) -> str:
     places = [None, *FOLDERS]
     found = next((path for name in names for place in places if (path := shutil.which(name, path=place))), None)
     if found is None:
-        raise RigError(f"{' or '.join(names)} is not installed: `make setup` or `make setup-long` installs it")
+        raise RigError(f"{' or '.join(names)} is not installed. {REMEDY}")
     return found
 
 
@@ -23,5 +24,5 @@ def find_postgresql() -> Path:
     versions = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()]
     usable = [path for path in versions if int(path.parent.name) >= 15 and (path / "initdb").exists()]
     if not usable:
-        raise RigError("PostgreSQL 15 or newer is not installed: `make setup` or `make setup-long` installs it")
+        raise RigError(f"PostgreSQL 15 or newer is not installed. {REMEDY}")
     return max(usable, key=lambda path: int(path.parent.name))
