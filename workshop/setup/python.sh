@@ -21,14 +21,14 @@ if [ "$(id -u)" != 0 ]; then
     }
     as_root=sudo
 fi
-echo "Installing Python first: about 25 MB to fetch with the list of Debian packages, 35 MB on disk."
-mkdir -p run
-log=run/setup-first.log
-{
-    $as_root apt-get -q update
+echo "Installing Python first: about 10 MB to fetch, 35 MB on disk, and the list of Debian packages if it is old."
+install() {
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q -o Dpkg::Use-Pty=0 \
         -o APT::Keep-Downloaded-Packages=false --no-install-recommends python3-venv
-} >"$log" 2>&1 || {
+}
+mkdir -p run
+log=run/setup-first.log
+{ install || { $as_root apt-get -q update && install; }; } >"$log" 2>&1 || {
     tail -n 5 "$log" >&2
     echo "Python could not be installed. Check the network and the sources in /etc/apt, then run the same command again." >&2
     exit 1
