@@ -315,6 +315,8 @@ def run_suite(suite: str, options: argparse.Namespace) -> int:
             follow(report, inside, folder)
             demo(report, inside, folder)
         print(report.table())
+    except (OSError, subprocess.SubprocessError) as error:
+        summary.line(str(error), well=False)
     finally:
         if not options.keep:
             shutil.rmtree(root, ignore_errors=True)
@@ -330,7 +332,11 @@ def main() -> int:
     if missing or os.geteuid() != 0:
         print("Run this as root, with: apt-get install mmdebstrap systemd-container git", file=sys.stderr)
         return 2
-    failures = sum(run_suite(suite, options) for suite in options.suites or SUITES)
+    try:
+        failures = sum(run_suite(suite, options) for suite in options.suites or SUITES)
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return 130
     print(f"{failures} checks failed." if failures else "All checks passed.")
     return 1 if failures else 0
 
