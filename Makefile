@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3
 BIN := .venv/bin
 PACKAGES := python3-venv libmagic1 libarchive13 libseccomp2 curl postgresql redis-server rspamd clamav-daemon unbound
 PACKAGES_DEVELOP := systemd clamav libtesseract5 tesseract-ocr-eng postfix dovecot-imapd chromium pgbouncer
-PACKAGES_LONG := prometheus prometheus-alertmanager patroni etcd-server haproxy redis-sentinel clickhouse-server zookeeper keepalived nftables mmdebstrap
+PACKAGES_LONG := prometheus prometheus-alertmanager patroni etcd-server haproxy redis-sentinel clickhouse-server zookeeper keepalived nftables mmdebstrap lintian piuparts reprepro gpg systemd-container podman buildah binutils
 ECS := 9.0.0
 ECS_SHA256 := 5e6d991fb79bc25ac8edb12fb19f0706a6ee22c0d8ced7f2c420950e44b88c65
 
@@ -147,6 +147,8 @@ long-packages:
 	@$(PYTHON) packaging/test/packages.py $(SUITES)
 
 long-images:
+	@command -v podman >/dev/null || { echo "podman is not installed. Run: apt-get install podman"; exit 2; }
+	@packaging/image.sh
 	@$(BIN)/python packaging/test/image.py
 	@$(BIN)/python packaging/test/compose.py
 

@@ -283,11 +283,19 @@ def require_key(key: str) -> None:
         raise Refused(f"There is no secret key {key}. gpg --list-secret-keys shows the keys of this user.")
 
 
+def require_programs(*, image: bool) -> None:
+    """Refuse before the first build what the last one would miss minutes later."""
+    needed = {"mmdebstrap": "mmdebstrap", **({"buildah": "buildah", "strip": "binutils"} if image else {})}
+    if missing := [package for program, package in needed.items() if shutil.which(program) is None]:
+        raise Refused(f"Programs are missing. Run: apt-get install {' '.join(missing)}")
+
+
 def make_release(source: Source, options: argparse.Namespace) -> int:
     version = version_in(source.read)
     checks = list(check_version(source.read) if options.candidate else check_release(source))
     if not show(checks):
         raise Refused(f"{version} cannot be released: see the lines above that begin with MISSING.")
+    require_programs(image=options.image)
     require_key(options.key)
     output = (options.output or ROOT / "dist" / version).absolute()
     build(source, options.work.absolute(), output, options.suites, image=options.image)

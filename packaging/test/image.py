@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from packages import ready
 from summary import Summary
 
 from mailwarden import __version__
@@ -71,6 +72,8 @@ def run(*words: str, entrypoint: str = "") -> subprocess.CompletedProcess[str]:
 
 
 def main() -> int:
+    if not ready("podman"):
+        return 2
     checks = Summary("image")
     shown = subprocess.run(
         ["podman", "image", "inspect", IMAGE, "--format", "{{.Size}}"],

@@ -24,6 +24,8 @@ GOAL = 600
 BOOT_SECONDS = 1_800
 ADDRESS = "https://packages.company.example/mailwarden"
 NEEDED = ("mmdebstrap", "lintian", "piuparts", "reprepro", "gpg", "systemd-nspawn")
+# Programs whose Debian package has another name.
+PACKAGES = {"strip": "binutils", "systemd-nspawn": "systemd-container"}
 
 
 class SuiteSummary(Summary):
@@ -40,6 +42,14 @@ class SuiteSummary(Summary):
         well = (done.returncode != 0) == fails
         self.line(well=well, text=text if well else f"{text}, see {log}")
         return well
+
+
+def ready(*programs: str) -> bool:
+    """Return whether a check can begin; a program that is found missing only later costs minutes."""
+    missing = [PACKAGES.get(name, name) for name in programs if shutil.which(name) is None]
+    if missing or os.geteuid() != 0:
+        print(f"Run this as root{', after: apt-get install ' if missing else ''}{' '.join(missing)}", file=sys.stderr)
+    return not missing and os.geteuid() == 0
 
 
 def documented(heading: str, page: str = "docs/install.md") -> list[str]:
@@ -168,9 +178,7 @@ def main() -> int:
     parser.add_argument("--skip-lintian", action="store_true", help="without lintian and piuparts")
     parser.add_argument("--keep", action="store_true", help="keep the root in run/packages")
     options = parser.parse_args()
-    missing = [name for name in NEEDED if shutil.which(name) is None]
-    if missing or os.geteuid() != 0:
-        print(f"Run this as root, with: apt-get install {' '.join(NEEDED)}", file=sys.stderr)
+    if not ready(*NEEDED):
         return 2
     failures = sum(run_suite(suite, options) for suite in options.suites or SUITES)
     print(f"{failures} checks failed." if failures else "All checks passed.")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import chart
 from locked_tools import install_tools
-from packages import documented
+from packages import documented, ready
 from summary import Summary
 
 ROOT = Path(__file__).parents[2]
@@ -162,6 +162,8 @@ def main() -> int:
     parser.add_argument("--suites", nargs="*", default=["bookworm", "trixie"], help="default: bookworm trixie")
     parser.add_argument("--image", action="store_true", help="compare the archive of the image too")
     options = parser.parse_args()
+    if not ready("mmdebstrap", "gpg", *(("buildah", "strip") if options.image else ())):
+        return 2
     # A commit during the first build must not change the second.
     head = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
     options.commit = subprocess.run(head, check=True, capture_output=True, text=True).stdout.strip()

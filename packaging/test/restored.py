@@ -5,18 +5,16 @@ one line per check.
 """
 
 import argparse
-import os
 import shutil
 import sys
 from pathlib import Path
 
-from packages import HERE, ROOT, RUN, SuiteSummary, boot_root, documented
+from packages import HERE, ROOT, RUN, SuiteSummary, boot_root, documented, ready
 
 SUITE = "bookworm"
 MADE = ROOT / "run" / "upgrade"
 ARCHIVES = ("previous.tar", "upgraded.tar")
 ENGINES = ("rspamd", "clamav-daemon", "redis-server", "unbound", "postgresql", "postfix")
-NEEDED = ("mmdebstrap", "systemd-nspawn")
 
 
 def install(summary: SuiteSummary, root: Path, package: Path, folder: Path) -> bool:
@@ -35,8 +33,7 @@ def main() -> int:
     parser.add_argument("--skip-build", action="store_true", help="use the package in dist/bookworm")
     parser.add_argument("--keep", action="store_true", help="keep the root in run/packages")
     options = parser.parse_args()
-    if os.geteuid() != 0 or any(shutil.which(name) is None for name in NEEDED):
-        print("Run this as root, with: apt-get install mmdebstrap systemd-container", file=sys.stderr)
+    if not ready("mmdebstrap", "systemd-nspawn"):
         return 2
     if missing := [name for name in ARCHIVES if not (MADE / name).exists()]:
         print(f"{MADE} has no {missing[0]}. Run: make check-long ONLY=upgrade", file=sys.stderr)
