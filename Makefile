@@ -39,6 +39,9 @@ ready-develop:
 run: ready $(CLIENT) ## Start the rig's engines, abby and guard, and print a command to try
 	@$(BIN)/python -m workshop.rig run
 
+demo: $(CLIENT) ## Start the rig's engines and a demo: three tenants, two weeks of made-up mail, login by a click
+	@$(BIN)/python -m workshop.rig demo
+
 # Few examples of each property. AREA=x: what mirrors the package x, nothing that starts a server.
 FAST = tests/unit tests/analyzers tests/configuration tests/conventions
 ifdef AREA

@@ -20,7 +20,6 @@ from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.errors import ConfigurationError
 from mailwarden.guard import app as guard
 from mailwarden.guard.config import PATH as GUARD_PATH
-from mailwarden.guard.config import GuardConfig
 from mailwarden.guard.context import PROGRAM as GUARD
 from mailwarden.serving.server import serve_until_stopped
 from mailwarden.settings.reader import read
@@ -33,15 +32,16 @@ T = TypeVar("T")
 
 def run_all(folder: Path) -> int:
     """Run abby and guard with the configuration in the folder until SIGTERM; return the exit code."""
+    uvloop.run(serve_all(folder.resolve()))
+    return 0
+
+
+async def serve_all(folder: Path) -> None:
+    """Serve both until SIGTERM or SIGINT."""
     abby_config, guard_config = read(folder / ABBY_PATH, AbbyConfig), guard.read_config(folder)
     address = own_address(abby_config.service_providers.core.hosts, guard_config.listen.port)
     start_logging(abby.PROGRAM, abby_config.log.level, {GUARD: guard_config.log.level})
     require_known_answers("Mailwarden", BASIC, CRYPTOGRAPHY, PASSWORDS)
-    uvloop.run(_serve(abby_config, guard_config, folder.resolve(), address))
-    return 0
-
-
-async def _serve(abby_config: AbbyConfig, guard_config: GuardConfig, folder: Path, address: str) -> None:
     async with (
         _logging_as(GUARD, guard.open_service(guard_config, folder)) as (guard_service, local),
         _logging_as(abby.PROGRAM, abby.open_service(abby_config, folder, {address: local})) as abby_service,

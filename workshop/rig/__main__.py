@@ -1,4 +1,4 @@
-"""`python -m workshop.rig engines` starts the servers, `... run` the product as well; Ctrl-C stops them."""
+"""`python -m workshop.rig engines` starts the servers, `run` the product as well, `demo` the demo; Ctrl-C ends all."""
 
 import argparse
 import contextlib
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+from mailwarden.cli.main import main as mailwarden
 from workshop.rig.engines import Engines, start_engines
 from workshop.rig.process import RigError
 from workshop.rig.product import Product, install_product
@@ -28,11 +29,13 @@ PARAMETERS = (
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m workshop.rig", description=__doc__)
-    parser.add_argument("what", choices=("engines", "run"), help="the servers alone, or the product with them")
+    parser.add_argument(
+        "what", choices=("engines", "run", "demo"), help="the servers alone, or the product or the demo with them"
+    )
     parser.add_argument("--separate", action="store_true", help="abby and guard as two processes (default: one)")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where everything is kept (default: ./run)")
     arguments = parser.parse_args()
-    folder: Path = arguments.folder
+    folder: Path = arguments.folder / "demo" if arguments.what == "demo" else arguments.folder
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _break_off)
     try:
@@ -40,6 +43,8 @@ def main() -> int:
             if arguments.what == "engines":
                 _show_engines(engines)
                 _wait()
+            elif arguments.what == "demo":
+                return _run_demo(folder, engines)
             else:
                 _run_product(folder, engines, one_process=not arguments.separate)
     except (RigError, OSError) as error:
@@ -80,6 +85,17 @@ def _started_product(folder: Path, engines: Engines, *, one_process: bool) -> Pr
         else:
             return product
     raise AssertionError
+
+
+def _run_demo(folder: Path, engines: Engines) -> int:
+    """Run `mailwarden demo` with the rig's engines."""
+    options = {
+        "--folder": str(folder / "deployment"),
+        "--postgresql": engines.postgresql.url("postgres"),
+        "--rspamd": engines.rspamd.address,
+        "--clamav": engines.clamd.address,
+    }
+    return mailwarden(["demo", *(word for pair in options.items() for word in pair)])
 
 
 def _show_engines(engines: Engines) -> None:

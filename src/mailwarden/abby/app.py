@@ -18,6 +18,7 @@ from mailwarden.abby.status import AbbyDeployment, ColourMemory, Health, Status
 from mailwarden.abby.submit import Scanning, WatchedAnalyses
 from mailwarden.access.audit import AuditStore
 from mailwarden.access.callers import Access, KeyAccess
+from mailwarden.access.demo_mark import DemoMark
 from mailwarden.access.idempotency import IdempotencyStore
 from mailwarden.access.keys import ApiKeys, KeyStore
 from mailwarden.access.login import build_registry
@@ -163,6 +164,7 @@ async def _open_context(
 ) -> AbbyContext:
     database = Database(config.database.url, config.database.pool_size, logs=True, pooled=config.database.pooled)
     stack.push_async_callback(database.close)
+    await DemoMark(database).require(demo=config.demo)
     pools = DatabaseMetrics(metrics, database)
     directory = TenantDirectory(TenantStore(database))
     await directory.start()
@@ -364,6 +366,7 @@ async def _console_services(context: AbbyContext, channels: Channels, stack: Asy
         metrics=context.metrics,
         weekly_reports=open_weekly_reports(database, history),
         subscriptions=SubscriptionStore(database),
+        demo=config.demo,
     )
 
 

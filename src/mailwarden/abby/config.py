@@ -10,15 +10,18 @@ from mailwarden.access.api_tokens import StaticApiToken
 from mailwarden.history.settings import HistoryStoreSettings
 from mailwarden.settings.reload import Reloadable
 from mailwarden.settings.shared import (
+    LOOPBACK,
     PORTS,
     Contents,
     Database,
     Listen,
     Log,
+    Networks,
     Quarantine,
     Tls,
     TracingSettings,
     network_mistakes,
+    peer_address,
 )
 from mailwarden.user_reports.settings import OutlookConfig
 
@@ -270,6 +273,13 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     spool: Annotated[str, Meta(description="Folder for uploads over 1 MiB in progress.")] = "spool"
     log: Log = Log()
     tracing: TracingSettings = TracingSettings()
+    demo: Annotated[
+        bool,
+        Meta(
+            description="Login by a click, for made-up mail on loopback. `mailwarden demo` sets it; abby starts with "
+            "it only on the database that this command has marked."
+        ),
+    ] = False
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
         names = [token.name for token in self.static_api_tokens]
@@ -281,3 +291,18 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
         if self.outlook.report_address and not self.console.public_url:
             yield "outlook", "needs console.publicUrl, from which Outlook loads the add-in"
         yield from network_mistakes("trustedProxies", self.trusted_proxies, allow_all=False)
+        if self.demo:
+            yield from self._demo_mistakes()
+
+    def _demo_mistakes(self) -> Iterator[tuple[str, str]]:
+        """Yield what must not be in a demo: its login needs no password."""
+        client = peer_address(self.listen.host)
+        if client is None or client not in Networks.of(LOOPBACK):
+            yield (
+                "demo",
+                f"needs a loopback address in listen.host, not `{self.listen.host}`: its login has no password",
+            )
+        if self.trusted_proxies:
+            yield "demo", "allows no trustedProxies: a proxy would let others than this host log in"
+        if self.console.open_id_connect is not None:
+            yield "demo", "allows no console.openIdConnect: its users are made up"

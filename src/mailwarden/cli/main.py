@@ -13,6 +13,7 @@ from mailwarden.errors import MailwardenError
 # Each command is the module of its name in this folder, with `_` for `-`. It is imported only when it is used, so that
 # every start is quick.
 COMMANDS: Mapping[str, str] = {
+    "demo": "Show a deployment of its own with two weeks of made-up mail, on this host alone.",
     "init": "Create certificates, configuration, a first token and the database schema.",
     "serve": "Run abby or guard in the foreground until SIGTERM.",
     "scan": "Scan one message and print the reasons for its verdict.",

@@ -27,6 +27,7 @@ from mailwarden.console.screens.analyze import AnalyzeScreen, PreviewScreen
 from mailwarden.console.screens.audit import AuditScreen
 from mailwarden.console.screens.cases import CasesScreen
 from mailwarden.console.screens.dashboard import DashboardScreen, HealthScreen
+from mailwarden.console.screens.demo_login import DemoLoginScreen
 from mailwarden.console.screens.event_receivers import EventReceiversScreen
 from mailwarden.console.screens.feeds import FeedsScreen
 from mailwarden.console.screens.indicators import IndicatorScreen
@@ -97,6 +98,7 @@ class Services:
     metrics: Metrics
     weekly_reports: WeeklyReports
     subscriptions: SubscriptionStore
+    demo: bool = False  # users log in by a click, and every page says that the mail is made up
 
 
 def build_pages(services: Services) -> Sequence[Page | PublicPage]:
@@ -106,8 +108,10 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
     actions = HeldActions(services.quarantine, services.history, services.policy)
     registry = services.visitors.registry
     steps = FirstSteps(registry.users, services.keys, services.history, services.lists.list_service)
+    visitors = services.visitors
+    login = DemoLoginScreen(visitors, services.directory) if services.demo else LoginScreen(visitors)
     return [
-        *LoginScreen(services.visitors).pages(),
+        *login.pages(),
         *SetupScreen(services.visitors).pages(),
         *AccountScreen(services.visitors).pages(),
         *TenantSwitchScreen().pages(),
@@ -146,7 +150,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
 def build_console(services: Services) -> list[Route]:
     """Return the console's routes."""
     assets = Assets()
-    templates = Templates(assets, services.deployment.status, Languages())
+    templates = Templates(assets, services.deployment.status, Languages(), demo=services.demo)
     auth = ConsoleAuth(services.sessions, templates, services.directory, services.spool)
     return [
         Route("GET", "/", _to_console),

@@ -190,7 +190,9 @@ class Assets:
 class Templates:
     """The templates, loaded once."""
 
-    def __init__(self, assets: Assets, status: Callable[[], StatusView], languages: Languages) -> None:
+    def __init__(
+        self, assets: Assets, status: Callable[[], StatusView], languages: Languages, *, demo: bool = False
+    ) -> None:
         self.languages = languages
         self._environment = Environment(
             loader=FileSystemLoader(TEMPLATE_FOLDER),
@@ -210,6 +212,7 @@ class Templates:
             words=WORDS,
             now=_now,
             status=status,
+            demo=demo,
             language=current_language,
             languages=languages,
             counted=counted,

@@ -211,9 +211,9 @@ def _health_routes(guard: Guard) -> list[Route]:
 
 @asynccontextmanager
 async def open_context(
-    config: GuardConfig, folder: Path, metrics: Metrics
+    config: GuardConfig, folder: Path, metrics: Metrics, engines: Sequence[AnyEngine] | None = None
 ) -> AsyncIterator[tuple[Guard, GuardContext]]:
-    """Start everything that the scan sources use; stop it in reverse order."""
+    """Start everything that the scan sources use; stop it in reverse order. `engines`: others than the configured."""
     async with AsyncExitStack() as stack:
         tracing = open_tracing("guard", config.tracing.endpoint, config.tracing.sample_ratio)
         stack.push_async_callback(asyncio.to_thread, tracing.close)
@@ -224,7 +224,7 @@ async def open_context(
         senders, journal = _start_history(config, folder, database, metrics, stack, clickhouse=clickhouse)
         lists = await _start_lists(config, folder, database, metrics, stack, pools=pools)
         workers = await _start_workers(config, folder, metrics, stack)
-        engines = open_engines(config.engines)
+        engines = open_engines(config.engines) if engines is None else engines
         engine_events = EngineEvents(database, config.name or socket.gethostname())
         engine_events.start()
         stack.push_async_callback(engine_events.stop)

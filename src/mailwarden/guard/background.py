@@ -89,7 +89,8 @@ def _digests(parts: JobParts, interval: float) -> Iterator[Running]:
     )
 
 
-def _releases(parts: JobParts, interval: float) -> Iterator[Running]:
+def open_releases(parts: JobParts, interval: float = release.INTERVAL) -> Iterator[release.ReleaseJob]:
+    """Yield the job that delivers released messages."""
     context, mail = parts.context, parts.mail
     # A guard behind the other address accepts a released message by the token that it carries.
     signer = None if mail.release_hop is mail.hop else ReleaseTokenSigner(mail.key)
@@ -191,7 +192,7 @@ JOBS = (
     Job("history rollups", history.ROLLUP_INTERVAL, _always, _history_rollups),
     Job("event retention", events.INTERVAL, _always, _event_retention),
     Job("quarantine digests", digest_mail.INTERVAL, _smtp_digest, _digests),
-    Job("quarantine releases", release.INTERVAL, _smtp, _releases),
+    Job("quarantine releases", release.INTERVAL, _smtp, open_releases),
     Job("quarantine retention", retention.INTERVAL, _smtp, _quarantine_retention),
     Job("quarantine metrics", retention.METRICS_INTERVAL, _smtp, _quarantine_metrics),
     Job("weekly reports", mailing.INTERVAL, _weekly_report, _weekly_reports),

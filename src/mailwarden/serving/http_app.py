@@ -30,6 +30,8 @@ from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 
 FIELD = "X-Forwarded-For"
+PASSED_ON = (FIELD, "Forwarded", "X-Forwarded-Host", "X-Real-IP", "Via")  # fields that proxies add
+THIS_HOST = ("localhost", "127.0.0.1", "[::1]")
 MAX_HOPS = 16
 # Some proxies add the client's port, and then write IPv6 in brackets.
 _BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::[0-9]{1,5})?")
@@ -85,6 +87,14 @@ class Call:
     def address(self) -> str | None:
         """Return the client's address, as far as trusted proxies report it."""
         return client_address(self.request.remote, self.request.headers.getall(FIELD, ()), self.proxies)
+
+    @property
+    def is_from_this_host(self) -> bool:
+        """Return whether the client is on loopback, names this host, and no proxy passed the request on."""
+        client, host = peer_address(self.request.remote or ""), self.request.host.lower()
+        is_near = client is not None and client.is_loopback
+        is_named = any(host == name or host.startswith(f"{name}:") for name in THIS_HOST)
+        return is_near and is_named and not any(name in self.request.headers for name in PASSED_ON)
 
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]

@@ -189,17 +189,13 @@ def groups_of(transaction: Transaction) -> tuple[RecipientGroup, ...]:
     return grouped((assignment, address) for address, assignment in transaction.assigned.items())
 
 
-@asynccontextmanager
-async def open_smtp(context: GuardContext, mail: MailParts | None) -> AsyncIterator[Callable[[], None]]:
-    """Listen for Postfix until the block ends, if configured; yield the function that closes the listener."""
-    config = context.config
-    settings = config.scan_sources.smtp
-    if settings is None or mail is None:
-        yield lambda: None
-        return
-    analysis_timeout, hop, database = config.analysis_timeout / 1000, mail.hop, context.database
+def smtp_source(context: GuardContext, mail: MailParts) -> Smtp:
+    """Return the source without its listener."""
+    config, settings = context.config, context.config.scan_sources.smtp
+    assert settings is not None  # there are no mail parts otherwise
+    hop, database = mail.hop, context.database
     writer = QuarantineWriter(mail.vault, QuarantineStore(database), config.quarantine.days)
-    source = Smtp(
+    return Smtp(
         settings,
         admission=context.admission,
         processing=context.processing,
@@ -211,9 +207,20 @@ async def open_smtp(context: GuardContext, mail: MailParts | None) -> AsyncItera
             DELIVERY_TIMEOUTS * hop.timeout + CLAIM_MARGIN,
         ),
         spool=context.spool,
-        analysis_timeout=analysis_timeout,
+        analysis_timeout=config.analysis_timeout / 1000,
         reports=mail.reports,
     )
+
+
+@asynccontextmanager
+async def open_smtp(context: GuardContext, mail: MailParts | None) -> AsyncIterator[Callable[[], None]]:
+    """Listen for Postfix until the block ends, if configured; yield the function that closes the listener."""
+    config = context.config
+    settings = config.scan_sources.smtp
+    if settings is None or mail is None:
+        yield lambda: None
+        return
+    analysis_timeout, source = config.analysis_timeout / 1000, smtp_source(context, mail)
     listener = SmtpListener(source, mail.name, analysis_timeout, context.metrics)
     try:
         await listener.start()

@@ -1,0 +1,433 @@
+"""Reads the stories of the demo: who is there, what they wrote, and what people did with it afterwards.
+
+`python -m mailwarden.demo.stories [FOLDER]` checks all files, and prints the number of messages of each story.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from random import Random
+from re import Match
+from re import compile as pattern
+from typing import Annotated, Literal, TypeVar
+from zlib import crc32
+
+import msgspec
+from msgspec import Meta, Struct
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from mailwarden.errors import CommandError
+
+FOLDER = Path(__file__).parent / "stories"
+PEOPLE, VALUES = "people.yml", "values.yml"
+NETWORKS = tuple(map(ip_network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))  # RFC 5737
+DAYS = 14
+
+Made = Literal["pdf", "docx", "docx-macro", "xlsx", "png", "qr", "zip", "eicar", "html", "ics", "eml", "text"]
+Authentication = Literal["none", "pass", "spf-pass", "dkim-pass", "fail"]
+Action = Literal[
+    "release", "delete", "report-phishing", "report-spam", "report-good", "close-case-malicious", "close-case-spam",
+    "close-case-harmless", "block-sender", "allow-sender",
+]  # fmt: skip
+Role = Literal["administrator", "tenant-administrator", "analyst", "auditor"]
+Language = Literal["en", "de"]
+Days = Annotated[float, Meta(ge=0, le=60)]
+
+_PLACE = pattern(r"\{([a-z_]+(?:\.[a-z_]+)?)\}")
+_ADDRESS = pattern(r"<([^<>\s]+@[^<>\s]+)>|^([^<>\s]+@[^<>\s]+)$")
+_HOST = pattern(r"(?:@|https?://)([A-Za-z0-9.-]+)")
+_WEEKDAYS = {
+    "de": ("Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag"),
+    "en": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
+}
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+T = TypeVar("T")
+
+
+class Strict(Struct, frozen=True, forbid_unknown_fields=True):
+    """A mapping of a story without unknown keys."""
+
+
+class Attachment(Strict, frozen=True):
+    """A file that the demo makes from the text; of a zip it is the file inside."""
+
+    name: str
+    made: Made
+    text: str = ""
+
+
+class After(Strict, frozen=True):
+    """What somebody did with the message so many hours later: a console user, or a recipient."""
+
+    hours: Annotated[float, Meta(ge=0, le=400)]
+    who: str
+    action: Action
+    note: str = ""
+
+    @property
+    def is_report(self) -> bool:
+        return self.action.startswith("report-")
+
+
+class Template(Strict, frozen=True, rename={"sender": "from"}):
+    """One or more messages that are alike."""
+
+    sender: str
+    to: Annotated[tuple[str | tuple[str, ...], ...], Meta(min_length=1)]  # in turn; a list: all of them at once
+    days: Days | Annotated[tuple[Days, ...], Meta(min_length=2, max_length=2)]  # one moment, or first and last
+    subject: str | Annotated[tuple[str, ...], Meta(min_length=1)]
+    text: str
+    count: Annotated[int, Meta(ge=1, le=200)] = 1
+    envelope: str = ""
+    ip: str = ""
+    helo: str = ""
+    authentication: Authentication = "none"
+    reply_to: str = ""
+    headers: dict[str, str] = {}
+    thread: str = ""
+    html: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    after: tuple[After, ...] = ()
+
+
+class Story(Strict, frozen=True):
+    story: str
+    about: str
+    messages: Annotated[tuple[Template, ...], Meta(min_length=1)]
+
+
+class Person(Strict, frozen=True):
+    """A recipient."""
+
+    name: str  # in stories
+    display: str
+    address: str
+    job: str = ""
+    language: Language = "en"
+    note: str = ""
+
+
+class Tenant(Strict, frozen=True):
+    name: str  # in stories
+    display: str
+    domains: tuple[str, ...]
+    people: tuple[Person, ...]
+    mailboxes: tuple[Person, ...] = ()  # of teams: `tenant.*` leaves them out
+    profile: Literal["balanced", "strict", "monitor"] = "balanced"
+    digest: bool = False
+
+
+class User(Strict, frozen=True):
+    """A user of the console; without tenants of the whole deployment."""
+
+    name: str
+    display: str
+    address: str
+    role: Role
+    tenants: tuple[str, ...] = ()
+    language: Language = "en"
+
+
+class ListChange(Strict, frozen=True):
+    """One change of a list of a tenant, or of the global one; `expires` is in days after the change."""
+
+    days: Days
+    scope: str
+    list: str
+    by: str
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    comment: str = ""
+    expires: int | None = None
+
+
+class FeedUpdate(Strict, frozen=True):
+    """All values of a feed at that time."""
+
+    days: Days
+    state: Literal["applied", "waiting"]
+    values: tuple[str, ...]
+
+
+class FeedStory(Strict, frozen=True):
+    name: str
+    scope: str
+    list: str
+    source: str
+    by: str
+    updates: tuple[FeedUpdate, ...]
+    format: Literal["text"] = "text"
+
+
+class Outage(Strict, frozen=True):
+    """An engine was away from then on."""
+
+    engine: Literal["rspamd", "clamav"]
+    days: Days
+    minutes: Annotated[int, Meta(ge=1, le=1440)]
+
+
+class People(Strict, frozen=True):
+    """Everything of the demo but its mail."""
+
+    tenants: Annotated[tuple[Tenant, ...], Meta(min_length=1)]
+    users: Annotated[tuple[User, ...], Meta(min_length=1)]
+    lists: tuple[ListChange, ...] = ()
+    feeds: tuple[FeedStory, ...] = ()
+    outages: tuple[Outage, ...] = ()
+
+    def person(self, name: str) -> tuple[Person, Tenant] | None:
+        everybody = ((one, tenant) for tenant in self.tenants for one in (*tenant.people, *tenant.mailboxes))
+        return next((pair for pair in everybody if pair[0].name == name), None)
+
+    def recipients(self, name: str) -> list[str]:
+        """Return the names that `tenant.*` or a name stands for."""
+        if name.endswith(".*"):
+            named = [one.name for tenant in self.tenants if tenant.name == name[:-2] for one in tenant.people]
+        else:
+            named = [name] if self.person(name) else []
+        if not named:
+            raise CommandError(f"people.yml has nobody named `{name}`.")
+        return named
+
+    def user(self, name: str) -> User | None:
+        return next((user for user in self.users if user.name == name), None)
+
+
+class Planned(Struct, frozen=True):
+    """One message with every place filled."""
+
+    story: str
+    number: int  # of all messages, the oldest is 0
+    moment: datetime
+    sender: str  # as in From
+    envelope: str
+    ip: str
+    helo: str
+    authentication: Authentication
+    recipients: tuple[str, ...]  # addresses
+    subject: str
+    text: str
+    html: str
+    reply_to: str
+    headers: Mapping[str, str]
+    attachments: tuple[Attachment, ...]
+    after: tuple[After, ...]
+    message_id: str
+    references: tuple[str, ...] = ()
+
+
+class Book(Struct, frozen=True):
+    """All files of a folder."""
+
+    people: People
+    values: Mapping[str, tuple[str, ...]]
+    stories: tuple[Story, ...]
+
+
+def read_book(folder: Path = FOLDER) -> Book:
+    """Read every file, or raise CommandError with the first mistake."""
+    values = _read(folder / VALUES, dict[str, tuple[str, ...]]) if (folder / VALUES).exists() else {}
+    files = sorted(path for path in folder.glob("*.yml") if path.name not in (PEOPLE, VALUES))
+    stories = tuple(story for path in files for story in _read(path, list[Story]))
+    for name, times in Counter(story.story for story in stories).items():
+        if times > 1:
+            raise CommandError(f"{times} stories are named `{name}`.")
+    return Book(_read(folder / PEOPLE, People), values, stories)
+
+
+def _read(path: Path, shape: type[T]) -> T:
+    try:
+        return msgspec.convert(YAML(typ="safe").load(path.read_text("utf-8")), shape)
+    except (OSError, YAMLError, msgspec.ValidationError) as error:
+        raise CommandError(f"{path.name}: {error}") from None
+
+
+def plan(book: Book, now: datetime) -> list[Planned]:
+    """Return every message in the order of time; the same for the same book and moment."""
+    drafts = [draft for story in book.stories for draft in _of_story(book, story, now)]
+    ordered = sorted(drafts, key=lambda pair: (pair[0].moment, pair[0].message_id))
+    threads: dict[str, list[str]] = {}
+    planned: list[Planned] = []
+    for number, (message, thread) in enumerate(ordered):
+        before = threads.setdefault(f"{message.story}/{thread}", []) if thread else []
+        planned.append(msgspec.structs.replace(message, number=number, references=tuple(before)))
+        before.append(message.message_id)
+    return planned
+
+
+def _of_story(book: Book, story: Story, now: datetime) -> Iterator[tuple[Planned, str]]:
+    for place, template in enumerate(story.messages):
+        turns = [(name,) if isinstance(name, str) else name for name in template.to]
+        # `tenant.*` is all of its people, one after the other; inside a list they get one message together.
+        groups = [
+            group
+            for turn, name in zip(turns, template.to, strict=True)
+            for group in (
+                [(key,) for key in book.people.recipients(turn[0])]
+                if isinstance(name, str)
+                else [tuple(key for one in turn for key in book.people.recipients(one))]
+            )
+        ]
+        for index in range(template.count):
+            name = f"{story.story}/{place + 1}, message {index + 1}"
+            keys = groups[index % len(groups)]
+            yield _message(book, story, template, name=name, keys=keys, index=index, now=now), template.thread
+
+
+def _message(
+    book: Book, story: Story, template: Template, *, name: str, keys: Sequence[str], index: int, now: datetime
+) -> Planned:
+    random = Random(name)  # noqa: S311 -- the same figures each time
+    moment = moment_of(_days_ago(template, index, random), now)
+    people = [person for key in keys if (person := book.people.person(key))]
+    fill = _Filler(name, book.values, _facts(people[0], moment, random), index)
+    sender = fill(template.sender)
+    address = address_of(sender, name)
+    domain = address.rpartition("@")[2]
+    subjects = (template.subject,) if isinstance(template.subject, str) else template.subject
+    ip = template.ip or f"198.51.100.{1 + crc32(domain.encode()) % 250}"
+    if not _is_documentation(ip):
+        raise CommandError(f"{name}: {ip} is no documentation address.")
+    planned = Planned(
+        story=story.story,
+        number=0,
+        moment=moment,
+        sender=sender,
+        envelope=fill(template.envelope) or address,
+        ip=ip,
+        helo=fill(template.helo) or f"mail.{domain}",
+        authentication=template.authentication,
+        recipients=tuple(person.address for person, _ in people),
+        subject=fill(subjects[index % len(subjects)]),
+        text=fill(template.text),
+        html=fill(template.html),
+        reply_to=fill(template.reply_to),
+        headers={key: fill(value) for key, value in template.headers.items()},
+        attachments=tuple(Attachment(fill(file.name), file.made, fill(file.text)) for file in template.attachments),
+        after=tuple(_own(template.after, keys, book.people, name)),
+        message_id=f"<{random.getrandbits(64):016x}.{index}@{domain}>",
+    )
+    _check_names(planned, name)
+    return planned
+
+
+def moment_of(days: float, now: datetime) -> datetime:
+    """Return the moment so many days ago: 3.6 is early on the third day before today, 0.1 is late today.
+
+    What is left of today has not happened yet: its messages share the hours before now.
+    """
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    if days >= 1:
+        return midnight + timedelta(days=1 - days)
+    return midnight + (now - midnight) * (1 - days)
+
+
+def _own(after: Iterable[After], keys: Sequence[str], people: People, name: str) -> Iterator[After]:
+    """Yield what is done with this message: a person acts on what the person received."""
+    for action in after:
+        if people.user(action.who) is None and people.person(action.who) is None:
+            raise CommandError(f"{name}: `{action.who}` is neither a user nor a person of people.yml.")
+        if action.who in keys or (people.user(action.who) is not None and not action.is_report):
+            yield action
+
+
+def _days_ago(template: Template, index: int, random: Random) -> float:
+    """Return the place of a message in its span, with a few minutes of chance."""
+    if not isinstance(template.days, tuple):
+        return max(0.0, template.days - index * 0.001)
+    first, last = template.days
+    share = index / (template.count - 1) if template.count > 1 else 0.0
+    width = abs(first - last) / template.count
+    return min(max(first + (last - first) * share + random.uniform(-width, width) / 3, min(template.days)), 60.0)
+
+
+def _facts(person: tuple[Person, Tenant], moment: datetime, random: Random) -> dict[str, str]:
+    who, tenant = person
+    german = who.language == "de"
+    amount = f"{random.choice((random.uniform(19, 400), random.uniform(400, 9000))):,.2f}"
+    return {
+        "first": who.display.split()[0],
+        "last": who.display.split()[-1],
+        "address": who.address,
+        "company": tenant.display,
+        "number": str(random.randrange(100_000, 999_999)),
+        "amount": amount.translate(str.maketrans(",.", ".,")) if german else amount,
+        "date": f"{moment:%d.%m.%Y}" if german else f"{moment.day} {_MONTHS[moment.month - 1]} {moment.year}",
+        "weekday": _WEEKDAYS[who.language][moment.weekday()],
+        "tracking": f"JD{random.randrange(10**13, 10**14)}",
+    }
+
+
+class _Filler:
+    """Fills the places of a text; one without a value is a mistake of the story."""
+
+    def __init__(self, name: str, values: Mapping[str, Sequence[str]], facts: Mapping[str, str], index: int) -> None:
+        self._name = name
+        self._values = values
+        self._facts = facts
+        self._index = index
+
+    def __call__(self, text: str) -> str:
+        return _PLACE.sub(self._value, text)
+
+    def _value(self, place: Match[str]) -> str:
+        kind, _, chosen = place[1].partition(".")
+        if kind == "lists" and self._values.get(chosen):
+            values = self._values[chosen]
+            return _PLACE.sub(self._value, values[self._index % len(values)])
+        if place[1] not in self._facts:
+            raise CommandError(f"{self._name}: there is no value for {{{place[1]}}}.")
+        return self._facts[place[1]]
+
+
+def address_of(sender: str, name: str = "") -> str:
+    """Return the address of a From field."""
+    match = _ADDRESS.search(sender)
+    if not match:
+        raise CommandError(f"{name}: `{sender}` has no address.")
+    return match[1] or match[2]
+
+
+def _check_names(message: Planned, name: str) -> None:
+    """Raise for a name outside of .example: nobody real may stand in a story."""
+    texts = (
+        message.sender, message.envelope, message.reply_to, message.text, message.html, *message.headers.values(),
+        *(file.text for file in message.attachments),
+    )  # fmt: skip
+    for host in _HOST.findall("\n".join(texts)):
+        if not host.rstrip(".").lower().endswith(".example") and not _is_documentation(host):
+            raise CommandError(f"{name}: `{host}` does not end in .example.")
+
+
+def _is_documentation(text: str) -> bool:
+    try:
+        return any(ip_address(text) in network for network in NETWORKS)
+    except ValueError:
+        return False
+
+
+def main() -> int:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    try:
+        book = read_book(folder)
+        planned = plan(book, datetime.now(UTC))
+    except CommandError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return 1
+    for story, count in Counter(message.story for message in planned).items():
+        sys.stdout.write(f"{count:5}  {story}\n")
+    actions = sum(len(message.after) for message in planned)
+    sys.stdout.write(f"{len(planned):5}  messages, {actions} actions\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
