@@ -10,18 +10,16 @@ from mailwarden.access.api_tokens import StaticApiToken
 from mailwarden.history.settings import HistoryStoreSettings
 from mailwarden.settings.reload import Reloadable
 from mailwarden.settings.shared import (
-    LOOPBACK,
     PORTS,
     Contents,
     Database,
     Listen,
     Log,
-    Networks,
     Quarantine,
     Tls,
     TracingSettings,
+    is_loopback,
     network_mistakes,
-    peer_address,
 )
 from mailwarden.user_reports.settings import OutlookConfig
 
@@ -291,18 +289,10 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
         if self.outlook.report_address and not self.console.public_url:
             yield "outlook", "needs console.publicUrl, from which Outlook loads the add-in"
         yield from network_mistakes("trustedProxies", self.trusted_proxies, allow_all=False)
-        if self.demo:
-            yield from self._demo_mistakes()
-
-    def _demo_mistakes(self) -> Iterator[tuple[str, str]]:
-        """Yield what must not be in a demo: its login needs no password."""
-        client = peer_address(self.listen.host)
-        if client is None or client not in Networks.of(LOOPBACK):
-            yield (
-                "demo",
-                f"needs a loopback address in listen.host, not `{self.listen.host}`: its login has no password",
-            )
-        if self.trusted_proxies:
-            yield "demo", "allows no trustedProxies: a proxy would let others than this host log in"
-        if self.console.open_id_connect is not None:
-            yield "demo", "allows no console.openIdConnect: its users are made up"
+        if self.demo:  # its login needs no password
+            if not is_loopback(self.listen.host):
+                yield "demo", f"needs a loopback address in listen.host, not `{self.listen.host}`"
+            if self.trusted_proxies:
+                yield "demo", "allows no trustedProxies: others than this host could log in"
+            if self.console.open_id_connect is not None:
+                yield "demo", "allows no console.openIdConnect: its users are made up"

@@ -4,17 +4,19 @@ Security: abby's login without a password depends on it. Three things must agree
 listener on loopback; the mark, which is only set in an empty database; and the client's address at each login.
 """
 
+from contextlib import suppress
+
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
 from mailwarden.model.scope import Scope
 
-_READ = "SELECT demo FROM deployment"
+_READ = "SELECT EXISTS (SELECT FROM demo_mark)"
 _MARK = """
-UPDATE deployment SET demo = true
+INSERT INTO demo_mark SELECT true
 WHERE NOT EXISTS (SELECT FROM people) AND NOT EXISTS (SELECT FROM history) AND NOT EXISTS (SELECT FROM quarantine)
   AND NOT EXISTS (SELECT FROM api_keys) AND NOT EXISTS (SELECT FROM audit) AND NOT EXISTS (SELECT FROM tenant_domains)
   AND NOT EXISTS (SELECT FROM setup_links)
-RETURNING demo
+RETURNING true
 """
 
 
@@ -27,6 +29,12 @@ class DemoMark:
     async def read(self, scope: Scope) -> bool:
         async with self._database.connection() as connection:
             return bool(await connection.fetchval(_READ))
+
+    async def is_set(self) -> bool:
+        """Return whether the database is a demo's; False while it cannot be read."""
+        with suppress(StorageUnavailable):
+            return await self.read(Scope.deployment())
+        return False
 
     async def set(self, scope: Scope) -> None:
         """Mark an empty database; raise CommandError if anything is in it."""

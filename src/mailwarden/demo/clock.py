@@ -72,7 +72,7 @@ class Clock:
 
 @asynccontextmanager
 async def moved_clock(url: str, name: str, begin: datetime) -> AsyncIterator[Clock]:
-    """Let this process and the named database have the time of the story; nobody may be connected yet."""
+    """Let this process and the named database have the time of the story; no other process may be connected yet."""
     control = await asyncpg.connect(url)
     try:
         await control.execute(_SCHEMA)

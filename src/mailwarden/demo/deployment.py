@@ -40,7 +40,7 @@ CONNECT_SECONDS = 5.0
 
 
 class Demo(Struct, frozen=True):
-    """What there is of a demo; `folder` is where this file is."""
+    """The parts of a demo outside its folder: database and ports."""
 
     server: str  # PostgreSQL, with a role that may create databases
     database: str
@@ -166,7 +166,7 @@ def _clear(folder: Path) -> None:
 
 
 def configure(folder: Path, demo: Demo, book: Book) -> None:
-    """Complete the configuration that `mailwarden init` wrote: what a demo has besides."""
+    """Add the settings of a demo to the configuration that `mailwarden init` wrote."""
     quiet = {"level": "error"}
     addresses = {
         report_address(tenant.domains[0], name): kind

@@ -1,6 +1,6 @@
 """The servers of the demo on loopback: a sink for outgoing mail, and a name server that knows one name.
 
-Whatever guard delivers ends in the sink: nothing of the demo leaves this host.
+All mail that guard delivers ends in the sink: no message of the demo leaves this host.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Seeds the demo: every message goes through guard's own scan source in the order of time, and people act on it.
 
-What the console shows later is therefore what the product made of it: sender history, campaigns, rows of history,
-held messages, cases, events and the audit log. `clock` moves the time, `engines` tells what made-up mail cannot have.
+So the product itself makes sender history, campaigns, rows of history, held messages, cases, events and the audit log.
+`clock` moves the time; `engines` has the sender checks of the stories.
 """
 
 import asyncio
@@ -195,7 +195,7 @@ class Seeder:
         steps += [(moment_of(change.days, now), change) for change in people.lists]
         steps += [(moment_of(update.days, now), (feed, update)) for feed in people.feeds for update in feed.updates]
         for outage in people.outages:
-            begin = moment_of(outage.days, now)
+            begin = _begin_of(outage, [message.moment for message in messages], now)
             steps += [(begin, (outage, True)), (begin + timedelta(minutes=outage.minutes), (outage, False))]
         return sorted(
             ((moment, number, what) for number, (moment, what) in enumerate(steps)), key=lambda step: step[:2]
@@ -324,7 +324,7 @@ class Seeder:
         self._changed_at = time.time()
 
     async def _switch(self, outage: Outage, *, away: bool) -> None:
-        """Take an engine away, or give it back; then the messages that waited are sent again."""
+        """Stop or start an engine; at its start the messages that waited are sent again."""
         set_away(self._engines, outage.engine, away=away)
 
         def is_seen() -> bool:
@@ -338,10 +338,10 @@ class Seeder:
                 [replace(message, moment=moment) for message, moment in zip(waiting, moments, strict=False)]
             )
 
-    # What people do
+    # Actions of users
 
     async def _act(self, message: Planned, after: After) -> None:
-        """Do what somebody did with a message; an action that is not possible is left out, and listed at the end."""
+        """Perform an action of a user; one that is not possible is left out, and listed at the end."""
         await self._until_stored()
         people = self._book.people
         person, user = people.person(after.who), people.user(after.who)
@@ -393,12 +393,12 @@ class Seeder:
             self._changed_at = time.time()
 
     async def _close(self, scope: Scope, ggrid: UUID, outcome: CaseOutcome, actor: Actor) -> None:
-        """Close the case to which somebody reported the message, if it is still open."""
+        """Close the open case of the message, if a user has reported it."""
         for case in await self._cases.cases(scope):
             if case.is_open and any(one.ggrid == ggrid for one in await self._cases.reports(scope, case.uid)):
                 await self._cases.close(scope, case.uid, outcome, actor)
 
-    # What follows in the background
+    # Results of background jobs
 
     async def _until_stored(self) -> None:
         """Wait until history has every message that was scanned."""
@@ -422,6 +422,14 @@ class Seeder:
     def _age_of_lists(self) -> float:
         lag = self._guard.status().lists_lag_seconds
         return PATIENCE if lag is None else lag
+
+
+def _begin_of(outage: Outage, moments: Sequence[datetime], now: datetime) -> datetime:
+    """Return the begin of an outage: on its day, just before most of its messages."""
+    day, length = moment_of(outage.days, now).date(), timedelta(minutes=outage.minutes)
+    begins = [moment - timedelta(seconds=30) for moment in moments if moment.date() == day]
+    met = {begin: sum(begin < moment < begin + length for moment in moments) for begin in begins}
+    return max(begins, key=lambda begin: met[begin], default=moment_of(outage.days, now))
 
 
 async def _until(condition: Callable[[], bool], failure: str) -> None:

@@ -1,4 +1,4 @@
-"""Reads the stories of the demo: who is there, what they wrote, and what people did with it afterwards.
+"""Reads the stories of the demo: tenants and users, their mail, and the actions that followed.
 
 `python -m mailwarden.demo.stories [FOLDER]` checks all files, and prints the number of messages of each story.
 """
@@ -64,7 +64,7 @@ class Attachment(Strict, frozen=True):
 
 
 class After(Strict, frozen=True):
-    """What somebody did with the message so many hours later: a console user, or a recipient."""
+    """An action of a console user, or of a recipient, so many hours after the message."""
 
     hours: Annotated[float, Meta(ge=0, le=400)]
     who: str
@@ -167,7 +167,7 @@ class FeedStory(Strict, frozen=True):
 
 
 class Outage(Strict, frozen=True):
-    """An engine was away from then on."""
+    """An engine was down from then on."""
 
     engine: Literal["rspamd", "clamav"]
     days: Days
@@ -194,7 +194,7 @@ class People(Strict, frozen=True):
         else:
             named = [name] if self.person(name) else []
         if not named:
-            raise CommandError(f"people.yml has nobody named `{name}`.")
+            raise CommandError(f"people.yml has no person named `{name}`.")
         return named
 
     def user(self, name: str) -> User | None:
@@ -322,7 +322,7 @@ def _message(
 def moment_of(days: float, now: datetime) -> datetime:
     """Return the moment so many days ago: 3.6 is early on the third day before today, 0.1 is late today.
 
-    What is left of today has not happened yet: its messages share the hours before now.
+    The rest of today is still to come: messages of today share the hours before now.
     """
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if days >= 1:
@@ -397,7 +397,7 @@ def address_of(sender: str, name: str = "") -> str:
 
 
 def _check_names(message: Planned, name: str) -> None:
-    """Raise for a name outside of .example: nobody real may stand in a story."""
+    """Raise for a name outside of .example: a story has no real person."""
     texts = (
         message.sender, message.envelope, message.reply_to, message.text, message.html, *message.headers.values(),
         *(file.text for file in message.attachments),

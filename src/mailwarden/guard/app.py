@@ -12,6 +12,7 @@ import uvloop
 from aiohttp import web
 
 from mailwarden import __version__
+from mailwarden.access.demo_mark import DemoMark
 from mailwarden.access.tenant_store import TenantStore
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.crypto.keyring import read_ring
@@ -52,6 +53,7 @@ from mailwarden.serving.server import Limits, Service, serve_until_stopped, serv
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import CertificateMetrics, ClientNames, ServerTls, server_context
 from mailwarden.settings.reader import read
+from mailwarden.settings.shared import is_loopback
 from mailwarden.telemetry.disks import DiskMetrics
 from mailwarden.telemetry.logs import get_logger, start_logging
 from mailwarden.telemetry.memory import tune_gc
@@ -170,6 +172,7 @@ async def open_guard(
     async with (
         open_context(config, folder, metrics) as (guard, context),
         _tenants_updated(context),
+        _mail_kept_inside(context),
         _open_jobs_and_smtp(context, guard.name) as close_smtp,
         open_rspamd_api(context) as close_rspamd_api,
         _open_health(config, guard),
@@ -180,6 +183,20 @@ async def open_guard(
         app = HttpApp(routes, metrics, clients=clients, ends_with_caller=True)
         api = _open_rest_api(context) if config.scan_sources.rest_api is not None else None
         yield guard, app, InProcess(api, app, guard.status, guard.settings)
+
+
+@asynccontextmanager
+async def _mail_kept_inside(context: GuardContext) -> AsyncIterator[None]:
+    """Raise CommandError if the guard of a demo would send made-up mail to another host."""
+    smtp, release = context.config.scan_sources.smtp, context.config.quarantine.release_address
+    hops = [] if smtp is None else [smtp.next_hop_address, *([] if release is None else [release])]
+    outside = [host for host, _ in hops if host != "localhost" and not is_loopback(host)]
+    if outside and await DemoMark(context.database).is_set():
+        raise CommandError(
+            "guard does not start: the database is that of a demo, whose mail is made up, and "
+            f"nextHop or releaseTo names another host ({outside[0]}). Name an address of this host in guard.yml."
+        )
+    yield
 
 
 @asynccontextmanager

@@ -21,6 +21,14 @@ _SCHEMES = ("postgresql://", "postgres://")
 Address = IPv4Address | IPv6Address
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether a host is an IP address of loopback."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class Listen(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The address that a process listens on."""
 

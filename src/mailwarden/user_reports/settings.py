@@ -3,12 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from ipaddress import ip_address
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from mailwarden.settings.shared import PLAIN_ADDRESS, network_mistakes
+from mailwarden.settings.shared import PLAIN_ADDRESS, is_loopback, network_mistakes
 from mailwarden.user_reports.mailbox.report_mail import MAX_REPORT
 
 _HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:-]{0,252}")
@@ -71,7 +70,7 @@ class ReportImap(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
             yield "address", f"`{self.address}` is not a plain address"
         if not _HOST.fullmatch(self.host):
             yield "host", f"`{self.host}` is not a host name or an address"
-        if self.tls == "off" and not _is_loopback(self.host):
+        if self.tls == "off" and self.host != "localhost" and not is_loopback(self.host):
             yield "tls", f"is `off`, but `{self.host}` is not a loopback address: the password would be readable"
         words = {
             "user": self.user,
@@ -130,15 +129,6 @@ class ReportMailboxes(Struct, frozen=True, rename="camel", forbid_unknown_fields
             if count > 1:
                 yield "mailboxes", f"names `{name}` {count} times"
         yield from network_mistakes("trustedNetworks", self.trusted_networks)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class OutlookConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

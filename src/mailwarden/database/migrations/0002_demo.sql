@@ -1,2 +1,5 @@
--- The mark of a demo: all mail in this database is made up. `mailwarden demo` sets it while the database is empty.
-ALTER TABLE deployment ADD demo boolean NOT NULL DEFAULT false;
+-- With a row this is the database of a demo: all mail in it is made up. `mailwarden demo` adds the row while nothing else
+-- is there, and nothing removes it; backups contain it.
+CREATE TABLE demo_mark (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
+);
