@@ -65,6 +65,7 @@ def demo(engines: Engines, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         process.wait(PATIENCE)
+    process.stdout.close()
 
 
 def page(demo: RunningDemo, session: requests.Session, path: str) -> str:
