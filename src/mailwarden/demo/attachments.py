@@ -115,11 +115,13 @@ def _xlsx(attachment: Attachment) -> bytes:
 
 
 def _office(main: str, kind: str, files: Mapping[str, bytes], relations: tuple[tuple[str, str], ...]) -> bytes:
+    has_macro = any(kind == _MACRO_RELATION for kind, _ in relations)
+    bin_type = f'<Default Extension="bin" ContentType="{_MACRO_TYPE}"/>' if has_macro else ""
     types = (
         f'<?xml version="1.0"?><Types xmlns="{_PACKAGE}/content-types">'
         f'<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
         f'<Default Extension="xml" ContentType="application/xml"/>'
-        f'<Default Extension="bin" ContentType="{_MACRO_TYPE}"/>'
+        f"{bin_type}"
         f'<Override PartName="/{main}" ContentType="{kind}"/></Types>'
     )
     folder, _, name = main.partition("/")

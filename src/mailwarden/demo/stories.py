@@ -26,6 +26,8 @@ FOLDER = Path(__file__).parent / "stories"
 PEOPLE, VALUES = "people.yml", "values.yml"
 NETWORKS = tuple(map(ip_network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))  # RFC 5737
 DAYS = 14
+EVENING, MORNING = 0.1, 0.9  # of a day, counted from its end: 18:00 and 07:00
+CHANCE = 0.03  # of a day: how far a message may be from its place in a span
 
 Made = Literal["pdf", "docx", "docx-macro", "xlsx", "png", "qr", "zip", "eicar", "html", "ics", "eml", "text"]
 Authentication = Literal["none", "pass", "spf-pass", "dkim-pass", "fail"]
@@ -320,14 +322,22 @@ def _message(
 
 
 def moment_of(days: float, now: datetime) -> datetime:
-    """Return the moment so many days ago: 3.6 is early on the third day before today, 0.1 is late today.
+    """Return the moment so many days ago: the whole part is the day, the rest the place in it, from late to early.
 
-    The rest of today is still to come: messages of today share the hours before now.
+    3.9 is 07:00 on the third day before today, 3.1 is 18:00: most of a day is its working hours. The rest of today is
+    still to come: messages of today share the hours before now.
     """
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    if days >= 1:
-        return midnight + timedelta(days=1 - days)
-    return midnight + (now - midnight) * (1 - days)
+    day, rest = divmod(days, 1)
+    if rest < EVENING:
+        hour = 24 - rest * 60
+    elif rest > MORNING:
+        hour = (1 - rest) * 70
+    else:
+        hour = 18 - (rest - EVENING) / (MORNING - EVENING) * 11
+    if day >= 1:
+        return midnight + timedelta(hours=hour) - timedelta(days=day)
+    return midnight + (now - midnight) * (hour / 24)
 
 
 def _own(after: Iterable[After], keys: Sequence[str], people: People, name: str) -> Iterator[After]:
@@ -346,7 +356,8 @@ def _days_ago(template: Template, index: int, random: Random) -> float:
     first, last = template.days
     share = index / (template.count - 1) if template.count > 1 else 0.0
     width = abs(first - last) / template.count
-    return min(max(first + (last - first) * share + random.uniform(-width, width) / 3, min(template.days)), 60.0)
+    chance = random.uniform(-1, 1) * min(width / 3, CHANCE)
+    return min(max(first + (last - first) * share + chance, min(template.days)), 60.0)
 
 
 def _facts(person: tuple[Person, Tenant], moment: datetime, random: Random) -> dict[str, str]:
