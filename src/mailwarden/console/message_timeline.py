@@ -33,7 +33,7 @@ def events_of(
     finished: FinishedRequest | None, held: HeldMessage | None, reports: Sequence[UserReport] = ()
 ) -> tuple[Event, ...]:
     """Return the events, the oldest first."""
-    events = [*_scan(finished), *_quarantine(held), *map(_report, reports)]
+    events = [*_scan(finished), *_quarantine(held, finished), *map(_report, reports)]
     return tuple(sorted(events, key=lambda event: event.moment))
 
 
@@ -63,12 +63,13 @@ def _scan(finished: FinishedRequest | None) -> Iterator[Event]:
     )
 
 
-def _quarantine(held: HeldMessage | None) -> Iterator[Event]:
+def _quarantine(held: HeldMessage | None, finished: FinishedRequest | None) -> Iterator[Event]:
     if held is None:
         return
     names = names_of([recipient.address for recipient in held.recipients])
     kept = _("Kept until %(time)s") % {"time": minute_text(held.expires)}
-    yield Event(held.received, State.HELD, _("Held for %(names)s") % {"names": names}, (kept,))
+    since = max(held.received, finished.completed) if finished else held.received  # after it was judged
+    yield Event(since, State.HELD, _("Held for %(names)s") % {"names": names}, (kept,))
     groups: dict[tuple[datetime, State, str], list[str]] = {}
     failures: dict[tuple[datetime, State, str], list[str]] = {}
     for recipient in held.recipients:

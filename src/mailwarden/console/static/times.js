@@ -58,8 +58,8 @@
   };
 
   const prepare = (part) => {
+    part.querySelectorAll(zone === "UTC" ? "time[data-form=line]" : "time[data-form]").forEach(show);
     if (zone === "UTC") return;
-    part.querySelectorAll("time[data-form]").forEach(show);
     for (const each of part.querySelectorAll("[data-zone]")) each.textContent = zone;
   };
 
