@@ -243,7 +243,7 @@ class IdempotencyConflict(MailwardenError):
 
 
 class UserNotFound(MailwardenError):
-    code = "person_not_found"
+    code = "user_not_found"
 
 
 class KeyNotFound(MailwardenError):

@@ -86,9 +86,9 @@ SCREENS: Mapping[str, str] = {
     "event-made": "/console/events/made",
     "event-rotate": "/console/events/{endpoint}/rotate",
     "event-delete": "/console/events/{endpoint}/delete",
-    "people": "/console/people",
+    "users": "/console/users",
     "no-such-page": "/console/no/such/page",
-    "person-new": "/console/people/new",
+    "user-new": "/console/users/new",
 }
 OPEN_SCREENS: Mapping[str, str] = {
     "login": "/console/login",

@@ -18,7 +18,7 @@ COMMANDS: Mapping[str, str] = {
     "scan": "Scan one message and print the reasons for its verdict.",
     "tenants": "Create and show tenants and their recipient domains, and override rule weights.",
     "keys": "Create, show, rotate and revoke API keys.",
-    "people": "Invite console users, show, disable and enable them.",
+    "users": "Invite console users, show, disable and enable them.",
     "policy": "Compare policies over stored evidence, and test a policy with sample messages.",
     "reports": "Report messages as phishing, spam or fine to train a tenant's statistics, and undo it.",
     "cases": "Show the cases of user reports, and close them with an outcome.",

@@ -49,7 +49,7 @@ Uses = Mapping[bytes, Mapping[str, int]]
 _REMEDIES = {
     "contents": "Run `mailwarden secrets reseal contents` on every host with a vault.",
     "pepper": "Run `mailwarden secrets reseal pepper` for authenticators; rotate those API keys "
-    "(`mailwarden keys rotate`); people make new recovery codes in the console; setup links end within 72 hours.",
+    "(`mailwarden keys rotate`); users make new recovery codes in the console; setup links end within 72 hours.",
 }
 
 
@@ -249,14 +249,14 @@ async def _reseal_feeds(place: Place, database: Database, failed: list[str]) -> 
 async def _reseal_pepper(place: Place, database: Database) -> tuple[Mapping[str, int], Sequence[str]]:
     failed: list[str] = []
     store, seal, done = PepperStore(database), Seal(place.ring, CONSOLE_SEAL), 0
-    for person, sealed in await store.authenticators(ALL, place.ring.current.key_id):
-        bound = totp_context(person)
+    for user_id, sealed in await store.authenticators(ALL, place.ring.current.key_id):
+        bound = totp_context(user_id)
         try:
             renewed = seal.close(seal.open(sealed, bound), bound)
         except BrokenSeal as error:
-            failed.append(f"authenticator of {person}: {error}")
+            failed.append(f"authenticator of {user_id}: {error}")
         else:
-            done += await store.replace_authenticator(ALL, person, sealed, renewed)
+            done += await store.replace_authenticator(ALL, user_id, sealed, renewed)
     webhooks = await _reseal_webhooks(place, database, failed)
     return {"authenticators": done, "secrets of webhooks": webhooks}, failed
 

@@ -40,7 +40,7 @@ from mailwarden.console.screens.login import LoginScreen
 from mailwarden.console.screens.message import HeldScreen, MessagePages, MessageScreen
 from mailwarden.console.screens.messages import MessagesScreen
 from mailwarden.console.screens.palette import PaletteScreen
-from mailwarden.console.screens.people import PeopleScreen
+from mailwarden.console.screens.users import UsersScreen
 from mailwarden.console.screens.quarantine import QuarantineScreen
 from mailwarden.console.screens.rescan import RescanScreen
 from mailwarden.console.screens.selection import SelectionScreen
@@ -112,7 +112,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *AccountScreen(services.visitors).pages(),
         *TenantSwitchScreen().pages(),
         *KeysScreen(services.keys, services.visitors, services.deployment).pages(),
-        *PeopleScreen(UserAdministration(services.visitors.registry), services.visitors).pages(),
+        *UsersScreen(UserAdministration(services.visitors.registry), services.visitors).pages(),
         *DashboardScreen(services.history, services.deployment, services.policy, steps).pages(),
         *StartScreen(steps, services.analyses, services.visitors).pages(),
         *MessagesScreen(services.history, services.audit, services.searches, services.policy).pages(),

@@ -23,8 +23,8 @@ class Permission(StrEnum):
     LEARNING_RESET = "learning.reset"
     KEYS_READ = "keys.read"
     KEYS_WRITE = "keys.write"
-    PEOPLE_READ = "people.read"
-    PEOPLE_WRITE = "people.write"
+    USERS_READ = "users.read"
+    USERS_WRITE = "users.write"
     TENANTS_READ = "tenants.read"
     TENANTS_WRITE = "tenants.write"
     WEIGHTS_WRITE = "weights.write"
@@ -59,7 +59,7 @@ _ANALYST = _READING | {
 }
 _AUDITOR = _READING | {
     Permission.KEYS_READ,
-    Permission.PEOPLE_READ,
+    Permission.USERS_READ,
     Permission.EVENTS_READ,
     Permission.AUDIT,
     Permission.HEALTH,
@@ -73,8 +73,8 @@ PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
         Permission.LEARNING_RESET,
         Permission.KEYS_READ,
         Permission.KEYS_WRITE,
-        Permission.PEOPLE_READ,
-        Permission.PEOPLE_WRITE,
+        Permission.USERS_READ,
+        Permission.USERS_WRITE,
         Permission.WEIGHTS_WRITE,
         Permission.REPORTS_WRITE,
         Permission.EVENTS_READ,
@@ -106,8 +106,8 @@ MEANINGS: Mapping[Permission, str] = {
     Permission.LEARNING_RESET: "delete all reports and statistics of a tenant",
     Permission.KEYS_READ: "see API keys and the names of tokens",
     Permission.KEYS_WRITE: "create, rotate and revoke API keys",
-    Permission.PEOPLE_READ: "see users",
-    Permission.PEOPLE_WRITE: "invite users, change their role, disable them",
+    Permission.USERS_READ: "see users",
+    Permission.USERS_WRITE: "invite users, change their role, disable them",
     Permission.TENANTS_READ: "see tenants",
     Permission.TENANTS_WRITE: "create and change tenants",
     Permission.WEIGHTS_WRITE: "tune the weights of rules for a tenant",

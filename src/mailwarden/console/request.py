@@ -49,7 +49,7 @@ MENU: tuple[Entry, ...] = (
     Entry(N_("Learning"), "/console/learning", Permission.LEARNING_READ, "learning"),
     Entry(N_("Reports"), "/console/reports", Permission.REPORTS_READ, "reports"),
     Entry(N_("API keys"), "/console/keys", Permission.KEYS_READ, "keys"),
-    Entry(N_("People"), "/console/people", Permission.PEOPLE_READ, "people"),
+    Entry(N_("Users"), "/console/users", Permission.USERS_READ, "users"),
     Entry(N_("Tenants"), "/console/tenants", Permission.TENANTS_READ, "tenants"),
     Entry(N_("Event receivers"), "/console/events", Permission.EVENTS_READ, "events"),
     Entry(N_("Audit"), "/console/audit", Permission.AUDIT, "audit"),

@@ -101,7 +101,7 @@ ADVICE: Mapping[HTTPStatus, str] = {
     HTTPStatus.FORBIDDEN: (
         N_(
             "If you sent a form, open its page again and repeat it: after a new sign-in old forms are invalid. "
-            "If your role is the reason, an administrator can change it on the page People."
+            "If your role is the reason, an administrator can change it on the page Users."
         )
     ),
     HTTPStatus.NOT_FOUND: (
@@ -136,9 +136,9 @@ NOTICES: Mapping[str, str] = {
     "report-email-changed": N_("The weekly email was changed."),
     "search-saved": N_("The search was saved."),
     "search-deleted": N_("The saved search was deleted."),
-    "person-moved": N_("The role was changed. It applies at once."),
-    "person-disabled": N_("The user was disabled, and their sessions have ended."),
-    "person-enabled": N_("The user was enabled."),
+    "user-moved": N_("The role was changed. It applies at once."),
+    "user-disabled": N_("The user was disabled, and their sessions have ended."),
+    "user-enabled": N_("The user was enabled."),
     "link-withdrawn": N_("The link was withdrawn."),
     "entries-added": N_("The list was changed. Scans use it within two seconds."),
     "nothing-new": N_("All entries are in the list already. Nothing was changed."),

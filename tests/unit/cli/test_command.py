@@ -8,7 +8,7 @@ import pytest
 from mailwarden.cli.command import expiry
 from mailwarden.cli.main import COMMANDS, build_parser, load_command
 
-WITH_LIST = ("keys", "lists", "people", "quarantine", "reports", "secrets", "tenants")
+WITH_LIST = ("keys", "lists", "users", "quarantine", "reports", "secrets", "tenants")
 
 
 @pytest.mark.parametrize("name", WITH_LIST)

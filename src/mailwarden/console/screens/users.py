@@ -1,4 +1,4 @@
-"""The People screen: console users, invitations, roles, and disabled users."""
+"""The Users screen: console users, invitations, roles, and disabled users."""
 
 from collections.abc import Mapping, Sequence
 from uuid import UUID
@@ -15,18 +15,18 @@ from mailwarden.console.screens.keys import MAX_TENANT_MENU, tenant_names, tenan
 from mailwarden.console.texts import ROLES
 from mailwarden.errors import Forbidden, LastAdministrator, NotFound, SchemaViolation, TenantNotFound
 
-PEOPLE = "/console/people"
+USERS = "/console/users"
 ALL, CHOSEN = "all", "chosen"  # the choice of tenants in the form
 _FORM_ERRORS = (SchemaViolation, Forbidden, TenantNotFound, LastAdministrator)
 ROLE_HINTS: Mapping[str, str] = {
     Role.DEPLOYMENT_ADMINISTRATOR: N_("Everything, in every tenant."),
-    Role.TENANT_ADMINISTRATOR: N_("Lists, keys and people of their tenants."),
+    Role.TENANT_ADMINISTRATOR: N_("Lists, keys and users of their tenants."),
     Role.ANALYST: N_("Reads messages and changes lists."),
     Role.AUDITOR: N_("Reads everything including the audit log, changes nothing."),
 }
 
 
-class PeopleScreen:
+class UsersScreen:
     def __init__(self, administration: UserAdministration, visitors: VisitorSessions) -> None:
         self._administration = administration
         self._visitors = visitors
@@ -34,22 +34,22 @@ class PeopleScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/people", Permission.PEOPLE_READ, self.show),
-            Page("GET", "/people/new", Permission.PEOPLE_WRITE, self.show_form),
-            Page("POST", "/people/new", Permission.PEOPLE_WRITE, self.invite),
-            Page("GET", "/people/link", Permission.PEOPLE_WRITE, self.show_link),
-            Page("GET", "/people/{person}", Permission.PEOPLE_READ, self.show_person),
-            Page("POST", "/people/{person}/role", Permission.PEOPLE_WRITE, self.move),
-            Page("POST", "/people/{person}/link", Permission.PEOPLE_WRITE, self.renew),
-            Page("POST", "/people/{person}/disable", Permission.PEOPLE_WRITE, self.disable),
-            Page("POST", "/people/{person}/enable", Permission.PEOPLE_WRITE, self.enable),
-            Page("POST", "/people/links/{link}/withdraw", Permission.PEOPLE_WRITE, self.withdraw),
+            Page("GET", "/users", Permission.USERS_READ, self.show),
+            Page("GET", "/users/new", Permission.USERS_WRITE, self.show_form),
+            Page("POST", "/users/new", Permission.USERS_WRITE, self.invite),
+            Page("GET", "/users/link", Permission.USERS_WRITE, self.show_link),
+            Page("GET", "/users/{user}", Permission.USERS_READ, self.show_user),
+            Page("POST", "/users/{user}/role", Permission.USERS_WRITE, self.move),
+            Page("POST", "/users/{user}/link", Permission.USERS_WRITE, self.renew),
+            Page("POST", "/users/{user}/disable", Permission.USERS_WRITE, self.disable),
+            Page("POST", "/users/{user}/enable", Permission.USERS_WRITE, self.enable),
+            Page("POST", "/users/links/{link}/withdraw", Permission.USERS_WRITE, self.withdraw),
         ]
 
     async def show(self, request: UserRequest) -> web.StreamResponse:
         return request.render(
-            "people/index.html",
-            people=await self._administration.list(request.scope),
+            "users/index.html",
+            users=await self._administration.list(request.scope),
             links=await self._administration.links(request.scope),
             tenants_of=tenant_names(request),
         )
@@ -76,65 +76,65 @@ class PeopleScreen:
     async def show_link(self, request: UserRequest) -> web.StreamResponse:
         """Show the new link once; a reload shows that it is gone."""
         shown = await self._sessions.take_shown(request.session, "link")
-        return request.render("people/link.html", link=shown.get("link", ""), whom=shown.get("whom", ""))
+        return request.render("users/link.html", link=shown.get("link", ""), whom=shown.get("whom", ""))
 
-    async def show_person(self, request: UserRequest) -> web.StreamResponse:
-        return self._render_person(request, await self._person(request))
+    async def show_user(self, request: UserRequest) -> web.StreamResponse:
+        return self._render_user(request, await self._user(request))
 
     async def move(self, request: UserRequest) -> web.StreamResponse:
-        person = await self._person(request)
+        user = await self._user(request)
         try:
-            await self._administration.move(request.scope, person.uid, _position(request), request.actor)
+            await self._administration.move(request.scope, user.uid, _position(request), request.actor)
         except _FORM_ERRORS as error:
-            return with_error_status(self._render_person(request, person, error.message), error)
-        return see_other(f"{PEOPLE}/{person.uid}", "person-moved")
+            return with_error_status(self._render_user(request, user, error.message), error)
+        return see_other(f"{USERS}/{user.uid}", "user-moved")
 
     async def renew(self, request: UserRequest) -> web.StreamResponse:
-        person = await self._person(request)
-        token = await self._administration.renew(request.scope, person.uid, request.actor)
-        return await self._show_once(request, token, person.name)
+        user = await self._user(request)
+        token = await self._administration.renew(request.scope, user.uid, request.actor)
+        return await self._show_once(request, token, user.name)
 
     async def disable(self, request: UserRequest) -> web.StreamResponse:
-        person = await self._person(request)
+        user = await self._user(request)
         try:
-            await self._administration.disable(request.scope, person.uid, request.actor)
+            await self._administration.disable(request.scope, user.uid, request.actor)
         except LastAdministrator as error:
-            return with_error_status(self._render_person(request, person, error.message), error)
-        return see_other(f"{PEOPLE}/{person.uid}", "person-disabled")
+            return with_error_status(self._render_user(request, user, error.message), error)
+        return see_other(f"{USERS}/{user.uid}", "user-disabled")
 
     async def enable(self, request: UserRequest) -> web.StreamResponse:
-        person = await self._person(request)
-        await self._administration.disable(request.scope, person.uid, request.actor, disabled=False)
-        return see_other(f"{PEOPLE}/{person.uid}", "person-enabled")
+        user = await self._user(request)
+        await self._administration.disable(request.scope, user.uid, request.actor, disabled=False)
+        return see_other(f"{USERS}/{user.uid}", "user-enabled")
 
     async def withdraw(self, request: UserRequest) -> web.StreamResponse:
         if not await self._administration.withdraw(request.scope, read_uid(request.variables["link"]), request.actor):
             raise NotFound("There is no such link.")
-        return see_other(PEOPLE, "link-withdrawn")
+        return see_other(USERS, "link-withdrawn")
 
-    async def _person(self, request: UserRequest) -> User:
-        return await self._administration.find(request.scope, read_uid(request.variables["person"]))
+    async def _user(self, request: UserRequest) -> User:
+        return await self._administration.find(request.scope, read_uid(request.variables["user"]))
 
     async def _show_once(self, request: UserRequest, token: str, whom: str) -> web.StreamResponse:
         link = f"{self._visitors.origin(request.call).site}{PREFIX}/setup/{token}"
         await self._sessions.show_next(request.session, {"link": link, "whom": whom})
-        return see_other(PEOPLE + "/link")
+        return see_other(USERS + "/link")
 
     def _render_form(self, request: UserRequest, given: Mapping[str, object], mistake: str = "") -> web.Response:
         shown = {"roles": _roles(request), "hints": ROLE_HINTS, "few": MAX_TENANT_MENU}
-        return request.render("people/new.html", shown, given=given, mistake=mistake)
+        return request.render("users/new.html", shown, given=given, mistake=mistake)
 
-    def _render_person(self, request: UserRequest, person: User, mistake: str = "") -> web.Response:
+    def _render_user(self, request: UserRequest, user: User, mistake: str = "") -> web.Response:
         tenants_of = tenant_names(request)
         given = {
-            "role": person.role.value,
-            "reach": CHOSEN if person.tenants else ALL,
-            "tenants": [str(uid) for uid in person.tenants],
-            "tenant_names": "\n".join(tenants_of([uid]) for uid in person.tenants),
+            "role": user.role.value,
+            "reach": CHOSEN if user.tenants else ALL,
+            "tenants": [str(uid) for uid in user.tenants],
+            "tenant_names": "\n".join(tenants_of([uid]) for uid in user.tenants),
         }
         return request.render(
-            "people/person.html",
-            person=person,
+            "users/user.html",
+            user=user,
             tenants_of=tenants_of,
             few=MAX_TENANT_MENU,
             given=given,

@@ -1,4 +1,4 @@
-"""`mailwarden people`: invites, lists, disables and enables users of the console."""
+"""`mailwarden users`: invites, lists, disables and enables users of the console."""
 
 import argparse
 from collections.abc import Awaitable, Callable, Sequence
@@ -37,27 +37,27 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     first = add_action(
         actions,
-        "first",
+        "setup-link",
         f"print the setup link for the first user, valid for {FIRST_RUN_HOURS} hours",
-        "mailwarden people first",
+        "mailwarden users setup-link",
     )
     invite = add_action(
         actions,
         "invite",
         f"print a link for a new user, valid once for {INVITE_HOURS} hours",
-        "mailwarden people invite --role analyst --tenant acme --email ada@company.example",
+        "mailwarden users invite --role analyst --tenant acme --email ada@company.example",
     )
     invite.add_argument("--role", required=True, choices=[role.value for role in Role], help="role of the user")
     invite.add_argument(
         "--tenant", action="append", default=[], metavar="TENANT", help="name or UUID of a tenant; repeatable"
     )
     invite.add_argument("--email", default="", help="address of the user; no mail is sent")
-    ls = add_action(actions, "list", "show all users", "mailwarden people list")
+    ls = add_action(actions, "list", "show all users", "mailwarden users list")
     link = add_action(
-        actions, "link", "print a link to set a new password and second factor", "mailwarden people link ada"
+        actions, "reset-link", "print a link to set a new password and second factor", "mailwarden users reset-link ada"
     )
-    disable = add_action(actions, "disable", "disable a user at once", "mailwarden people disable ada")
-    enable = add_action(actions, "enable", "enable a user again", "mailwarden people enable ada")
+    disable = add_action(actions, "disable", "disable a user at once", "mailwarden users disable ada")
+    enable = add_action(actions, "enable", "enable a user again", "mailwarden users enable ada")
     for action in (link, disable, enable):
         action.add_argument("name", metavar="NAME", help="login name of the user")
     for action in (first, invite, ls, link, disable, enable):
@@ -68,11 +68,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     if options.action == "list":
-        people = _ask(options, lambda database: UserStore(database).list(ALL))
-        _print(options, [_record(person) for person in people], _table(people))
+        users = _ask(options, lambda database: UserStore(database).list(ALL))
+        _print(options, [_record(user) for user in users], _table(users))
     elif options.action in ("disable", "enable"):
-        person = _ask(options, lambda database: _set_disabled(database, options.name, options.action == "disable"))
-        _print(options, _record(person), f"{person.name} is {'shut out' if person.disabled else 'let in again'}.")
+        user = _ask(options, lambda database: _set_disabled(database, options.name, options.action == "disable"))
+        _print(options, _record(user), f"{user.name} is {'disabled' if user.disabled else 'enabled'}.")
     else:
         link = setup_link(_site(options), _ask(options, lambda database: _new_link(database, options)))
         _print(options, {"link": link}, link)
@@ -87,22 +87,22 @@ async def _new_link(database: Database, options: argparse.Namespace) -> str:
             Role(options.role), frozenset([(await find_tenant(database, each)).uid for each in options.tenant])
         )
         return await links.invite(ALL, position, checked_email(options.email), operator())
-    if options.action == "link":
+    if options.action == "reset-link":
         return await links.renew(ALL, await _find(database, options.name), operator())
     if not await UserStore(database).is_empty(ALL):
-        raise CommandError("A user exists already: use `mailwarden people link NAME`.")
+        raise CommandError("A user exists already: use `mailwarden users reset-link NAME`.")
     return await links.create_first(ALL, operator())
 
 
 async def _set_disabled(database: Database, name: str, disabled: bool) -> User:
-    person = await _find(database, name)
-    return await UserStore(database).disable(ALL, person.uid, operator(), disabled=disabled)
+    user = await _find(database, name)
+    return await UserStore(database).disable(ALL, user.uid, operator(), disabled=disabled)
 
 
 async def _find(database: Database, name: str) -> User:
     found = await UserStore(database).find_name(ALL, name)
     if found is None:
-        raise CommandError(f"There is no user `{name}`; `mailwarden people list` shows all users.")
+        raise CommandError(f"There is no user `{name}`; `mailwarden users list` shows all users.")
     return found[0]
 
 
@@ -116,25 +116,25 @@ def _site(options: argparse.Namespace) -> str:
     return read(options.config / PATH, AbbyConfig).console.public_url or with_host_name(abby_url(options))
 
 
-def _record(person: User) -> dict[str, object]:
+def _record(user: User) -> dict[str, object]:
     return {
-        "uid": person.uid,
-        "name": person.name,
-        "email": person.email,
-        "role": person.role,
-        "tenants": sorted(person.tenants),
-        "disabled": person.disabled,
-        "created": person.created,
-        "lastLogin": person.last_login,
+        "uid": user.uid,
+        "name": user.name,
+        "email": user.email,
+        "role": user.role,
+        "tenants": sorted(user.tenants),
+        "disabled": user.disabled,
+        "created": user.created,
+        "lastLogin": user.last_login,
     }
 
 
-def _table(people: Sequence[User]) -> str:
+def _table(users: Sequence[User]) -> str:
     rows = [("NAME", "ROLE", "STATE", "LAST LOGIN", "BOUND TO")]
-    for person in people:
-        seen = "never" if person.last_login is None else f"{person.last_login:%Y-%m-%d %H:%M}"
-        bound = ", ".join(map(str, sorted(person.tenants))) or "the deployment"
-        rows.append((person.name, person.role.value, "disabled" if person.disabled else "active", seen, bound))
+    for user in users:
+        seen = "never" if user.last_login is None else f"{user.last_login:%Y-%m-%d %H:%M}"
+        bound = ", ".join(map(str, sorted(user.tenants))) or "the deployment"
+        rows.append((user.name, user.role.value, "disabled" if user.disabled else "active", seen, bound))
     return table(rows)
 
 
@@ -143,7 +143,7 @@ def _print(options: argparse.Namespace, record: object, text: str) -> None:
 
 
 COMMAND = Command(
-    example="mailwarden people invite --role analyst --email ada@company.example",
+    example="mailwarden users invite --role analyst --email ada@company.example",
     arguments=_arguments,
     run=_run,
 )

@@ -146,8 +146,8 @@ async def test_every_change_stands_in_the_audit_with_before_and_after(accounts: 
     await accounts.administration.move(ALL, person.uid, Position(Role.AUDITOR, frozenset({acme})), ADA)
     await accounts.administration.disable(ALL, person.uid, ADA)
     disabled, moved, login, created, link = await AuditStore(accounts.database).find(ALL, limit=5)
-    assert [deed.action for deed in (link, created, login)] == ["people.link", "people.create", "people.login"]
-    assert (moved.action, moved.tenant, moved.subject) == ("people.move", acme, "user:own")
+    assert [deed.action for deed in (link, created, login)] == ["users.link", "users.create", "users.login"]
+    assert (moved.action, moved.tenant, moved.subject) == ("users.move", acme, "user:own")
     assert [moved.details[when]["role"] for when in ("before", "after")] == ["analyst", "auditor"]  # type: ignore[index]
     assert disabled.details["after"]["disabled"] is True  # type: ignore[index]
     assert created.actor.name == "user:own"
@@ -211,6 +211,6 @@ async def test_a_link_of_before_a_change_is_refused_even_if_it_is_still_there(ac
     ann = await accounts.create_user("ann", Position(Role.ANALYST, frozenset({acme})))
     token = await accounts.administration.renew(ALL, ann.uid, ADA)
     async with accounts.database.connection() as connection:  # beside the store, as a restored backup would
-        await connection.execute("UPDATE people SET role = 'auditor' WHERE uid = $1", ann.uid)
+        await connection.execute("UPDATE users SET role = 'auditor' WHERE uid = $1", ann.uid)
     with pytest.raises(LinkInvalid):
         await accounts.setups.open(token, PLACE)

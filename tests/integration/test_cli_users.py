@@ -1,4 +1,4 @@
-"""`mailwarden people`, and the link that `mailwarden init` prints."""
+"""`mailwarden users`, and the link that `mailwarden init` prints."""
 
 import json
 import re
@@ -36,19 +36,19 @@ def test_init_prints_a_link_for_the_first_person(
 
 
 def test_people_are_invited_shown_shut_out_and_let_in_again(run) -> None:
-    assert re.fullmatch(LINK + "\n", run("people", "first"))
-    assert re.fullmatch(LINK + "\n", run("people", "invite", "--role", "analyst", "--email", "ada@company.example"))
-    assert json.loads(run("people", "list", "-o", "json")) == []
-    assert "NAME" in run("people", "list")
+    assert re.fullmatch(LINK + "\n", run("users", "setup-link"))
+    assert re.fullmatch(LINK + "\n", run("users", "invite", "--role", "analyst", "--email", "ada@company.example"))
+    assert json.loads(run("users", "list", "-o", "json")) == []
+    assert "NAME" in run("users", "list")
     for action in ("link", "disable", "enable"):
-        assert "There is no user" in run("people", action, "nobody", code=2)
-    assert "needs at least one tenant" in run("people", "invite", "--role", "tenant-administrator", code=2)
-    assert "no e-mail address" in run("people", "invite", "--role", "auditor", "--email", "x", code=2)
-    link = json.loads(run("people", "invite", "--role", "auditor", "--url", "https://mail.example/", "-o", "json"))
+        assert "There is no user" in run("users", action, "nobody", code=2)
+    assert "needs at least one tenant" in run("users", "invite", "--role", "tenant-administrator", code=2)
+    assert "no e-mail address" in run("users", "invite", "--role", "auditor", "--email", "x", code=2)
+    link = json.loads(run("users", "invite", "--role", "auditor", "--url", "https://mail.example/", "-o", "json"))
     assert link["link"].startswith("https://mail.example/console/setup/")
 
 
 def test_the_configured_address_is_in_the_link(run, tmp_path: Path) -> None:
     file = tmp_path / "abby" / "abby" / "abby.yml"
     file.write_text(file.read_text() + "console: {publicUrl: 'https://mail.example:9081'}\n")
-    assert run("people", "first").startswith("https://mail.example:9081/console/setup/")
+    assert run("users", "setup-link").startswith("https://mail.example:9081/console/setup/")

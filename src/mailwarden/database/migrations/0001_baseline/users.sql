@@ -3,7 +3,7 @@
 -- Row: a user.
 -- Written by: setup links, administrators, OpenID Connect at the first login, and the user's own settings.
 -- Deleted by: nothing; a user is disabled.
-CREATE TABLE people (
+CREATE TABLE users (
     uid uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     name text NOT NULL,
     email text NOT NULL DEFAULT '',
@@ -25,8 +25,8 @@ CREATE TABLE people (
     CHECK (role <> 'deployment-administrator' OR cardinality(tenants) = 0),
     CHECK (role <> 'tenant-administrator' OR cardinality(tenants) > 0)
 );
-CREATE UNIQUE INDEX people_name ON people (lower(name));
-CREATE UNIQUE INDEX people_subject ON people (issuer, subject) WHERE issuer IS NOT NULL;
+CREATE UNIQUE INDEX users_name ON users (lower(name));
+CREATE UNIQUE INDEX users_subject ON users (issuer, subject) WHERE issuer IS NOT NULL;
 
 -- Row: a passkey of a user.
 -- Written by: the user; abby notes its use.
@@ -34,26 +34,26 @@ CREATE UNIQUE INDEX people_subject ON people (issuer, subject) WHERE issuer IS N
 CREATE TABLE passkeys (
     credential bytea PRIMARY KEY,
     passkey_id uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE, -- how pages name it
-    person uuid NOT NULL REFERENCES people (uid) ON DELETE CASCADE,
+    user_id uuid NOT NULL REFERENCES users (uid) ON DELETE CASCADE,
     name text NOT NULL,
     public_key bytea NOT NULL,
     sign_count bigint NOT NULL,
     created timestamptz NOT NULL DEFAULT now(),
     last_used timestamptz
 );
-CREATE INDEX passkeys_person ON passkeys (person);
+CREATE INDEX passkeys_user_id ON passkeys (user_id);
 
 -- Row: a recovery code of a user; each lets the user in once.
 -- Written by: the user who draws new ones; abby notes its use.
 -- Deleted by: the next draw.
 CREATE TABLE recovery_codes (
-    person uuid NOT NULL REFERENCES people (uid) ON DELETE CASCADE,
+    user_id uuid NOT NULL REFERENCES users (uid) ON DELETE CASCADE,
     digest bytea NOT NULL, -- HMAC-SHA-256 with the server's pepper
     used timestamptz,
-    PRIMARY KEY (person, digest)
+    PRIMARY KEY (user_id, digest)
 );
 
--- Row: a session. Without a person it is a visit that has not logged in, with a CSRF token and the state of the login, or
+-- Row: a session. Without a user it is a visit that has not logged in, with a CSRF token and the state of the login, or
 -- the mark that the cookie of a visit was used.
 -- Written by: abby, at a step of a login, and at the login.
 -- Deleted by: the login that follows it, the logout, the user for other devices, an administrator who changes or
@@ -61,7 +61,7 @@ CREATE TABLE recovery_codes (
 CREATE TABLE sessions (
     digest bytea PRIMARY KEY, -- id of the pepper key and SHA-256 of the cookie's value, which is not stored
     session_id uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE, -- how pages name it
-    person uuid REFERENCES people (uid) ON DELETE CASCADE,
+    user_id uuid REFERENCES users (uid) ON DELETE CASCADE,
     method text NOT NULL DEFAULT '', -- of the login: password, passkey, OpenID Connect
     csrf text NOT NULL,
     notes bytea NOT NULL DEFAULT '', -- the state of a login or setup in progress, sealed
@@ -71,8 +71,8 @@ CREATE TABLE sessions (
     last_seen timestamptz NOT NULL DEFAULT now(),
     expires timestamptz NOT NULL
 );
-CREATE INDEX sessions_person ON sessions (person) WHERE person IS NOT NULL;
-CREATE INDEX sessions_visits ON sessions (address, created) WHERE person IS NULL;
+CREATE INDEX sessions_user_id ON sessions (user_id) WHERE user_id IS NOT NULL;
+CREATE INDEX sessions_visits ON sessions (address, created) WHERE user_id IS NULL;
 CREATE INDEX sessions_expires ON sessions (expires);
 
 -- Row: a link by which a user sets credentials: the first of the deployment, an invited one, or one who lost them.
@@ -83,14 +83,14 @@ CREATE TABLE setup_links (
     digest bytea PRIMARY KEY, -- id of the pepper key and SHA-256 of the link's token, which is not stored
     link_id uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE, -- how pages name it
     purpose text NOT NULL CHECK (purpose IN ('first-run', 'invite', 'renew')),
-    person uuid REFERENCES people (uid) ON DELETE CASCADE, -- whom it lets in again
+    user_id uuid REFERENCES users (uid) ON DELETE CASCADE, -- whom it lets in again
     email text NOT NULL DEFAULT '',
     role text NOT NULL,
     tenants uuid[] NOT NULL DEFAULT '{}',
     created timestamptz NOT NULL DEFAULT now(),
     created_by text NOT NULL,
     expires timestamptz NOT NULL,
-    CHECK ((purpose = 'renew') = (person IS NOT NULL))
+    CHECK ((purpose = 'renew') = (user_id IS NOT NULL))
 );
 
 -- Row: login attempts with a name or from an address, of all abby processes together.

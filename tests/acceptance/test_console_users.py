@@ -1,4 +1,4 @@
-"""People in the console: invited, moved, shut out and let in again, within the tenants of whoever does it."""
+"""Users in the console: invited, moved, disabled and enabled, within the tenants of the administrator."""
 
 import re
 import time
@@ -43,55 +43,55 @@ def link_in(page: Answer) -> str:
 
 
 def uid_of(person: Person, name: str) -> str:
-    found = re.search(rf'/console/people/([0-9a-f-]{{36}})">{name}<', person.get("/console/people").body.decode())
+    found = re.search(rf'/console/users/([0-9a-f-]{{36}})">{name}<', person.get("/console/users").body.decode())
     assert found is not None
     return found[1]
 
 
 def test_the_first_link_is_good_once_and_sessions_end_by_themselves(hasty: Deployment) -> None:
     assert "No users yet" in text_of(Person(hasty.client().using(None)).get("/console/login"))
-    link = make_link(hasty, "first")
+    link = make_link(hasty, "setup-link")
     spare = Person(hasty.client().using(None))
     spare.follow(spare.get("/console/setup/" + link.rpartition("/")[2]))
     first = Person(hasty.client().using(None))
     first.set_up(link, "first")
-    assert first.get("/console/people").status == 200
+    assert first.get("/console/users").status == 200
     assert Person(hasty.client().using(None)).get("/console/setup/" + link.rpartition("/")[2]).status == 410
     assert spare.get("/console/setup").status == 410
     assert "No users yet" not in text_of(Person(hasty.client().using(None)).get("/console/login"))
     # As long as requests come the session lives, but no longer than it may in all.
     ended = time.monotonic() + 8
-    while first.get("/console/people").status == 200:
+    while first.get("/console/users").status == 200:
         assert time.monotonic() < ended + 10
         time.sleep(0.5)
     assert time.monotonic() > ended - 3
     assert first.log_in().status == 303
     time.sleep(3.5)  # longer than sessionIdle
-    assert first.get("/console/people").status == 303
+    assert first.get("/console/users").status == 303
 
 
 def test_an_invited_person_has_the_role_and_the_tenants_they_were_given(deployment: Deployment, root: Person) -> None:
     page = root.follow(
         root.post(
-            "/console/people/new", role="analyst", tenants=[deployment.tenants["acme"]], email="eve@company.example"
+            "/console/users/new", role="analyst", tenants=[deployment.tenants["acme"]], email="eve@company.example"
         )
     )
     link = link_in(page)
-    assert link not in root.get("/console/people/link").body.decode()
-    assert "eve@company.example" in text_of(root.get("/console/people"))
+    assert link not in root.get("/console/users/link").body.decode()
+    assert "eve@company.example" in text_of(root.get("/console/users"))
     eve = Person(deployment.client().using(None))
     eve.set_up(link, "eve")
-    listed = text_of(root.get("/console/people"))
+    listed = text_of(root.get("/console/users"))
     assert "eve" in listed
-    assert eve.get("/console/people").status == 403
-    person = text_of(root.get(f"/console/people/{uid_of(root, 'eve')}"))
+    assert eve.get("/console/users").status == 403
+    person = text_of(root.get(f"/console/users/{uid_of(root, 'eve')}"))
     assert "acme" in person
 
 
 def test_an_invitation_names_role_and_tenants_explicitly(deployment: Deployment, root: Person, acme: Person) -> None:
     own = [deployment.tenants["acme"]]
     for person in (root, acme):
-        page = person.get("/console/people/new").body.decode()
+        page = person.get("/console/users/new").body.decode()
         assert not re.search(r'name="(role|reach|tenants)"[^>]*checked', page), "nothing is preselected"
     for person, fields in (
         (root, {"role": "analyst"}),
@@ -103,28 +103,28 @@ def test_an_invitation_names_role_and_tenants_explicitly(deployment: Deployment,
         (acme, {"role": "analyst"}),
         (acme, {"tenants": own}),
     ):
-        answer = person.post("/console/people/new", **fields)
+        answer = person.post("/console/users/new", **fields)
         assert answer.status == 400, fields
         assert 'role="alert"' in answer.body.decode()
-    assert link_in(root.follow(root.post("/console/people/new", role="auditor", reach="all")))
+    assert link_in(root.follow(root.post("/console/users/new", role="auditor", reach="all")))
 
 
 def test_a_role_that_was_changed_holds_at_once(deployment: Deployment, root: Person) -> None:
     person = invite(deployment, "climber", "analyst")
-    assert person.get("/console/people").status == 403
+    assert person.get("/console/users").status == 403
     uid = uid_of(root, "climber")
-    assert root.post(f"/console/people/{uid}/role", role="auditor", reach="all").status == 303
-    assert person.get("/console/people").status == 303, "a session of before the change has ended"
+    assert root.post(f"/console/users/{uid}/role", role="auditor", reach="all").status == 303
+    assert person.get("/console/users").status == 303, "a session of before the change has ended"
     assert person.log_in().status == 303
-    assert person.get("/console/people").status == 200
-    assert root.post(f"/console/people/{uid}/disable").status == 303
-    assert person.get("/console/people").status == 303
-    assert root.post(f"/console/people/{uid}/enable").status == 303
+    assert person.get("/console/users").status == 200
+    assert root.post(f"/console/users/{uid}/disable").status == 303
+    assert person.get("/console/users").status == 303
+    assert root.post(f"/console/users/{uid}/enable").status == 303
     assert person.log_in().status == 303
-    again = root.follow(root.post(f"/console/people/{uid}/link"))
+    again = root.follow(root.post(f"/console/users/{uid}/link"))
     person.password = "another battery staple"
     person.set_up(link_in(again), "climber")
-    assert person.get("/console/people").status == 200
+    assert person.get("/console/users").status == 200
 
 
 def test_a_tenant_administrator_sees_and_touches_their_own_people_alone(
@@ -133,16 +133,16 @@ def test_a_tenant_administrator_sees_and_touches_their_own_people_alone(
     invite(deployment, "of-club", "analyst", "club")
     invite(deployment, "of-both", "analyst", "acme", "club")
     invite(deployment, "of-acme", "analyst", "acme")
-    page = text_of(acme.get("/console/people"))
+    page = text_of(acme.get("/console/users"))
     assert "of-acme" in page
     assert "of-club" not in page
     assert "of-both" not in page
     assert "people-root" not in page
     for name in ("of-club", "of-both", "people-root"):
         uid = uid_of(root, name)
-        assert acme.get(f"/console/people/{uid}").status == 404
+        assert acme.get(f"/console/users/{uid}").status == 404
         for action in ("role", "link", "disable", "enable"):
-            answer = acme.post(f"/console/people/{uid}/{action}", role="analyst", tenants=[deployment.tenants["acme"]])
+            answer = acme.post(f"/console/users/{uid}/{action}", role="analyst", tenants=[deployment.tenants["acme"]])
             assert answer.status == 404, (name, action)
     for fields in (
         {"role": "deployment-administrator", "reach": "all"},
@@ -150,30 +150,30 @@ def test_a_tenant_administrator_sees_and_touches_their_own_people_alone(
         {"role": "analyst", "tenants": [deployment.tenants["club"]]},
         {"role": "analyst", "tenants": [deployment.tenants["acme"], deployment.tenants["club"]]},
     ):
-        assert acme.post("/console/people/new", **fields).status == 403, fields
-        assert acme.post(f"/console/people/{uid_of(acme, 'of-acme')}/role", **fields).status == 403, fields
-    done = acme.post("/console/people/new", role="tenant-administrator", tenants=[deployment.tenants["acme"]])
+        assert acme.post("/console/users/new", **fields).status == 403, fields
+        assert acme.post(f"/console/users/{uid_of(acme, 'of-acme')}/role", **fields).status == 403, fields
+    done = acme.post("/console/users/new", role="tenant-administrator", tenants=[deployment.tenants["acme"]])
     assert link_in(acme.follow(done))
 
 
 def test_a_link_can_be_withdrawn(deployment: Deployment, root: Person, acme: Person) -> None:
     link = link_in(
-        root.follow(root.post("/console/people/new", role="auditor", reach="all", email="gone@company.example"))
+        root.follow(root.post("/console/users/new", role="auditor", reach="all", email="gone@company.example"))
     )
-    page = root.get("/console/people").body.decode()
+    page = root.get("/console/users").body.decode()
     (uid,) = re.findall(r"gone@company\.example.*?links/([0-9a-f-]{36})/withdraw", page, re.DOTALL)[:1]
-    assert acme.post(f"/console/people/links/{uid}/withdraw").status == 404
-    assert root.post(f"/console/people/links/{uid}/withdraw").status == 303
+    assert acme.post(f"/console/users/links/{uid}/withdraw").status == 404
+    assert root.post(f"/console/users/links/{uid}/withdraw").status == 303
     assert Person(deployment.client().using(None)).get(link).status == 410
 
 
 def test_tenants_may_be_typed_where_they_are_too_many_to_choose(
     deployment: Deployment, root: Person, acme: Person
 ) -> None:
-    done = root.post("/console/people/new", role="analyst", tenant_names=f"ACME\n{deployment.tenants['club']}\n")
+    done = root.post("/console/users/new", role="analyst", tenant_names=f"ACME\n{deployment.tenants['club']}\n")
     assert link_in(root.follow(done))
-    assert "acme, club" in text_of(root.get("/console/people"))
+    assert "acme, club" in text_of(root.get("/console/users"))
     for unknown in ("nowhere", "club"):
-        answer = acme.post("/console/people/new", role="analyst", tenant_names=unknown)
+        answer = acme.post("/console/users/new", role="analyst", tenant_names=unknown)
         assert answer.status == 400
         assert f"There is no tenant `{unknown}`" in text_of(answer)
