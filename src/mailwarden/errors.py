@@ -250,8 +250,8 @@ class KeyNotFound(MailwardenError):
     code = "key_not_found"
 
 
-class EndpointNotFound(MailwardenError):
-    code = "endpoint_not_found"
+class ReceiverNotFound(MailwardenError):
+    code = "receiver_not_found"
 
 
 class NameTaken(MailwardenError):

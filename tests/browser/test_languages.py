@@ -101,7 +101,7 @@ def known_paths(
     cases: dict[str, str],
     last_week: None,
     feed: str,
-    endpoints: dict[str, str],
+    receivers: dict[str, str],
 ) -> Mapping[str, str]:
     return {
         **deployment.tenants,
@@ -110,7 +110,7 @@ def known_paths(
         **cases,
         "key": deployment.keys["all"].split("_")[1],
         "feed": feed,
-        **endpoints,
+        **receivers,
     }
 
 

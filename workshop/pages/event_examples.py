@@ -8,8 +8,6 @@ from uuid import UUID
 import msgspec
 
 from mailwarden.events.catalogue import (
-    EndpointDisabled,
-    EndpointTest,
     EngineDown,
     EngineUp,
     Event,
@@ -23,6 +21,8 @@ from mailwarden.events.catalogue import (
     MessageJudged,
     MessageReleased,
     MessageReported,
+    ReceiverDisabled,
+    ReceiverTest,
     TenantChanged,
     TenantCreated,
     UserLogin,
@@ -117,8 +117,8 @@ _EXAMPLES: Sequence[tuple[EventData, UUID | None, str]] = (
     (EngineUp("mta-1", "antivirus", required=True, detail="", since=_MOMENT), None, "mta-1/antivirus"),
     (TenantCreated("Customer", ("customer.example",), by="user:anna"), _TENANT, str(_TENANT)),
     (TenantChanged("Customer", ("profile", "retentionDays"), by="user:anna"), _TENANT, str(_TENANT)),
-    (EndpointDisabled("soar", _UID, "No delivery succeeded for 3 days. The receiver answered 500."), None, str(_UID)),
-    (EndpointTest("soar"), None, str(_UID)),
+    (ReceiverDisabled("soar", _UID, "No delivery succeeded for 3 days. The receiver answered 500."), None, str(_UID)),
+    (ReceiverTest("soar"), None, str(_UID)),
 )
 
 

@@ -30,8 +30,8 @@ class Permission(StrEnum):
     WEIGHTS_WRITE = "weights.write"
     REPORTS_READ = "reports.read"
     REPORTS_WRITE = "reports.write"
-    EVENTS_READ = "events.read"
-    EVENTS_WRITE = "events.write"
+    RECEIVERS_READ = "receivers.read"
+    RECEIVERS_WRITE = "receivers.write"
     AUDIT = "audit"
     HEALTH = "health"
 
@@ -60,7 +60,7 @@ _ANALYST = _READING | {
 _AUDITOR = _READING | {
     Permission.KEYS_READ,
     Permission.USERS_READ,
-    Permission.EVENTS_READ,
+    Permission.RECEIVERS_READ,
     Permission.AUDIT,
     Permission.HEALTH,
 }
@@ -77,8 +77,8 @@ PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
         Permission.USERS_WRITE,
         Permission.WEIGHTS_WRITE,
         Permission.REPORTS_WRITE,
-        Permission.EVENTS_READ,
-        Permission.EVENTS_WRITE,
+        Permission.RECEIVERS_READ,
+        Permission.RECEIVERS_WRITE,
         Permission.AUDIT,
     },
     Role.ANALYST: _ANALYST,
@@ -113,8 +113,8 @@ MEANINGS: Mapping[Permission, str] = {
     Permission.WEIGHTS_WRITE: "tune the weights of rules for a tenant",
     Permission.REPORTS_READ: "read weekly reports",
     Permission.REPORTS_WRITE: "switch the weekly email of a tenant on and off, choose its recipients",
-    Permission.EVENTS_READ: "see the receivers of events and the state of their deliveries",
-    Permission.EVENTS_WRITE: "add, test, pause and delete receivers of events, rotate their secrets",
+    Permission.RECEIVERS_READ: "see the receivers of events and the state of their deliveries",
+    Permission.RECEIVERS_WRITE: "add, test, pause and delete receivers of events, rotate their secrets",
     Permission.AUDIT: "read and export the audit log",
     Permission.HEALTH: "see guards, engines and the active configuration",
 }

@@ -51,7 +51,7 @@ MENU: tuple[Entry, ...] = (
     Entry(N_("API keys"), "/console/keys", Permission.KEYS_READ, "keys"),
     Entry(N_("Users"), "/console/users", Permission.USERS_READ, "users"),
     Entry(N_("Tenants"), "/console/tenants", Permission.TENANTS_READ, "tenants"),
-    Entry(N_("Event receivers"), "/console/events", Permission.EVENTS_READ, "events"),
+    Entry(N_("Event receivers"), "/console/receivers", Permission.RECEIVERS_READ, "events"),
     Entry(N_("Audit"), "/console/audit", Permission.AUDIT, "audit"),
     Entry(N_("Health"), "/console/health", Permission.HEALTH, "health"),
 )

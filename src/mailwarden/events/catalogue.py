@@ -243,22 +243,22 @@ class TenantChanged(EventData, frozen=True, rename="camel"):
     by: By
 
 
-class EndpointDisabled(EventData, frozen=True, rename="camel"):
-    """An endpoint of the event delivery was disabled: after three days of failures, by its receiver or by a user."""
+class ReceiverDisabled(EventData, frozen=True, rename="camel"):
+    """A receiver of the event delivery was disabled: after three days of failures, by its receiver or by a user."""
 
-    type = "endpoint.disabled"
+    type = "receiver.disabled"
 
-    endpoint: Annotated[str, Meta(description="The name of the endpoint.")]
-    endpoint_uid: UUID
+    receiver: Annotated[str, Meta(description="The name of the receiver.")]
+    receiver_uid: UUID
     reason: str
 
 
-class EndpointTest(EventData, frozen=True, rename="camel"):
-    """A test of an endpoint. It is sent to this endpoint alone and is not stored."""
+class ReceiverTest(EventData, frozen=True, rename="camel"):
+    """A test of a receiver. It is sent to this receiver alone and is not stored."""
 
-    type = "endpoint.test"
+    type = "receiver.test"
 
-    endpoint: Annotated[str, Meta(description="The name of the endpoint.")]
+    receiver: Annotated[str, Meta(description="The name of the receiver.")]
 
 
 CATALOGUE: Mapping[str, type[EventData]] = {
@@ -278,8 +278,8 @@ CATALOGUE: Mapping[str, type[EventData]] = {
         EngineUp,
         TenantCreated,
         TenantChanged,
-        EndpointDisabled,
-        EndpointTest,
+        ReceiverDisabled,
+        ReceiverTest,
     )
 }
 

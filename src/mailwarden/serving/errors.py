@@ -34,7 +34,7 @@ STATUS_OF: Mapping[type[MailwardenError], HTTPStatus] = {
     errors.ListNotFound: HTTPStatus.NOT_FOUND,
     errors.UserNotFound: HTTPStatus.NOT_FOUND,
     errors.KeyNotFound: HTTPStatus.NOT_FOUND,
-    errors.EndpointNotFound: HTTPStatus.NOT_FOUND,
+    errors.ReceiverNotFound: HTTPStatus.NOT_FOUND,
     errors.ReportNotFound: HTTPStatus.NOT_FOUND,
     errors.CaseNotFound: HTTPStatus.NOT_FOUND,
     errors.MethodNotAllowed: HTTPStatus.METHOD_NOT_ALLOWED,

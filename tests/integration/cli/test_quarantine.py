@@ -142,12 +142,12 @@ def test_the_message_itself_is_taken_out_byte_for_byte(run, keep, tmp_path):
 
 
 def test_days_of_a_tenant_are_shown_changed_and_forgotten(run):
-    assert "As guard.yml says." in run("days", "default").out
-    assert run("days", "default", "--set", "malware=7", "--set", "default=60", "-o", "json") == {
+    assert "As guard.yml says." in run("retention", "default").out
+    assert run("retention", "default", "--set", "malware=7", "--set", "default=60", "-o", "json") == {
         "default": 60,
         "malware": 7,
     }
-    assert "malware  7 days" in run("days", "default").out
-    assert run("days", "default", "--reset", "-o", "json") == {}
+    assert "malware  7 days" in run("retention", "default").out
+    assert run("retention", "default", "--reset", "-o", "json") == {}
     for wrong in ("malware", "malware=x", "nonsense=3", "spam=0"):
-        run("days", "default", "--set", wrong, code=2)
+        run("retention", "default", "--set", wrong, code=2)

@@ -216,7 +216,7 @@ async def test_keys_tenants_users_and_engines_have_events(database: Database, ou
     tenants = TenantStore(database)
     await tenants.change(ALL, tenant, TenantSettings("South", ["south.example"]), ANN)
     assert (await outbox.only("tenant.changed")).data["changed"] == ["name", "domains"]
-    await tenants.weigh(ALL, tenant, {"x": 1}, ANN)
+    await tenants.set_weights(ALL, tenant, {"x": 1}, ANN)
     assert (await outbox.only("tenant.changed")).data["changed"] == ["weights"]
     await tenants.hold(ALL, tenant, {"spam": 3}, ANN)
     assert (await outbox.only("tenant.changed")).data["changed"] == ["quarantineDays"]

@@ -51,8 +51,8 @@ TABLE: Mapping[str, Row] = {
     "engine.up": Row("process", ("start",), "success", "An engine answers."),
     "tenant.created": Row("iam", ("creation",), "success", "A tenant was created."),
     "tenant.changed": Row("iam", ("change",), "success", "The settings of a tenant changed."),
-    "endpoint.disabled": Row("configuration", ("change",), "failure", "An event endpoint was disabled."),
-    "endpoint.test": Row("configuration", ("info",), "success", "A test event."),
+    "receiver.disabled": Row("configuration", ("change",), "failure", "An event receiver was disabled."),
+    "receiver.test": Row("configuration", ("info",), "success", "A test event."),
 }
 _UNKNOWN = Row("configuration", ("info",), "unknown", "An event of a newer version.")
 

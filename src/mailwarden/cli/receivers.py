@@ -1,4 +1,4 @@
-"""`mailwarden events`: adds, tests and removes the receivers of events (endpoints)."""
+"""`mailwarden receivers`: adds, tests and removes the receivers of events."""
 
 import argparse
 import sys
@@ -15,9 +15,9 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
 from mailwarden.event_delivery.addresses import AddressRules
 from mailwarden.event_delivery.http_client import DeliveryFailed
-from mailwarden.event_delivery.model import Endpoint, Format, Kind, NewEndpoint, State
-from mailwarden.event_delivery.opening import open_channels, open_endpoints
-from mailwarden.event_delivery.service import EndpointService
+from mailwarden.event_delivery.model import Format, Kind, NewReceiver, Receiver, State
+from mailwarden.event_delivery.opening import open_channels, open_receivers
+from mailwarden.event_delivery.service import ReceiverService
 from mailwarden.model.scope import Scope
 from mailwarden.settings.reader import read
 
@@ -26,18 +26,14 @@ ALL = Scope.deployment()
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    nouns = parser.add_subparsers(dest="noun", required=True, metavar="NOUN")
-    endpoint = add_action(
-        nouns, "endpoint", "manage the receivers of events", "mailwarden events endpoint list -o json"
-    )
-    actions = endpoint.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     add = add_action(
         actions,
         "add",
         "add a receiver; it gets the events from now on, and its secret is shown once",
-        "mailwarden events endpoint add soar https://soar.example/hook --tenant acme --type message.held",
+        "mailwarden receivers add soar https://soar.example/hook --tenant acme --type message.held",
     )
-    add.add_argument("name", metavar="NAME", help="name of the endpoint")
+    add.add_argument("name", metavar="NAME", help="name of the receiver")
     add.add_argument(
         "url", metavar="TARGET", help="https://… for a webhook, tls://host:6514 for syslog, a file name for a file"
     )
@@ -55,14 +51,14 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-seconds", type=int, default=0, metavar="S", help="how long a batch waits for more events (default: 0)"
     )
     show = add_action(
-        actions, "list", "show the receivers and the state of their deliveries", "mailwarden events endpoint list"
+        actions, "list", "show the receivers and the state of their deliveries", "mailwarden receivers list"
     )
-    test = add_action(actions, "test", "send one test event from this host", "mailwarden events endpoint test soar")
+    test = add_action(actions, "test", "send one test event from this host", "mailwarden receivers test soar")
     rotate = add_action(
         actions,
         "rotate",
         "make a new secret; both sign for a time",
-        "mailwarden events endpoint rotate soar --overlap 48",
+        "mailwarden receivers rotate soar --overlap 48",
     )
     rotate.add_argument(
         "--overlap", type=int, default=24, metavar="HOURS", help="how long the old secret signs too (default: 24)"
@@ -71,19 +67,19 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         actions,
         "enable",
         "continue after the last acknowledged event",
-        "mailwarden events endpoint enable soar",
+        "mailwarden receivers enable soar",
     )
-    disable = add_action(actions, "disable", "stop deliveries", "mailwarden events endpoint disable soar")
-    remove = add_action(actions, "remove", "remove a receiver", "mailwarden events endpoint remove soar")
+    disable = add_action(actions, "disable", "stop deliveries", "mailwarden receivers disable soar")
+    remove = add_action(actions, "remove", "remove a receiver", "mailwarden receivers remove soar")
     for action in (test, rotate, enable, disable, remove):
-        action.add_argument("endpoint", metavar="ENDPOINT", help="name or UUID of the endpoint")
+        action.add_argument("receiver", metavar="RECEIVER", help="name or UUID of the receiver")
     for action in (add, show, test, rotate, enable, disable, remove):
         action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
         add_database_options(action)
 
 
 def _add(options: argparse.Namespace) -> int:
-    wanted = NewEndpoint(
+    wanted = NewReceiver(
         name=options.name,
         kind=Kind(options.kind),
         url=options.url,
@@ -100,30 +96,30 @@ def _add(options: argparse.Namespace) -> int:
 def _rotate(options: argparse.Namespace) -> int:
     overlap = timedelta(hours=options.overlap)
 
-    async def rotate(service: EndpointService) -> tuple[Endpoint, str]:
-        found = await _found(service, options.endpoint)
+    async def rotate(service: ReceiverService) -> tuple[Receiver, str]:
+        found = await _found(service, options.receiver)
         return await service.rotate(ALL, found.uid, operator(), overlap)
 
     return _show_once(options, *_ask(options, rotate))
 
 
-def _show_once(options: argparse.Namespace, endpoint: Endpoint, secret: str) -> int:
+def _show_once(options: argparse.Namespace, receiver: Receiver, secret: str) -> int:
     if options.output == "json":
-        print_json({**_record(endpoint), **({"secret": secret} if secret else {})})
+        print_json({**_record(receiver), **({"secret": secret} if secret else {})})
     elif secret:
         print(secret)  # on its own line, so that `> file` stores only the secret
-        print(f"This is shown once. The receiver verifies webhooks with it. Id: {endpoint.uid}.", file=sys.stderr)
+        print(f"This is shown once. The receiver verifies webhooks with it. Id: {receiver.uid}.", file=sys.stderr)
     else:
-        print(f"Added {shown(endpoint.name)}, {endpoint.uid}.")
+        print(f"Added {shown(receiver.name)}, {receiver.uid}.")
     return 0
 
 
 def _list(options: argparse.Namespace) -> int:
-    endpoints = _ask(options, lambda service: service.list(ALL))
+    receivers = _ask(options, lambda service: service.list(ALL))
     if options.output == "json":
-        print_json([_record(endpoint) for endpoint in endpoints])
+        print_json([_record(receiver) for receiver in receivers])
     else:
-        print(_table(endpoints))
+        print(_table(receivers))
     return 0
 
 
@@ -135,10 +131,10 @@ def _test(options: argparse.Namespace) -> int:
     rules = AddressRules.of(config.events.allow_private_networks, config.events.refuse_networks)
 
     async def test(database: Database) -> UUID:
-        service = open_endpoints(database, pepper)
-        endpoint = await _found(service, options.endpoint)
+        service = open_receivers(database, pepper)
+        receiver = await _found(service, options.receiver)
         async with open_channels(rules, authority, folder, pepper) as channels:
-            return (await service.test(ALL, endpoint.uid, channels, operator())).id
+            return (await service.test(ALL, receiver.uid, channels, operator())).id
 
     try:
         event = query_database(options, test)
@@ -163,84 +159,84 @@ def _remove(options: argparse.Namespace) -> int:
     return _change(options, "Removed", lambda service, uid: service.remove(ALL, uid, operator()))
 
 
-def _change(options: argparse.Namespace, done: str, work: Callable[[EndpointService, UUID], Awaitable[object]]) -> int:
-    async def change(service: EndpointService) -> Endpoint:
-        found = await _found(service, options.endpoint)
+def _change(options: argparse.Namespace, done: str, work: Callable[[ReceiverService, UUID], Awaitable[object]]) -> int:
+    async def change(service: ReceiverService) -> Receiver:
+        found = await _found(service, options.receiver)
         await work(service, found.uid)
         return found
 
-    endpoint = _ask(options, change)
+    receiver = _ask(options, change)
     if options.output == "json":
-        print_json({"uid": endpoint.uid, "name": endpoint.name, "done": done.lower()})
+        print_json({"uid": receiver.uid, "name": receiver.name, "done": done.lower()})
     else:
-        print(f"{done} {shown(endpoint.name)}.")
+        print(f"{done} {shown(receiver.name)}.")
     return 0
 
 
-async def _found(service: EndpointService, named: str) -> Endpoint:
-    """Return the endpoint of this name or UUID; a name may exist once for each set of tenants."""
+async def _found(service: ReceiverService, named: str) -> Receiver:
+    """Return the receiver of this name or UUID; a name may exist once for each set of tenants."""
     found = [each for each in await service.list(ALL) if named.casefold() in (each.name.casefold(), str(each.uid))]
     if not found:
-        raise CommandError(f"There is no endpoint `{named}`; `mailwarden events endpoint list` shows them.")
+        raise CommandError(f"There is no receiver `{named}`; `mailwarden receivers list` shows them.")
     if len(found) > 1:
-        raise CommandError(f"{len(found)} endpoints are named `{named}`: write the UUID that `list` shows.")
+        raise CommandError(f"{len(found)} receivers are named `{named}`: write the UUID that `list` shows.")
     return found[0]
 
 
-def _ask(options: argparse.Namespace, question: Callable[[EndpointService], Awaitable[T]]) -> T:
+def _ask(options: argparse.Namespace, question: Callable[[ReceiverService], Awaitable[T]]) -> T:
     config = read(options.config / PATH, AbbyConfig)
     pepper = read_ring(options.config / config.api_key_pepper, "apiKeyPepper")
-    return query_database(options, lambda database: question(open_endpoints(database, pepper)))
+    return query_database(options, lambda database: question(open_receivers(database, pepper)))
 
 
-def _record(endpoint: Endpoint) -> dict[str, object]:
+def _record(receiver: Receiver) -> dict[str, object]:
     return {
-        "uid": endpoint.uid,
-        "name": endpoint.name,
-        "kind": endpoint.kind,
-        "format": endpoint.format,
-        "target": endpoint.target,
-        "types": None if endpoint.types is None else sorted(endpoint.types),
-        "tenants": None if endpoint.tenants is None else sorted(endpoint.tenants),
-        "batch": endpoint.batch_size,
-        "batchSeconds": endpoint.batch_seconds,
-        "state": endpoint.state,
-        "failingSince": endpoint.failing_since,
-        "lastError": endpoint.last_error,
-        "lastDelivery": endpoint.last_delivery,
-        "delivered": endpoint.delivered,
-        "failedAttempts": endpoint.failed,
-        "lostAtMost": endpoint.lost,
+        "uid": receiver.uid,
+        "name": receiver.name,
+        "kind": receiver.kind,
+        "format": receiver.format,
+        "target": receiver.target,
+        "types": None if receiver.types is None else sorted(receiver.types),
+        "tenants": None if receiver.tenants is None else sorted(receiver.tenants),
+        "batch": receiver.batch_size,
+        "batchSeconds": receiver.batch_seconds,
+        "state": receiver.state,
+        "failingSince": receiver.failing_since,
+        "lastError": receiver.last_error,
+        "lastDelivery": receiver.last_delivery,
+        "delivered": receiver.delivered,
+        "failedAttempts": receiver.failed,
+        "lostAtMost": receiver.lost,
     }
 
 
-def _table(endpoints: Sequence[Endpoint]) -> str:
+def _table(receivers: Sequence[Receiver]) -> str:
     rows = [("UUID", "NAME", "KIND", "FORMAT", "STATE", "DELIVERED", "TARGET", "LAST ERROR")]
-    for endpoint in endpoints:
-        error = endpoint.last_error + (f" At most {endpoint.lost} events were lost." if endpoint.lost else "")
+    for receiver in receivers:
+        error = receiver.last_error + (f" At most {receiver.lost} events were lost." if receiver.lost else "")
         rows.append(
             (
-                str(endpoint.uid),
-                shown(endpoint.name),
-                endpoint.kind.value,
-                endpoint.format.value,
-                _state(endpoint),
-                str(endpoint.delivered),
-                shown(endpoint.target),
+                str(receiver.uid),
+                shown(receiver.name),
+                receiver.kind.value,
+                receiver.format.value,
+                _state(receiver),
+                str(receiver.delivered),
+                shown(receiver.target),
                 shown(error),
             )
         )
     return table(rows)
 
 
-def _state(endpoint: Endpoint) -> str:
-    if endpoint.state is State.ENABLED and endpoint.failing_since is not None:
-        return f"failing since {endpoint.failing_since:%Y-%m-%d %H:%M}"
-    return endpoint.state.value
+def _state(receiver: Receiver) -> str:
+    if receiver.state is State.ENABLED and receiver.failing_since is not None:
+        return f"failing since {receiver.failing_since:%Y-%m-%d %H:%M}"
+    return receiver.state.value
 
 
 COMMAND = Command(
-    example="mailwarden events endpoint add siem siem.ndjson --kind file --format ocsf",
+    example="mailwarden receivers add siem siem.ndjson --kind file --format ocsf",
     arguments=_arguments,
     run=by_action(add=_add, list=_list, test=_test, rotate=_rotate, enable=_enable, disable=_disable, remove=_remove),
 )

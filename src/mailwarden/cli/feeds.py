@@ -1,4 +1,4 @@
-"""`mailwarden feed`: subscribes to feeds, shows them, updates them, and decides on updates that wait."""
+"""`mailwarden feeds`: subscribes to feeds, shows them, updates them, and decides on updates that wait."""
 
 import argparse
 import asyncio
@@ -70,25 +70,25 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         actions,
         "add",
         "subscribe to a feed",
-        "mailwarden feed add phish --source https://feeds.example/phish.csv --format csv --map value=url "
+        "mailwarden feeds add phish --source https://feeds.example/phish.csv --format csv --map value=url "
         "--list url-block --tenant acme",
     )
     _add_options(add)
-    ls = add_action(actions, "list", "show all feeds and their state", "mailwarden feed list")
+    ls = add_action(actions, "list", "show all feeds and their state", "mailwarden feeds list")
     show = add_action(
-        actions, "show", "show one feed, its updates and the preview that waits", "mailwarden feed show phish"
+        actions, "show", "show one feed, its updates and the preview that waits", "mailwarden feeds show phish"
     )
     update = add_action(
         actions, "update", "fetch and rehearse a feed now; apply it if nothing speaks against it",
-        "mailwarden feed update phish",
+        "mailwarden feeds update phish",
     )  # fmt: skip
-    approve = add_action(actions, "approve", "apply the update that waits", "mailwarden feed approve phish")
-    reject = add_action(actions, "reject", "discard the update that waits", "mailwarden feed reject phish")
+    approve = add_action(actions, "approve", "apply the update that waits", "mailwarden feeds approve phish")
+    reject = add_action(actions, "reject", "discard the update that waits", "mailwarden feeds reject phish")
     remove = add_action(
         actions,
         "remove",
         "end a subscription and delete the entries that it alone gave",
-        "mailwarden feed remove phish",
+        "mailwarden feeds remove phish",
     )
     for action in (show, update, approve, reject, remove):
         action.add_argument("name", metavar="NAME", help="name or UUID of the feed")
@@ -151,7 +151,7 @@ async def _list(options: argparse.Namespace, tools: Tools) -> int:
         fetched = "never" if feed.fetched is None else f"{feed.fetched:%Y-%m-%d %H:%M}"
         rows.append((feed.name, feed.settings.list_name, str(feed.tenant or "global"), fetched, shown(state)))
         records.append({**_record(feed), "waiting": waiting is not None})
-    _print(options, records, table(rows) if feeds else "No feeds. `mailwarden feed add --help` has an example.")
+    _print(options, records, table(rows) if feeds else "No feeds. `mailwarden feeds add --help` has an example.")
     return 0
 
 
@@ -186,7 +186,7 @@ async def _decide(options: argparse.Namespace, tools: Tools) -> int:
     feed = await _find(options, tools)
     waiting = await tools.service.store.open_update(feed, UpdateState.WAITING)
     if waiting is None:
-        raise CommandError(f"No update of {feed.name} waits. `mailwarden feed show {feed.name}` shows its updates.")
+        raise CommandError(f"No update of {feed.name} waits. `mailwarden feeds show {feed.name}` shows its updates.")
     if options.action == "reject":
         await tools.service.reject(feed, waiting.uid, operator())
         _print(options, {"state": "rejected"}, f"The update of {feed.name} is rejected. The list did not change.")
@@ -223,7 +223,7 @@ async def _feeds(options: argparse.Namespace, tools: Tools) -> Sequence[Feed]:
 async def _find(options: argparse.Namespace, tools: Tools) -> Feed:
     found = [feed for feed in await _feeds(options, tools) if options.name in (feed.name, str(feed.uid))]
     if not found:
-        raise CommandError(f"There is no feed `{options.name}`; `mailwarden feed list` shows all feeds.")
+        raise CommandError(f"There is no feed `{options.name}`; `mailwarden feeds list` shows all feeds.")
     if len(found) > 1:
         raise CommandError(f"Several feeds are named `{options.name}`: add --tenant, or give the UUID.")
     return found[0]
@@ -324,7 +324,7 @@ def _with_service(options: argparse.Namespace, work: Callable[[Tools], Awaitable
 
 
 COMMAND = Command(
-    example="mailwarden feed add phish --source https://feeds.example/phish.txt --format text --list url-block",
+    example="mailwarden feeds add phish --source https://feeds.example/phish.txt --format text --list url-block",
     arguments=_arguments,
     run=_run,
 )

@@ -1,4 +1,4 @@
-"""`mailwarden reports`: creates, lists and withdraws reports of messages, and resets a tenant's learning."""
+"""`mailwarden training`: creates, lists and withdraws reports of messages, and resets a tenant's learning."""
 
 import argparse
 import re
@@ -126,14 +126,14 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         actions,
         "add",
         "report messages and train with them",
-        "mailwarden reports add phish/ --tenant acme --kind phishing",
+        "mailwarden training add phish/ --tenant acme --kind phishing",
     )
     add.add_argument(
         "files", nargs="+", type=Path, metavar="FILE",
         help="a raw message, an mbox file, or a folder of .eml and .mbox files",
     )  # fmt: skip
     add.add_argument("--kind", required=True, choices=[kind.value for kind in ReportKind], help="kind of the messages")
-    ls = add_action(actions, "list", "show a tenant's reports, newest first", "mailwarden reports list --tenant acme")
+    ls = add_action(actions, "list", "show a tenant's reports, newest first", "mailwarden training list --tenant acme")
     ls.add_argument(
         "--limit",
         type=int,
@@ -141,24 +141,24 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NUMBER",
         help=f"maximum number of rows (default: 50, at most {MAX_PAGE})",
     )
-    undo = add_action(actions, "undo", "undo reports and train again without them", "mailwarden reports undo UID")
+    undo = add_action(actions, "undo", "undo reports and train again without them", "mailwarden training undo UID")
     undo.add_argument(
-        "uids", nargs="+", type=UUID, metavar="UID", help="a report, as `mailwarden reports list` shows it"
+        "uids", nargs="+", type=UUID, metavar="UID", help="a report, as `mailwarden training list` shows it"
     )
     reset = add_action(
-        actions, "reset", "delete all reports and statistics of a tenant", "mailwarden reports reset --tenant acme"
+        actions, "reset", "delete all reports and statistics of a tenant", "mailwarden training reset --tenant acme"
     )
     rebuild = add_action(
         actions,
         "rebuild",
         "train again with all reports of a tenant, for example after a loss of Redis",
-        "mailwarden reports rebuild --tenant acme",
+        "mailwarden training rebuild --tenant acme",
     )
     status = add_action(
         actions,
         "status",
         "show the number of learned messages, and whether it is sufficient",
-        "mailwarden reports status",
+        "mailwarden training status",
     )
     for action in (add, ls, reset, rebuild, status):
         action.add_argument(
@@ -231,7 +231,7 @@ def _undo(options: argparse.Namespace) -> int:
             try:
                 await service.withdraw(ALL, uid, operator())
             except ReportNotFound:
-                raise CommandError(f"There is no report {uid}; `mailwarden reports list` shows them.") from None
+                raise CommandError(f"There is no report {uid}; `mailwarden training list` shows them.") from None
 
     _with_service(options, undo)
     if options.output == "json":
@@ -264,7 +264,7 @@ def _rebuild(options: argparse.Namespace) -> int:
     if options.output == "json":
         print_json({"tenantUid": tenant.uid, "rebuilding": True})
     else:
-        print(f"All reports of {tenant.name} are trained again; `mailwarden reports status` shows the progress.")
+        print(f"All reports of {tenant.name} are trained again; `mailwarden training status` shows the progress.")
     return 0
 
 
@@ -312,7 +312,7 @@ def _builtins(record: msgspec.Struct) -> dict[str, object]:
 
 
 COMMAND = Command(
-    example="mailwarden reports add phish/ --tenant acme --kind phishing",
+    example="mailwarden training add phish/ --tenant acme --kind phishing",
     arguments=_arguments,
     run=by_action(add=_add, list=_list, undo=_undo, reset=_reset, rebuild=_rebuild, status=_status),
 )

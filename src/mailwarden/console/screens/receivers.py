@@ -1,6 +1,6 @@
-"""The Event receivers screen: the endpoints of events, their secrets, tests and the state of their deliveries.
+"""The Event receivers screen: the receivers of events, their secrets, tests and the state of their deliveries.
 
-Security: tenants are separated here. Users of tenants see and change the endpoints of their tenants alone. An endpoint
+Security: tenants are separated here. Users of tenants see and change the receivers of their tenants alone. A receiver
 with tenants reaches public addresses only, see `event_delivery.addresses`.
 """
 
@@ -19,12 +19,12 @@ from mailwarden.console.request import GLOBAL, UserRequest, read_uid, see_other,
 from mailwarden.console.screens.keys import MAX_TENANT_MENU, tenant_uid_of
 from mailwarden.errors import NameTaken, Overloaded, SchemaViolation
 from mailwarden.event_delivery.http_client import DeliveryFailed
-from mailwarden.event_delivery.model import Endpoint, Format, Kind, NewEndpoint, State
+from mailwarden.event_delivery.model import Format, Kind, NewReceiver, Receiver, State
 from mailwarden.event_delivery.senders import Channels
-from mailwarden.event_delivery.service import EndpointService
-from mailwarden.events.catalogue import CATALOGUE, EndpointTest
+from mailwarden.event_delivery.service import ReceiverService
+from mailwarden.events.catalogue import CATALOGUE, ReceiverTest
 
-EVENTS = "/console/events"
+EVENTS = "/console/receivers"
 MAX_TESTS = 16  # of all users at once, one of each: a test waits for a receiver
 KINDS = (
     (Kind.WEBHOOK, N_("Webhook: https://…")),
@@ -42,13 +42,13 @@ OVERLAPS = (
     ("24", N_("1 day")),
     ("168", N_("7 days")),
 )
-TYPES = tuple(name for name in CATALOGUE if name != EndpointTest.type)  # a test goes to its endpoint in any case
+TYPES = tuple(name for name in CATALOGUE if name != ReceiverTest.type)  # a test goes to its receiver in any case
 
 T = TypeVar("T")
 
 
-class EventReceiversScreen:
-    def __init__(self, service: EndpointService, channels: Channels, visitors: VisitorSessions) -> None:
+class ReceiversScreen:
+    def __init__(self, service: ReceiverService, channels: Channels, visitors: VisitorSessions) -> None:
         self._service = service
         self._channels = channels
         self._visitors = visitors
@@ -56,23 +56,23 @@ class EventReceiversScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/events", Permission.EVENTS_READ, self.show),
-            Page("GET", "/events/new", Permission.EVENTS_WRITE, self.show_form),
-            Page("POST", "/events/new", Permission.EVENTS_WRITE, self.create),
-            Page("GET", "/events/made", Permission.EVENTS_WRITE, self.show_made),
-            Page("GET", "/events/{endpoint}", Permission.EVENTS_READ, self.show_endpoint),
-            Page("POST", "/events/{endpoint}/test", Permission.EVENTS_WRITE, self.test),
-            Page("POST", "/events/{endpoint}/pause", Permission.EVENTS_WRITE, self.pause),
-            Page("POST", "/events/{endpoint}/enable", Permission.EVENTS_WRITE, self.enable),
-            Page("GET", "/events/{endpoint}/rotate", Permission.EVENTS_WRITE, self.show_rotation),
-            Page("POST", "/events/{endpoint}/rotate", Permission.EVENTS_WRITE, self.rotate),
-            Page("GET", "/events/{endpoint}/delete", Permission.EVENTS_WRITE, self.show_deletion),
-            Page("POST", "/events/{endpoint}/delete", Permission.EVENTS_WRITE, self.delete),
+            Page("GET", "/receivers", Permission.RECEIVERS_READ, self.show),
+            Page("GET", "/receivers/new", Permission.RECEIVERS_WRITE, self.show_form),
+            Page("POST", "/receivers/new", Permission.RECEIVERS_WRITE, self.create),
+            Page("GET", "/receivers/made", Permission.RECEIVERS_WRITE, self.show_made),
+            Page("GET", "/receivers/{receiver}", Permission.RECEIVERS_READ, self.show_receiver),
+            Page("POST", "/receivers/{receiver}/test", Permission.RECEIVERS_WRITE, self.test),
+            Page("POST", "/receivers/{receiver}/pause", Permission.RECEIVERS_WRITE, self.pause),
+            Page("POST", "/receivers/{receiver}/enable", Permission.RECEIVERS_WRITE, self.enable),
+            Page("GET", "/receivers/{receiver}/rotate", Permission.RECEIVERS_WRITE, self.show_rotation),
+            Page("POST", "/receivers/{receiver}/rotate", Permission.RECEIVERS_WRITE, self.rotate),
+            Page("GET", "/receivers/{receiver}/delete", Permission.RECEIVERS_WRITE, self.show_deletion),
+            Page("POST", "/receivers/{receiver}/delete", Permission.RECEIVERS_WRITE, self.delete),
         ]
 
     async def show(self, request: UserRequest) -> web.StreamResponse:
-        rows = [(endpoint, state_of(endpoint)) for endpoint in await self._service.list(request.view)]
-        return request.render("events/index.html", rows=rows, tenants_of=_tenant_names(request))
+        rows = [(receiver, state_of(receiver)) for receiver in await self._service.list(request.view)]
+        return request.render("receivers/index.html", rows=rows, tenants_of=_tenant_names(request))
 
     async def show_form(self, request: UserRequest) -> web.StreamResponse:
         active = request.active_tenant
@@ -83,87 +83,87 @@ class EventReceiversScreen:
         given = {name: form.text(name) for name in ("name", "kind", "target", "format", "bound", "batch", "seconds")}
         try:
             wanted = _read(request, given, form.many("types"))
-            endpoint, secret = await self._service.add(request.scope, wanted, request.actor)
+            receiver, secret = await self._service.add(request.scope, wanted, request.actor)
         except (SchemaViolation, NameTaken) as error:
             page = self._render_form(request, {**given, "types": form.many("types")}, error.message)
             return with_error_status(page, error)
         if not secret:
-            return see_other(f"{EVENTS}/{endpoint.uid}", "endpoint-made")
-        return await self._show_secret(request, endpoint, secret)
+            return see_other(f"{EVENTS}/{receiver.uid}", "receiver-made")
+        return await self._show_secret(request, receiver, secret)
 
     async def show_made(self, request: UserRequest) -> web.StreamResponse:
         """Show the secret once; a reload shows that it is gone."""
-        shown = await self._sessions.take_shown(request.session, "endpoint")
+        shown = await self._sessions.take_shown(request.session, "receiver")
         if not shown:
-            return request.render("events/made.html", endpoint=None, secret="")
-        endpoint = await self._service.find(request.scope, read_uid(shown["endpoint"]))
-        return request.render("events/made.html", endpoint=endpoint, secret=shown["secret"])
+            return request.render("receivers/made.html", receiver=None, secret="")
+        receiver = await self._service.find(request.scope, read_uid(shown["receiver"]))
+        return request.render("receivers/made.html", receiver=receiver, secret=shown["secret"])
 
-    async def show_endpoint(self, request: UserRequest) -> web.StreamResponse:
+    async def show_receiver(self, request: UserRequest) -> web.StreamResponse:
         return self._render(request, await self._find(request))
 
     async def test(self, request: UserRequest) -> web.StreamResponse:
-        """Send one test event; a failure is shown on the endpoint's page and counts nowhere."""
-        endpoint = await self._find(request)
+        """Send one test event; a failure is shown on the receiver's page and counts nowhere."""
+        receiver = await self._find(request)
         if len(self._tests) >= MAX_TESTS or request.user.uid in self._tests:
             raise Overloaded("Other tests are running. Try again in a few seconds.", retry_after=5)
         self._tests.add(request.user.uid)
         try:
-            await self._service.test(request.scope, endpoint.uid, self._channels, request.actor)
+            await self._service.test(request.scope, receiver.uid, self._channels, request.actor)
         except DeliveryFailed as failure:
-            return self._render(request, endpoint, failure.sentence)
+            return self._render(request, receiver, failure.sentence)
         except SchemaViolation as error:
-            return self._render(request, endpoint, error.message)
+            return self._render(request, receiver, error.message)
         finally:
             self._tests.discard(request.user.uid)
-        return see_other(f"{EVENTS}/{endpoint.uid}", "endpoint-tested")
+        return see_other(f"{EVENTS}/{receiver.uid}", "receiver-tested")
 
     async def pause(self, request: UserRequest) -> web.StreamResponse:
-        endpoint = await self._service.disable(request.scope, _uid(request), request.actor)
-        return see_other(f"{EVENTS}/{endpoint.uid}", "endpoint-paused")
+        receiver = await self._service.disable(request.scope, _uid(request), request.actor)
+        return see_other(f"{EVENTS}/{receiver.uid}", "receiver-paused")
 
     async def enable(self, request: UserRequest) -> web.StreamResponse:
-        endpoint = await self._service.enable(request.scope, _uid(request), request.actor)
-        return see_other(f"{EVENTS}/{endpoint.uid}", "endpoint-enabled")
+        receiver = await self._service.enable(request.scope, _uid(request), request.actor)
+        return see_other(f"{EVENTS}/{receiver.uid}", "receiver-enabled")
 
     async def show_rotation(self, request: UserRequest) -> web.StreamResponse:
-        endpoint = await self._find(request)
-        if endpoint.kind is not Kind.WEBHOOK:
+        receiver = await self._find(request)
+        if receiver.kind is not Kind.WEBHOOK:
             raise SchemaViolation("Only webhooks have a secret.")
-        return request.render("events/rotate.html", endpoint=endpoint, overlaps=OVERLAPS)
+        return request.render("receivers/rotate.html", receiver=receiver, overlaps=OVERLAPS)
 
     async def rotate(self, request: UserRequest) -> web.StreamResponse:
         uid, hours = _uid(request), request.form.text("overlap")
         await self._service.find(request.scope, uid)
         if hours not in dict(OVERLAPS):
             raise SchemaViolation("Choose how long the old secret stays valid.")
-        endpoint, secret = await self._service.rotate(request.scope, uid, request.actor, timedelta(hours=int(hours)))
-        return await self._show_secret(request, endpoint, secret)
+        receiver, secret = await self._service.rotate(request.scope, uid, request.actor, timedelta(hours=int(hours)))
+        return await self._show_secret(request, receiver, secret)
 
     async def show_deletion(self, request: UserRequest) -> web.StreamResponse:
-        return request.render("events/delete.html", endpoint=await self._find(request))
+        return request.render("receivers/delete.html", receiver=await self._find(request))
 
     async def delete(self, request: UserRequest) -> web.StreamResponse:
         await self._service.remove(request.scope, _uid(request), request.actor)
-        return see_other(EVENTS, "endpoint-deleted")
+        return see_other(EVENTS, "receiver-deleted")
 
     @property
     def _sessions(self) -> Sessions:
         return self._visitors.registry.sessions
 
-    async def _find(self, request: UserRequest) -> Endpoint:
+    async def _find(self, request: UserRequest) -> Receiver:
         return await self._service.find(request.scope, _uid(request))
 
-    async def _show_secret(self, request: UserRequest, endpoint: Endpoint, secret: str) -> web.StreamResponse:
+    async def _show_secret(self, request: UserRequest, receiver: Receiver, secret: str) -> web.StreamResponse:
         """Show the secret on the next page; it never appears in a URL."""
-        await self._sessions.show_next(request.session, {"endpoint": str(endpoint.uid), "secret": secret})
+        await self._sessions.show_next(request.session, {"receiver": str(receiver.uid), "secret": secret})
         return see_other(EVENTS + "/made")
 
-    def _render(self, request: UserRequest, endpoint: Endpoint, mistake: str = "") -> web.Response:
+    def _render(self, request: UserRequest, receiver: Receiver, mistake: str = "") -> web.Response:
         return request.render(
-            "events/endpoint.html",
-            endpoint=endpoint,
-            state=state_of(endpoint),
+            "receivers/receiver.html",
+            receiver=receiver,
+            state=state_of(receiver),
             tenants_of=_tenant_names(request),
             mistake=mistake,
         )
@@ -174,7 +174,7 @@ class EventReceiversScreen:
         bounds += [(GLOBAL, _("Every tenant and the deployment"))] if whole else []
         bounds += [(str(tenant.uid), tenant.name) for tenant in request.tenants]
         return request.render(
-            "events/new.html",
+            "receivers/new.html",
             given=given,
             bounds=bounds,
             many=len(bounds) > MAX_TENANT_MENU,
@@ -185,25 +185,25 @@ class EventReceiversScreen:
         )
 
 
-def state_of(endpoint: Endpoint) -> str:
-    """Return the state of an endpoint for its badge."""
-    if endpoint.is_paused:
+def state_of(receiver: Receiver) -> str:
+    """Return the state of a receiver for its badge."""
+    if receiver.is_paused:
         return "paused"
-    if endpoint.state is State.DISABLED:
+    if receiver.state is State.DISABLED:
         return "disabled"
-    return "active" if endpoint.failing_since is None else "failing"
+    return "active" if receiver.failing_since is None else "failing"
 
 
 def _uid(request: UserRequest) -> UUID:
-    return read_uid(request.variables["endpoint"])
+    return read_uid(request.variables["receiver"])
 
 
-def _read(request: UserRequest, given: Mapping[str, str], types: Sequence[str]) -> NewEndpoint:
-    """Return the endpoint of the form; the service checks the rest."""
+def _read(request: UserRequest, given: Mapping[str, str], types: Sequence[str]) -> NewReceiver:
+    """Return the receiver of the form; the service checks the rest."""
     if not given["bound"]:
         raise SchemaViolation("Choose whose events the receiver gets.")
     whole = given["bound"] == GLOBAL and request.scope.tenants is None
-    return NewEndpoint(
+    return NewReceiver(
         name=given["name"],
         kind=_member(Kind, given["kind"] or Kind.WEBHOOK),
         url=given["target"],
@@ -228,12 +228,12 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _tenant_names(request: UserRequest) -> Callable[[Endpoint], str]:
-    """Return a function that names the tenants of an endpoint, sorted."""
+def _tenant_names(request: UserRequest) -> Callable[[Receiver], str]:
+    """Return a function that names the tenants of a receiver, sorted."""
 
-    def names(endpoint: Endpoint) -> str:
-        if endpoint.tenants is None:
+    def names(receiver: Receiver) -> str:
+        if receiver.tenants is None:
             return _("every tenant and the deployment")
-        return ", ".join(sorted((request.tenant_name(uid) for uid in endpoint.tenants), key=str.lower))
+        return ", ".join(sorted((request.tenant_name(uid) for uid in receiver.tenants), key=str.lower))
 
     return names

@@ -1,4 +1,4 @@
-"""A webhook receiver on loopback that verifies signatures, and events in the outbox of a database."""
+"""A webhook server on loopback that verifies signatures, and events in the outbox of a database."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -15,10 +15,10 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.event_delivery.addresses import AddressRules
 from mailwarden.event_delivery.delivery import Delivery
-from mailwarden.event_delivery.model import Endpoint, Kind, NewEndpoint
-from mailwarden.event_delivery.opening import open_channels, open_endpoints
+from mailwarden.event_delivery.model import Kind, NewReceiver, Receiver
+from mailwarden.event_delivery.opening import open_channels, open_receivers
 from mailwarden.event_delivery.senders import Channels
-from mailwarden.event_delivery.store import EndpointStore
+from mailwarden.event_delivery.store import ReceiverStore
 from mailwarden.events.catalogue import KeyRevoked
 from mailwarden.events.outbox import new_event, record
 from mailwarden.events.reader import EventReader
@@ -31,7 +31,7 @@ PEPPER = KeyRing.of(b"p" * 32)
 LOOPBACK = ("127.0.0.0/8",)
 
 
-class Receiver:
+class WebhookServer:
     """Acknowledges webhooks; `status` and `delay` make it a bad one. `seen` has the parsed bodies in their order."""
 
     def __init__(self) -> None:
@@ -87,25 +87,25 @@ class Receiver:
 
 
 class Outbox:
-    """The outbox and the endpoints of one database."""
+    """The outbox and the receivers of one database."""
 
     def __init__(self, database: Database, channels: Channels) -> None:
         self.database = database
         self.channels = channels
-        self.service = open_endpoints(database, PEPPER)
-        self.store = EndpointStore(database)
+        self.service = open_receivers(database, PEPPER)
+        self.store = ReceiverStore(database)
         self.reader = EventReader(database)
 
-    async def add(self, receiver: Receiver, **settings: Any) -> Endpoint:
-        """Add a webhook of the deployment for the receiver, which verifies with its secret from now on."""
-        wanted = NewEndpoint(name=f"hook {uuid4().hex[:6]}", kind=Kind.WEBHOOK, url=receiver.url, **settings)
-        endpoint, receiver.secret = await self.service.add(ALL, wanted, ROOT)
-        return endpoint
+    async def add(self, server: WebhookServer, **settings: Any) -> Receiver:
+        """Add a webhook of the deployment for the server, which verifies with its secret from now on."""
+        wanted = NewReceiver(name=f"hook {uuid4().hex[:6]}", kind=Kind.WEBHOOK, url=server.url, **settings)
+        receiver, server.secret = await self.service.add(ALL, wanted, ROOT)
+        return receiver
 
-    async def hand_over(self, endpoint: Endpoint, tenant: UUID) -> None:
-        """Make it an endpoint of a tenant, which cannot be added with a loopback address."""
+    async def hand_over(self, receiver: Receiver, tenant: UUID) -> None:
+        """Make it a receiver of a tenant, which cannot be added with a loopback address."""
         async with self.database.connection() as connection:
-            await connection.execute("UPDATE event_endpoints SET tenants = $2 WHERE uid = $1", endpoint.uid, [tenant])
+            await connection.execute("UPDATE event_receivers SET tenants = $2 WHERE uid = $1", receiver.uid, [tenant])
 
     async def emit(self, number: int, subjects: int = 1, tenant: UUID | None = None) -> Sequence[str]:
         """Record events whose name is their number; return the ids in their order."""

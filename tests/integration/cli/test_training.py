@@ -1,4 +1,4 @@
-"""`mailwarden reports`: messages of files, folders and mailboxes, reported, shown, taken back and forgotten."""
+"""`mailwarden training`: messages of files, folders and mailboxes, reported, shown, taken back and forgotten."""
 
 from uuid import uuid4
 
@@ -6,7 +6,7 @@ import pytest
 
 from mailwarden.user_reports import store as store_module
 
-COMMAND = "reports"
+COMMAND = "training"
 
 
 def letter(number: int) -> bytes:
