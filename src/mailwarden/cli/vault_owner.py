@@ -1,4 +1,4 @@
-"""`mailwarden quarantine take-ownership`: makes this deployment the owner of its vault, in place of another deployment."""
+"""`mailwarden quarantine take-ownership`: makes this deployment the owner of its vault instead of another one."""
 
 import argparse
 import asyncio
