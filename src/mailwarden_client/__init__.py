@@ -23,7 +23,6 @@ from mailwarden_client.records import (
     FoundMessage,
     HeldFor,
     HeldMessage,
-    Learning,
     ListFileInfo,
     ListInfo,
     MessageCount,
@@ -32,6 +31,7 @@ from mailwarden_client.records import (
     ScanResult,
     Statistics,
     StreamEnd,
+    Training,
 )
 from mailwarden_client.requests import KEEP, NewEntry
 from mailwarden_client.retries import NO_RETRIES, Retries
@@ -59,7 +59,7 @@ __all__ = [
     "HeldFor",
     "HeldMessage",
     "KeyRefused",
-    "Learning",
+    "Training",
     "ListFileInfo",
     "ListFull",
     "ListInfo",

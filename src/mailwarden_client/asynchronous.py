@@ -19,7 +19,6 @@ from mailwarden_client.records import (
     FoundMessage,
     HeldMessage,
     Json,
-    Learning,
     ListFileInfo,
     MessageCount,
     MessagePage,
@@ -27,6 +26,7 @@ from mailwarden_client.records import (
     ScanResult,
     Statistics,
     StreamEnd,
+    Training,
     decode,
 )
 from mailwarden_client.requests import Id, NewEntry, Request, Search, Tenant
@@ -279,14 +279,14 @@ class AsyncClient:
         recipients: Sequence[str] | None = None,
         *,
         allow: str | None = None,
-        everywhere: bool = False,
-        learn: bool = False,
+        global_list: bool = False,
+        train: bool = False,
     ) -> HeldMessage:
         """Have a held message delivered to all or some recipients; a guard does it within seconds.
 
-        `allow` ("address" or "domain") adds the sender to `sender-allow`, with `everywhere` to the global list.
+        `allow` ("address" or "domain") adds the sender to `sender-allow`, with `globalList` to the global list.
         """
-        request = requests.release(uid, recipients, allow, everywhere=everywhere, learn=learn)
+        request = requests.release(uid, recipients, allow, global_list=global_list, train=train)
         return await self._transport.record(request, HeldMessage)
 
     async def delete_held(self, uid: Id, recipient: str | None = None, *, block: str | None = None) -> HeldMessage:
@@ -294,7 +294,7 @@ class AsyncClient:
         return await self._transport.record(requests.delete_held(uid, recipient, block), HeldMessage)
 
     async def report(self, message: bytes, kind: str, tenant: Id) -> Report:
-        """Report a raw message as `phishing`, `spam` or `fine`; the tenant learns from it."""
+        """Report a raw message as `phishing`, `spam` or `good`; the tenant learns from it."""
         return await self._transport.record(requests.report(message, kind, tenant), Report)
 
     async def report_message(self, ggrid: Id, kind: str, tenant: Tenant = None, message: bytes | None = None) -> Report:
@@ -316,12 +316,12 @@ class AsyncClient:
         """Undo a report."""
         await self._transport.body(requests.withdraw_report(uid))
 
-    async def learning(self, tenant: Id) -> Learning:
-        return await self._transport.record(requests.learning(tenant), Learning)
+    async def learning(self, tenant: Id) -> Training:
+        return await self._transport.record(requests.learning(tenant), Training)
 
     async def reset_learning(self, tenant: Id) -> int:
         """Delete all reports of a tenant and what was learned from them; return how many."""
-        return await self._member(requests.reset_learning(tenant), "forgotten", int)
+        return await self._member(requests.reset_learning(tenant), "deleted", int)
 
     async def event_pages(
         self,

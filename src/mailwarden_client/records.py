@@ -164,7 +164,7 @@ class HeldMessage:
     size: int
     received_at: datetime
     expires_at: datetime
-    kept: bool
+    stored: bool
     recipients: tuple[HeldFor, ...]
 
 
@@ -184,15 +184,15 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Learning:
+class Training:
     """How much a tenant has learned from reports."""
 
     tenant_uid: UUID
     threats: int
-    fine: int
+    good: int
     waiting: int
-    enough: int
-    speaks: bool
+    required: int
+    active: bool
     rebuilding: bool
 
 

@@ -164,7 +164,7 @@ def test_a_dangerous_message_is_released_after_a_question(
     deployment: Deployment, analyst: ConsoleSession, verdict: Verdict
 ) -> None:
     uid = keep(deployment, verdict=verdict, recipients=(ANN, BOB), sentence="A link leads elsewhere.")
-    order = {"some": "1", "to": BOB, "allow": "address", "learn": "1"}
+    order = {"some": "1", "to": BOB, "allow": "address", "train": "1"}
     asked = analyst.post(f"{QUARANTINE}/{uid}/release", order)
     assert (asked.status_code, "Release this message?" in text_of(asked)) == (200, True)
     assert "A link leads elsewhere." in text_of(asked)

@@ -73,12 +73,12 @@ def reported(deployment: Deployment, scanned: dict[str, str]) -> dict[str, str]:
     for rule, weight in (("html.link-mismatch", "10"), ("html.credential-form", "0")):
         root.post(path, {"rule": rule, "weight": weight})
     for number in range(30):
-        kind = ("fine", "fine", "spam", "phishing")[number % 4]
+        kind = ("good", "good", "spam", "phishing")[number % 4]
         message = plain_message().replace(b"Minutes", f"Minutes {number}".encode(), 1)
         fields = {"tenant": deployment.tenants["acme"], "kind": kind}
         files = {"message": ("m.eml", message, "message/rfc822")}
-        assert analyst.post("/console/learning/report", fields, files=files).status_code == 303
-    for name, kind in (("malware", "phishing"), ("clean", "fine"), ("spam", "spam")):
+        assert analyst.post("/console/training/report", fields, files=files).status_code == 303
+    for name, kind in (("malware", "phishing"), ("clean", "good"), ("spam", "spam")):
         answer = analyst.post(f"/console/messages/{scanned[name]}/report", {"kind": kind}, files={})
         assert answer.status_code == 303
     return scanned

@@ -18,9 +18,9 @@ from mailwarden.events.catalogue import (
     ListChanged,
     MessageDeleted,
     MessageHeld,
-    MessageJudged,
     MessageReleased,
     MessageReported,
+    MessageScanned,
     ReceiverDisabled,
     ReceiverTest,
     TenantChanged,
@@ -41,7 +41,7 @@ _SUBJECT = "Your invoice is overdue"
 
 _EXAMPLES: Sequence[tuple[EventData, UUID | None, str]] = (
     (
-        MessageJudged(
+        MessageScanned(
             ggrid=_GGRID,
             verdict=Verdict.PHISHING,
             decision=Decision.QUARANTINE,

@@ -20,7 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "keys": "Create, show, rotate and revoke API keys.",
     "users": "Invite console users, show, disable and enable them.",
     "policy": "Compare policies over stored evidence, and test a policy with sample messages.",
-    "training": "Report messages as phishing, spam or fine to train a tenant's statistics, and undo it.",
+    "training": "Report messages as phishing, spam or good to train a tenant's statistics, and undo it.",
     "cases": "Show the cases of user reports, and close them with an outcome.",
     "quarantine": "Show, release, delete and export held messages.",
     "receivers": "Add, show, test and remove receivers of events: webhooks, syslog and files.",

@@ -87,9 +87,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument(
             word, dest="listed", choices=[each.value for each in Listed], help=f"also add the sender to {name}"
         )
-        action.add_argument("--everywhere", action="store_true", help="use the global list instead of the tenant's")
+        action.add_argument("--global-list", action="store_true", help="use the global list instead of the tenant's")
     release.add_argument(
-        "--learn", action="store_true", help="train the tenant's statistics that such messages are fine"
+        "--train", action="store_true", help="train the tenant's statistics that such messages are good"
     )
     days = _add_retention(actions)
     add_digest(actions)
@@ -190,8 +190,8 @@ def _release(options: argparse.Namespace) -> int:
                 operator(),
                 recipients=options.to,
                 allow=listed,
-                everywhere=options.everywhere,
-                learn=options.learn,
+                global_list=options.global_list,
+                train=options.train,
             )
         until = time.monotonic() + PATIENCE
         while True:
@@ -220,7 +220,7 @@ def _delete(options: argparse.Namespace) -> int:
         listed = None if options.listed is None else Listed(options.listed)
         return [
             await service.delete(
-                ALL, uid, operator(), recipients=options.to, block=listed, everywhere=options.everywhere
+                ALL, uid, operator(), recipients=options.to, block=listed, global_list=options.global_list
             )
             for uid in options.uids
         ]

@@ -20,11 +20,11 @@ from mailwarden.cli.database import add_database_options, find_tenant, history_o
 from mailwarden.cli.progress import Progress
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
-from mailwarden.errors import CommandError, EmptyEmail, LearningFull, ReportNotFound
+from mailwarden.errors import CommandError, EmptyEmail, ReportNotFound, TrainingFull
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant
 from mailwarden.settings.reader import read
-from mailwarden.user_reports.api import learning_of, report_of
+from mailwarden.user_reports.api import report_of, training_of
 from mailwarden.user_reports.reports import (
     ContentsSeal,
     Kind,
@@ -40,7 +40,7 @@ from mailwarden.user_reports.store import MAX_PAGE, ReportStore
 
 T = TypeVar("T")
 ALL = Scope.deployment()
-_STAYS = {TrainingState.NOT_KEPT: "too large to be learned from"}
+_STAYS = {TrainingState.NOT_STORED: "too large to be learned from"}
 
 
 BLOCK = 262_144
@@ -201,7 +201,7 @@ async def _report_all(
             report = await service.report_contents(ALL, tenant.uid, kind, operator(), contents=message.read())
         except EmptyEmail:
             print(f"mailwarden: {message.name} is empty.", file=sys.stderr)
-        except LearningFull as error:
+        except TrainingFull as error:
             raise CommandError(f"{error.message} {len(done)} of {len(messages)} messages were taken.") from None
         done.append((message.name, report))
         progress.advance(1)
@@ -235,7 +235,7 @@ def _undo(options: argparse.Namespace) -> int:
 
     _with_service(options, undo)
     if options.output == "json":
-        print_json({"takenBack": options.uids})
+        print_json({"withdrawn": options.uids})
     else:
         print(f"Withdrawn: {len(options.uids)}. A guard rebuilds the statistics; the old ones stay in use until then.")
     return 0
@@ -248,7 +248,7 @@ def _reset(options: argparse.Namespace) -> int:
 
     tenant, gone = _with_service(options, reset)
     if options.output == "json":
-        print_json({"forgotten": gone})
+        print_json({"deleted": gone})
     else:
         print(f"Deleted {gone} reports of {tenant.name}. The statistics learned from them are deleted within seconds.")
     return 0
@@ -279,13 +279,13 @@ def _status(options: argparse.Namespace) -> int:
 
     found = _with_service(options, ask)
     if options.output == "json":
-        print_json([{"name": name, **_builtins(learning_of(status))} for name, status in found])
+        print_json([{"name": name, **_builtins(training_of(status))} for name, status in found])
         return 0
-    rows = [("TENANT", "THREATS", "FINE", "WAITING", "SPEAKS")]
+    rows = [("TENANT", "THREATS", "GOOD", "WAITING", "ACTIVE")]
     for name, each in found:
-        speaks = "yes" if each.speaks else "not yet"
-        words = f"{speaks}, being rebuilt" if each.rebuilding else speaks
-        rows.append((name, str(each.threats), str(each.fine), str(each.waiting), words))
+        active = "yes" if each.active else "not yet"
+        words = f"{active}, being rebuilt" if each.rebuilding else active
+        rows.append((name, str(each.threats), str(each.good), str(each.waiting), words))
     print(table(rows) if found else "No tenant has learned anything yet.")
     return 0
 

@@ -30,7 +30,6 @@ from mailwarden.console.screens.dashboard import DashboardScreen, HealthScreen
 from mailwarden.console.screens.feeds import FeedsScreen
 from mailwarden.console.screens.indicators import IndicatorScreen
 from mailwarden.console.screens.keys import KeysScreen
-from mailwarden.console.screens.learning import LearningScreen
 from mailwarden.console.screens.list_changes import ListChangesScreen
 from mailwarden.console.screens.list_edits import ListEditsScreen
 from mailwarden.console.screens.list_export import ListExportScreen
@@ -47,6 +46,7 @@ from mailwarden.console.screens.setup import SetupScreen
 from mailwarden.console.screens.start import StartScreen
 from mailwarden.console.screens.tenant_switch import TenantSwitchScreen
 from mailwarden.console.screens.tenants import TenantsScreen
+from mailwarden.console.screens.training import TrainingScreen
 from mailwarden.console.screens.users import UsersScreen
 from mailwarden.console.screens.weekly_report import WeeklyReportScreen
 from mailwarden.console.screens.weights import WeightsScreen
@@ -130,7 +130,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *ListChangesScreen(services.lists).pages(),
         *ListExportScreen(services.lists).pages(),
         *CasesScreen(services.cases, services.history, services.quarantine).pages(),
-        *LearningScreen(services.reports).pages(),
+        *TrainingScreen(services.reports).pages(),
         *TenantsScreen(services.tenants, services.directory, services.policy, services.audit).pages(),
         *WeightsScreen(services.tenants, services.directory, services.policy, services.history, services.audit).pages(),
         *WeeklyReportScreen(services.weekly_reports, services.subscriptions).pages(),

@@ -74,7 +74,7 @@ class FirstSteps:
             add(
                 StepName.ADMINISTRATOR,
                 (
-                    N_("Second administrator"),
+                    N_("Invite a second administrator"),
                     N_("If one administrator loses access, another one helps."),
                     N_("Invite a user"),
                 ),

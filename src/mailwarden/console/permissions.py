@@ -18,9 +18,9 @@ class Permission(StrEnum):
     ANALYZE = "analyze"
     LISTS_READ = "lists.read"
     LISTS_WRITE = "lists.write"
-    LEARNING_READ = "learning.read"
-    LEARNING_WRITE = "learning.write"
-    LEARNING_RESET = "learning.reset"
+    TRAINING_READ = "training.read"
+    TRAINING_WRITE = "training.write"
+    TRAINING_RESET = "training.reset"
     KEYS_READ = "keys.read"
     KEYS_WRITE = "keys.write"
     USERS_READ = "users.read"
@@ -46,7 +46,7 @@ _READING = frozenset(
         Permission.MESSAGES,
         Permission.QUARANTINE_READ,
         Permission.LISTS_READ,
-        Permission.LEARNING_READ,
+        Permission.TRAINING_READ,
         Permission.TENANTS_READ,
         Permission.REPORTS_READ,
     }
@@ -55,7 +55,7 @@ _ANALYST = _READING | {
     Permission.QUARANTINE_WRITE,
     Permission.ANALYZE,
     Permission.LISTS_WRITE,
-    Permission.LEARNING_WRITE,
+    Permission.TRAINING_WRITE,
 }
 _AUDITOR = _READING | {
     Permission.KEYS_READ,
@@ -70,7 +70,7 @@ PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     Role.TENANT_ADMINISTRATOR: _ANALYST
     | {
         Permission.QUARANTINE_EXPORT,
-        Permission.LEARNING_RESET,
+        Permission.TRAINING_RESET,
         Permission.KEYS_READ,
         Permission.KEYS_WRITE,
         Permission.USERS_READ,
@@ -101,9 +101,9 @@ MEANINGS: Mapping[Permission, str] = {
     Permission.ANALYZE: "analyze a message",
     Permission.LISTS_READ: "read and export lists, check a value",
     Permission.LISTS_WRITE: "add, change, delete and import entries, undo changes",
-    Permission.LEARNING_READ: "see reports, cases and the state of learning",
-    Permission.LEARNING_WRITE: "report messages, undo reports, close cases",
-    Permission.LEARNING_RESET: "delete all reports and statistics of a tenant",
+    Permission.TRAINING_READ: "see reports, cases and the state of learning",
+    Permission.TRAINING_WRITE: "report messages, undo reports, close cases",
+    Permission.TRAINING_RESET: "delete all reports and statistics of a tenant",
     Permission.KEYS_READ: "see API keys and the names of tokens",
     Permission.KEYS_WRITE: "create, rotate and revoke API keys",
     Permission.USERS_READ: "see users",

@@ -25,7 +25,7 @@ COLOURS: Mapping[str, str] = {
     Decision.BOUNCE: "red",
     Decision.DROP: "red",
     Decision.UNDECIDED: "yellow",
-    "fine": "green",
+    "good": "green",
     "released": "green",
     "held": "orange",
     "releasing": "azure",
@@ -63,7 +63,7 @@ COLOURS: Mapping[str, str] = {
 # Words that are shown translated; the APIs and the search operators keep the English ones.
 SHOWN_WORDS: frozenset[str] = frozenset(COLOURS) | {
     "balanced", "strict", "monitor",  # profiles
-    "phishing", "spam", "fine", "reported",  # reports of users
+    "phishing", "spam", "good", "reported",  # reports of users
     "acts", "loses", "expired",  # entries that match a value
     "global", "tenant",  # scopes
     "added", "changed", "deleted",  # lines of a change
@@ -84,8 +84,8 @@ ROLES: Mapping[str, str] = {
 TRAINING_STATES: Mapping[str, str] = {
     TrainingState.WAITING: N_("waits to be learned"),
     TrainingState.LEARNED: N_("learned"),
-    TrainingState.REFUSED: N_("not learned: too little text, a test message of spam filters, or the engine failed"),
-    TrainingState.NOT_KEPT: N_("not learned: the report came without the message"),
+    TrainingState.REJECTED: N_("not learned: too little text, a test message of spam filters, or the engine failed"),
+    TrainingState.NOT_STORED: N_("not learned: the report came without the message"),
 }
 
 WORDS: Mapping[str, Mapping[str, str]] = {"colours": COLOURS, "training": TRAINING_STATES}
@@ -145,23 +145,23 @@ NOTICES: Mapping[str, str] = {
     "entry-changed": N_("The entry was changed."),
     "entries-deleted": N_("The entries were deleted. You can undo this in the history of the list."),
     "nothing-deleted": N_("None of the entries was in the list. Nothing was changed."),
-    "feed-approved": N_("The update was approved. abby applies it within a minute."),
+    "feed-approved": N_("The update was approved and is applied within a minute."),
     "feed-rejected": N_("The update was rejected. The list did not change."),
-    "feed-due": N_("abby fetches the feed within a minute."),
+    "feed-due": N_("The feed is fetched within a minute."),
     "receiver-made": N_("The receiver was added. It gets the events from now on."),
     "receiver-tested": N_("The receiver accepted the test event."),
     "receiver-paused": N_("Deliveries are paused. Events are kept, and sent after the receiver is enabled."),
     "receiver-enabled": N_("Deliveries continue after the last acknowledged event."),
     "receiver-deleted": N_("The receiver was deleted."),
-    "undone": N_("The change was undone by this change."),
+    "undone": N_("The change was undone."),
     "undone-partly": N_("The change was undone, except for entries that changed since."),
     "nothing-to-undo": N_("Nothing to undo: every entry of this change has changed since."),
-    "case-closed": N_("The case is closed. guard answers its reporters."),
+    "case-closed": N_("The case is closed. Its reporters get an answer."),
     "report-kept": N_("Thank you. The report is stored, and the message will be learned in a moment."),
     "report-unlearned": N_("Thank you. The report is stored. Without the message nothing is learned."),
     "reported-several": N_("Thank you. The reports are stored. Without the messages nothing is learned."),
     "report-withdrawn": N_("The report was undone. If it was learned already, the statistics are rebuilt without it."),
-    "learning-reset": N_("Everything learned for this tenant was deleted."),
+    "training-reset": N_("Everything learned for this tenant was deleted."),
     "release-asked": N_(
         "The release was requested. A guard delivers the message in seconds. This page shows the result."
     ),

@@ -50,10 +50,10 @@ class EventData(Struct, frozen=True, rename="camel", omit_defaults=False):
     type: ClassVar[str]
 
 
-class MessageJudged(EventData, frozen=True, rename="camel"):
+class MessageScanned(EventData, frozen=True, rename="camel"):
     """guard has decided about a message, and history has stored it. One event for each tenant of the message."""
 
-    type = "message.judged"
+    type = "message.scanned"
 
     ggrid: Annotated[UUID, Meta(description="The id of the analysis, as in the result and in history.")]
     verdict: Verdict
@@ -78,7 +78,7 @@ class MessageJudged(EventData, frozen=True, rename="camel"):
 
 
 class MessageHeld(EventData, frozen=True, rename="camel"):
-    """A message is in quarantine. It may precede `message.judged`: it is stored before the reply to the MTA."""
+    """A message is in quarantine. It may precede `message.scanned`: it is stored before the reply to the MTA."""
 
     type = "message.held"
 
@@ -131,7 +131,7 @@ class MessageReported(EventData, frozen=True, rename="camel"):
 
     uid: Annotated[UUID, Meta(description="The report, as in `/v1/reports`.")]
     ggrid: Annotated[UUID | None, Meta(description="The analysis; null if the message was not scanned here.")]
-    kind: Annotated[str, Meta(description="`phishing`, `spam`, `fine` or `released`.")]
+    kind: Annotated[str, Meta(description="`phishing`, `spam`, `good` or `released`.")]
     subject: Subject
     by: By
 
@@ -264,7 +264,7 @@ class ReceiverTest(EventData, frozen=True, rename="camel"):
 CATALOGUE: Mapping[str, type[EventData]] = {
     kind.type: kind
     for kind in (
-        MessageJudged,
+        MessageScanned,
         MessageHeld,
         MessageReleased,
         MessageDeleted,

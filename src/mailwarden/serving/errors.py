@@ -41,7 +41,7 @@ STATUS_OF: Mapping[type[MailwardenError], HTTPStatus] = {
     errors.RequestTimeout: HTTPStatus.REQUEST_TIMEOUT,
     errors.IdempotencyConflict: HTTPStatus.CONFLICT,
     errors.ListFull: HTTPStatus.CONFLICT,
-    errors.LearningFull: HTTPStatus.CONFLICT,
+    errors.TrainingFull: HTTPStatus.CONFLICT,
     errors.CaseClosed: HTTPStatus.CONFLICT,
     errors.MessageMismatch: HTTPStatus.CONFLICT,
     errors.NotReleasable: HTTPStatus.CONFLICT,

@@ -40,11 +40,11 @@ def test_folders_and_mailboxes_are_reported_whole(run, tmp_path):
     letters = (letter(3) + b"From here on it is text.\n", letter(4))
     (inner / "c.mbox").write_bytes(b"\n".join(separator + each for each in letters))
 
-    added = run("add", tmp_path / "mail", "--tenant", "default", "--kind", "fine", "-o", "json")
+    added = run("add", tmp_path / "mail", "--tenant", "default", "--kind", "good", "-o", "json")
 
     names = [each["file"].removeprefix(str(tmp_path)) for each in added]
     assert names == ["/mail/a.eml", "/mail/inner/b.EML", "/mail/inner/c.mbox:1", "/mail/inner/c.mbox:2"]
-    assert {(each["kind"], each["state"]) for each in added} == {("fine", "waiting")}
+    assert {(each["kind"], each["state"]) for each in added} == {("good", "waiting")}
     assert [each["size"] for each in added[2:]] == list(map(len, letters)), "without the lines that separate them"
 
 
@@ -54,8 +54,8 @@ def test_status_and_reset_show_the_number_of_reports(run, tmp_path):
     run("add", tmp_path / "one.eml", "--tenant", "default", "--kind", "phishing")
 
     (standing,) = run("status", "-o", "json")
-    assert (standing["name"], standing["waiting"], standing["enough"]) == ("default", 1, 200)
-    assert (standing["speaks"], standing["rebuilding"]) == (False, False)
+    assert (standing["name"], standing["waiting"], standing["required"]) == ("default", 1, 200)
+    assert (standing["active"], standing["rebuilding"]) == (False, False)
     assert "not yet" in run("status", "--tenant", "default").out
 
     assert run("reset", "--tenant", "default").out.startswith("Deleted 1 reports of default")

@@ -256,7 +256,7 @@ def _text(event: Event, key: str) -> str:
 
 
 TABLE: Mapping[str, Callable[[Event], Document]] = {
-    "message.judged": _judged,
+    "message.scanned": _judged,
     "message.held": _held,
     "message.released": _released,
     "message.deleted": _deleted,

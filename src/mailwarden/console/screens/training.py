@@ -1,4 +1,4 @@
-"""The Learning screen: a tenant's reports, the training progress, undo and reset; and the report form of messages."""
+"""The Training screen: a tenant's reports, the training progress, undo and reset; and the report form of messages."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,12 +15,12 @@ from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, see_other
 from mailwarden.errors import (
     EmptyEmail,
-    LearningFull,
     MailwardenError,
     NotFound,
     PayloadTooLarge,
     ReportNotFound,
     SchemaViolation,
+    TrainingFull,
 )
 from mailwarden.history.store import parse_ggrid
 from mailwarden.model.tenant import Tenant
@@ -32,10 +32,10 @@ from mailwarden.user_reports.service import ReportService
 REPORT_KINDS = (
     (Kind.PHISHING, N_("Phishing"), N_("Tries to get passwords, money or access by deception")),
     (Kind.SPAM, N_("Spam"), N_("Unsolicited, without other harm")),
-    (Kind.FINE, N_("Fine"), N_("Wanted or harmless")),
+    (Kind.GOOD, N_("Good"), N_("Wanted or harmless")),
 )
 
-LEARNING = "/console/learning"
+LEARNING = "/console/training"
 PAGE_SIZE = 50
 
 
@@ -45,7 +45,7 @@ def read_kind(form: Form) -> Kind:
     for kind, *_texts in REPORT_KINDS:
         if wanted == kind:
             return kind
-    raise SchemaViolation("Choose a kind: phishing, spam or fine.")
+    raise SchemaViolation("Choose a kind: phishing, spam or good.")
 
 
 def read_contents(form: Form) -> bytes | None:
@@ -68,7 +68,7 @@ def require_contents(form: Form) -> bytes:
 
 def notice_code(report: UserReport) -> str:
     """Return the code of the notice after a report."""
-    return "report-unlearned" if report.state is TrainingState.NOT_KEPT else "report-kept"
+    return "report-unlearned" if report.state is TrainingState.NOT_STORED else "report-kept"
 
 
 class Side(Struct, frozen=True):
@@ -82,17 +82,17 @@ class Side(Struct, frozen=True):
         return max(0, MIN_REPORTS - self.learned)
 
 
-class LearningScreen:
+class TrainingScreen:
     def __init__(self, reports: ReportService) -> None:
         self._reports = reports
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/learning", Permission.LEARNING_READ, self.show),
-            Page("POST", "/learning/report", Permission.LEARNING_WRITE, self.report, BodyType.UPLOAD),
-            Page("POST", "/learning/reports/{report}/undo", Permission.LEARNING_WRITE, self.take_back),
-            Page("GET", "/learning/reset", Permission.LEARNING_RESET, self.show_reset),
-            Page("POST", "/learning/reset", Permission.LEARNING_RESET, self.reset),
+            Page("GET", "/learning", Permission.TRAINING_READ, self.show),
+            Page("POST", "/learning/report", Permission.TRAINING_WRITE, self.report, BodyType.UPLOAD),
+            Page("POST", "/learning/reports/{report}/undo", Permission.TRAINING_WRITE, self.take_back),
+            Page("GET", "/learning/reset", Permission.TRAINING_RESET, self.show_reset),
+            Page("POST", "/learning/reset", Permission.TRAINING_RESET, self.reset),
         ]
 
     async def show(self, request: UserRequest) -> web.StreamResponse:
@@ -106,7 +106,7 @@ class LearningScreen:
             report = await self._reports.report_contents(
                 request.scope, tenant.uid, kind, request.actor, contents=contents
             )
-        except (EmptyEmail, LearningFull, PayloadTooLarge, SchemaViolation) as error:
+        except (EmptyEmail, TrainingFull, PayloadTooLarge, SchemaViolation) as error:
             return await self._page(request, tenant, error)
         return see_other(LEARNING, notice_code(report), tenant=str(tenant.uid))
 
@@ -130,7 +130,7 @@ class LearningScreen:
                 request, tenant, _("This is not the name of the tenant. Nothing was deleted.")
             )
         await self._reports.reset(request.scope, tenant.uid, request.actor)
-        return see_other(LEARNING, "learning-reset", tenant=str(tenant.uid))
+        return see_other(LEARNING, "training-reset", tenant=str(tenant.uid))
 
     async def _page(
         self, request: UserRequest, tenant: Tenant, error: MailwardenError | None = None
@@ -139,7 +139,7 @@ class LearningScreen:
         found = await self._reports.reports(request.scope, tenant.uid, before, PAGE_SIZE + 1)
         standing = await self._reports.status(request.scope, tenant.uid)
         return request.render(
-            "learning/index.html",
+            "training/index.html",
             tenant=tenant,
             tenants=request.tenants if len(request.tenants) <= MAX_CHOICES else None,
             standing=standing,
@@ -156,12 +156,12 @@ class LearningScreen:
     async def _reset_page(self, request: UserRequest, tenant: Tenant, mistake: str = "") -> web.StreamResponse:
         standing = await self._reports.status(request.scope, tenant.uid)
         return request.render(
-            "learning/reset.html", tenant=tenant, standing=standing, mistake=mistake, status=400 if mistake else 200
+            "training/reset.html", tenant=tenant, standing=standing, mistake=mistake, status=400 if mistake else 200
         )
 
 
 def sides_of(standing: TrainingStatus) -> tuple[Side, Side]:
-    return Side(_("Phishing and spam"), standing.threats), Side(_("Fine"), standing.fine)
+    return Side(_("Phishing and spam"), standing.threats), Side(_("Good"), standing.good)
 
 
 def tenant_of(request: UserRequest) -> Tenant:

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from mailwarden.events.catalogue import MessageJudged, first, short
+from mailwarden.events.catalogue import MessageScanned, first, short
 from mailwarden.events.outbox import encode_data
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Verdict
@@ -15,7 +15,7 @@ Selection = Literal["all", "notClean", "none"]
 _STEPS = 1 << 20
 
 
-class JudgedEvents(Struct, frozen=True):
+class ScannedEvents(Struct, frozen=True):
     """Which judged messages get an event: by verdict, and then a share of them."""
 
     selection: Selection = "all"
@@ -34,13 +34,13 @@ class JudgedEvents(Struct, frozen=True):
         return self.share >= 1 or request.ggrid.int % _STEPS < self.share * _STEPS
 
 
-NO_JUDGED_EVENTS = JudgedEvents("none")
+NO_SCANNED_EVENTS = ScannedEvents("none")
 
 
-def judged(request: FinishedRequest) -> MessageJudged:
+def judged(request: FinishedRequest) -> MessageScanned:
     """Return the data of a judged message; texts and lists are bounded, and nothing of the body is in it."""
     summary, envelope = request.summary, request.envelope
-    return MessageJudged(
+    return MessageScanned(
         ggrid=request.ggrid,
         verdict=request.judgement.verdict,
         decision=request.ruling.decision,

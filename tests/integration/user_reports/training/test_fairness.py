@@ -6,7 +6,7 @@ from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.engines.rspamd_teacher import RspamdTeacher
 from mailwarden.model.evidence import FailureKind
 from mailwarden.user_reports.reports import Kind, TrainingState
-from tests.integration.user_reports.learning.learning_setup import ALL, BAD, GOOD, LearningSetup, message
+from tests.integration.user_reports.training.training_setup import ALL, BAD, GOOD, LearningSetup, message
 
 BROKEN = EngineFailed(FailureKind.UNFINISHED, "Rspamd's controller broke off.")
 
@@ -14,7 +14,7 @@ BROKEN = EngineFailed(FailureKind.UNFINISHED, "Rspamd's controller broke off.")
 async def test_a_tenant_with_much_to_learn_does_not_go_before_all_others(setup: LearningSetup):
     north, south = setup.tenants
     await setup.report_many(north, Kind.SPAM, BAD, 12)
-    await setup.report_many(south, Kind.FINE, GOOD, 2)
+    await setup.report_many(south, Kind.GOOD, GOOD, 2)
     due = await setup.report_store.pending(ALL, 6)
     assert [report.tenant for report in due] == [north, south, north, south, north, north]
     assert [report.uid for report in await setup.report_store.pending(ALL, 50) if report.tenant == north] == [
@@ -28,7 +28,7 @@ async def test_a_message_that_breaks_rspamd_holds_up_no_other_tenant(
     north, south = setup.tenants
     await setup.learning.work()
     await setup.report_many(north, Kind.SPAM, BAD, 3)
-    await setup.report_many(south, Kind.FINE, GOOD, 3)
+    await setup.report_many(south, Kind.GOOD, GOOD, 3)
     teach = RspamdTeacher.teach
 
     async def break_on_north(
@@ -42,7 +42,7 @@ async def test_a_message_that_breaks_rspamd_holds_up_no_other_tenant(
     await setup.learning.work()
     assert (await setup.report_service.status(ALL, north)).waiting == 3
     standing = await setup.report_service.status(ALL, south)
-    assert (standing.fine, standing.waiting) == (3, 0)
+    assert (standing.good, standing.waiting) == (3, 0)
 
 
 @pytest.mark.parametrize("how", ["an error", "silence"])
@@ -66,7 +66,9 @@ async def test_a_message_that_breaks_rspamd_is_refused_and_its_tenant_learns_on(
     standing = await setup.report_service.status(ALL, north)
     assert (standing.threats, standing.waiting) == (2, 0)
     refused = [
-        report.uid for report in await setup.report_service.reports(ALL, north) if report.state is TrainingState.REFUSED
+        report.uid
+        for report in await setup.report_service.reports(ALL, north)
+        if report.state is TrainingState.REJECTED
     ]
     assert refused == [first]
 
@@ -77,7 +79,7 @@ async def test_an_rspamd_that_is_down_is_not_asked_for_every_tenant(
     north, south = setup.tenants
     await setup.learning.work()
     await setup.report_many(north, Kind.SPAM, BAD, 3)
-    await setup.report_many(south, Kind.FINE, GOOD, 3)
+    await setup.report_many(south, Kind.GOOD, GOOD, 3)
     asked: list[str] = []
 
     async def be_away(self: RspamdTeacher, raw: bytes, learner: str, *, threat: bool, alone: bool = True) -> bool:

@@ -69,7 +69,7 @@ async def test_repeated_reports_keep_the_sender_forgotten(reported_sender: Repor
 
 
 async def test_repeated_good_reports_count_the_sender_once(reported_sender: ReportedSender):
-    for kind in (Kind.FINE, Kind.RELEASED, Kind.FINE):
+    for kind in (Kind.GOOD, Kind.RELEASED, Kind.GOOD):
         await reported_sender.say(kind)
         assert await reported_sender.known() == 3
     await reported_sender.take_back()
@@ -78,7 +78,7 @@ async def test_repeated_good_reports_count_the_sender_once(reported_sender: Repo
 
 async def test_a_changed_report_undoes_the_first(reported_sender: ReportedSender):
     await reported_sender.say(Kind.SPAM)
-    await reported_sender.say(Kind.FINE)
+    await reported_sender.say(Kind.GOOD)
     assert await reported_sender.known() == 3
     await reported_sender.say(Kind.SPAM)
     assert await reported_sender.known() == 0

@@ -72,7 +72,7 @@ async def test_all_reports_can_be_learned_again(database: Database, tenant: UUID
 async def test_contents_that_arrive_later_are_stored(database: Database, tenant: UUID):
     store = ReportStore(database)
     first, _ = await store.add(ALL, said(tenant, Kind.SPAM, None), ANN)
-    assert first.state is TrainingState.NOT_KEPT
+    assert first.state is TrainingState.NOT_STORED
 
     second, _ = await store.add(ALL, said(tenant, Kind.SPAM, b"sealed"), ANN)
 

@@ -18,7 +18,7 @@ from mailwarden.model.scope import Actor, Scope
 from mailwarden.user_reports.reports import ContentsSeal, Kind
 from mailwarden.user_reports.service import ReportService
 from mailwarden.user_reports.store import ReportStore
-from mailwarden.user_reports.training import Learning
+from mailwarden.user_reports.training import Training
 from workshop.rig.engines import Engines
 from workshop.rig.rspamd import PASSWORD
 
@@ -44,7 +44,7 @@ class LearningSetup:
     """The services and jobs of learning, composed as in abby and guard."""
 
     report_service: ReportService
-    learning: Learning
+    learning: Training
     report_store: ReportStore
     history: HistoryStore
     rspamd: RspamdEngine

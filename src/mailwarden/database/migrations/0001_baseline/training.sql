@@ -3,11 +3,11 @@
 
 -- Row: a message that a user reported or released, from which Rspamd is trained.
 -- Written by: abby, for a report or the outcome of a case; guard, for a release and when it has taught Rspamd.
--- Deleted by: abby, if the report is taken back or learning starts anew; guard, `learning.retentionDays` later.
+-- Deleted by: abby, if the report is taken back or learning starts anew; guard, `training.retentionDays` later.
 CREATE TABLE lessons (
     uid uuid PRIMARY KEY,
     tenant uuid NOT NULL REFERENCES tenants (uid) ON DELETE CASCADE,
-    kind text NOT NULL CHECK (kind IN ('released', 'phishing', 'spam', 'fine')),
+    kind text NOT NULL CHECK (kind IN ('released', 'phishing', 'spam', 'good')),
     digest bytea NOT NULL CHECK (octet_length(digest) = 32), -- SHA-256 of the message
     size integer NOT NULL,
     contents bytea, -- compressed and sealed; NULL if the message was not given or is too large to learn from
@@ -27,7 +27,7 @@ CREATE INDEX lessons_of_message ON lessons (ggrid) WHERE ggrid IS NOT NULL;
 -- back cannot be unlearned, so the others are learned anew in the next generation, and then that one is taken.
 -- Written by: abby, with the first lesson and with one that is taken back; guard, when a generation is complete.
 -- Deleted by: nothing but the deletion of the tenant.
-CREATE TABLE learning (
+CREATE TABLE training (
     tenant uuid PRIMARY KEY REFERENCES tenants (uid) ON DELETE CASCADE,
     generation integer NOT NULL DEFAULT 1,
     wanted integer NOT NULL DEFAULT 1,

@@ -1,4 +1,4 @@
-"""Learning through Redis Sentinel: a lesson counts when a replica has it, and survives a failover."""
+"""Training through Redis Sentinel: a lesson counts when a replica has it, and survives a failover."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ from mailwarden.analysis.analyzer import Content, EngineFailed
 from mailwarden.engines.rspamd import RspamdEngine, RspamdSettings
 from mailwarden.engines.rspamd_teacher import RspamdTeacher
 from mailwarden.model.evidence import FailureKind
-from tests.integration.user_reports.learning.learning_setup import BAD, ENVELOPE, message
+from tests.integration.user_reports.training.training_setup import BAD, ENVELOPE, message
 from workshop.rig.engines import Engines
 from workshop.rig.folders import remove_folder, temporary_folder
 from workshop.rig.rspamd import PASSWORD, Rspamd

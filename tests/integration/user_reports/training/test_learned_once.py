@@ -7,7 +7,7 @@ from mailwarden.engines.rspamd_teacher import RspamdTeacher
 from mailwarden.errors import EngineUnavailable
 from mailwarden.model.evidence import FailureKind
 from mailwarden.user_reports.reports import MIN_REPORTS, Kind, learner_of
-from tests.integration.user_reports.learning.learning_setup import (
+from tests.integration.user_reports.training.training_setup import (
     ALL,
     ANN,
     BAD,
@@ -29,7 +29,7 @@ async def test_a_message_that_is_given_again_is_not_learned_again(setup: Learnin
         await setup.learning.work()
     assert learned_by(engines, learner_of(north, 1)) == (1, 0)
     standing = await setup.report_service.status(ALL, north)
-    assert (standing.threats, standing.fine, standing.wanted) == (1, 0, 1)
+    assert (standing.threats, standing.good, standing.wanted) == (1, 0, 1)
 
 
 async def test_a_report_that_is_taken_back_while_it_is_learned_is_in_no_statistics(
@@ -66,7 +66,7 @@ async def test_the_same_text_many_times_is_not_enough_to_speak(setup: LearningSe
     """Rspamd learns a text once, however many messages bring it, and says nothing before it has enough texts."""
     north, _ = setup.tenants
     await setup.report_many(north, Kind.SPAM, BAD, MIN_REPORTS - 50)
-    await setup.report_many(north, Kind.FINE, GOOD, MIN_REPORTS)
+    await setup.report_many(north, Kind.GOOD, GOOD, MIN_REPORTS)
     for number in range(50):
         again = message(BAD, 1).replace(b"Message-ID: <", b"Message-ID: <%d." % number)
         await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=again)

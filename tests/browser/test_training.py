@@ -17,7 +17,7 @@ def test_all_is_forgotten_by_keyboard_and_only_with_the_name(
 ) -> None:
     window = open_window()
     window.carry(COOKIE, sign_in(deployment, "tenant-administrator", ["club"]).cookie)
-    page = window.open("/console/learning")
+    page = window.open("/console/training")
     page.set_input_files("#message", {"name": "m.eml", "mimeType": "message/rfc822", "buffer": plain_message()})
     page.get_by_role("button", name="Spam").focus()
     page.keyboard.press("Enter")

@@ -1,4 +1,4 @@
-"""What people say of messages in the console: on the page of a message and on the screen Learning."""
+"""What people say of messages in the console: on the page of a message and on the screen Training."""
 
 import itertools
 import re
@@ -16,7 +16,7 @@ from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
 from tests.acceptance.deployment import Deployment
 from tests.waiting import wait_until
 
-LEARNING = "/console/learning"
+LEARNING = "/console/training"
 _numbers = itertools.count(1)
 
 
@@ -44,7 +44,7 @@ def give(user: ConsoleSession, tenant: str, kind: str, raw: bytes) -> requests.R
 
 
 def reports_on(page: requests.Response) -> list[str]:
-    return re.findall(r'action="/console/learning/reports/([0-9a-f-]{36})/undo"', page.text)
+    return re.findall(r'action="/console/training/reports/([0-9a-f-]{36})/undo"', page.text)
 
 
 @pytest.fixture
@@ -87,10 +87,10 @@ def test_a_message_that_is_given_is_learned_and_a_second_word_replaces_the_first
     path = f"/console/messages/{ggrid}"
     assert wait_until(lambda: re.search("UTC ?, learned", text_of(analyst.get(path))) is not None, pause=0.2)
     assert "Phishing and spam 1 of 200" in text_of(analyst.get(LEARNING))
-    assert say(analyst, ggrid, "fine", raw).status_code == 303
+    assert say(analyst, ggrid, "good", raw).status_code == 303
     page = analyst.get(path)
     assert len(reports_on(page)) == 1
-    assert "fine by" in text_of(page)
+    assert "good by" in text_of(page)
     expected = "Phishing and spam 0 of 200 0 Fine 1 of 200"
     assert wait_until(lambda: expected in text_of(analyst.get(LEARNING)), pause=0.2)
 
@@ -100,14 +100,14 @@ def test_rejected_reports_are_shown_on_the_form(deployment: Deployment, acme: st
     ggrid = scanned(deployment, raw)
     large = b"Subject: x\r\n\r\n" + b"x" * MAX_CONTENTS
     for kind, given, status, sentence in (
-        ("lovely", b"", 400, "Choose a kind: phishing, spam or fine."),
+        ("lovely", b"", 400, "Choose a kind: phishing, spam or good."),
         ("released", b"", 400, "Choose a kind"),
         ("spam", raw + b"more", 409, "These are not the bytes of that message"),
         ("spam", large, 413, "The file is larger than 1 MiB"),
     ):
         answer = say(analyst, ggrid, kind, given)
         assert (answer.status_code, sentence in text_of(answer)) == (status, True)
-        assert "Report this message" in text_of(answer)
+        assert "Mark as" in text_of(answer)
     for kind, given, status, sentence in (
         ("spam", b"", 400, "Choose the message as a file."),
         ("lovely", raw, 400, "Choose a kind"),
@@ -126,14 +126,14 @@ def test_the_screen_shows_statistics_and_every_report(
     assert "Not enough reports yet for acme." in text
     assert "Missing: 200 of “Phishing and spam”, 200 of “Fine”." in text
     assert "No reports yet" in text
-    answer = give(analyst, acme, "fine", message("Given"))
+    answer = give(analyst, acme, "good", message("Given"))
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{LEARNING}?tenant={acme}&done=report-kept")
     ggrid = scanned(deployment, message("Reported"))
     assert say(analyst, ggrid, "phishing").status_code == 303
     page = analyst.get(LEARNING)
     assert len(reports_on(page)) == 2
     assert f'<a href="/console/messages/{ggrid}?tenant={acme}">Reported</a>' in page.text
-    assert re.search(rf"phishing Reported {analyst.name} .* fine uploaded", text_of(page))
+    assert re.search(rf"phishing Reported {analyst.name} .* good uploaded", text_of(page))
     newest = reports_on(page)[0]
     answer = analyst.post(f"{LEARNING}/reports/{newest}/undo", {"tenant": acme})
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{LEARNING}?tenant={acme}&done=report-withdrawn")
@@ -142,9 +142,9 @@ def test_the_screen_shows_statistics_and_every_report(
 
 def test_many_reports_are_read_page_by_page(deployment: Deployment, acme: str, analyst: ConsoleSession) -> None:
     for _ in range(52):
-        assert give(analyst, acme, "fine", message()).status_code == 303
+        assert give(analyst, acme, "good", message()).status_code == 303
     first = analyst.get(LEARNING)
-    (older,) = re.findall(r'href="(/console/learning\?[^"]*before=[^"]*)"', first.text)
+    (older,) = re.findall(r'href="(/console/training\?[^"]*before=[^"]*)"', first.text)
     second = analyst.get(older.replace("&amp;", "&"))
     assert (len(reports_on(first)), len(reports_on(second))) == (50, 2)
     assert not set(reports_on(first)) & set(reports_on(second))
@@ -153,14 +153,14 @@ def test_many_reports_are_read_page_by_page(deployment: Deployment, acme: str, a
 
 
 def test_a_reset_needs_the_typed_name(deployment: Deployment, acme: str, analyst: ConsoleSession) -> None:
-    assert give(analyst, acme, "fine", message()).status_code == 303
+    assert give(analyst, acme, "good", message()).status_code == 303
     mistress = sign_in(deployment, "tenant-administrator", ["acme"])
     for name in ("", "ACME", "club"):
         answer = mistress.post(LEARNING + "/reset", {"tenant": acme, "name": name})
         assert (answer.status_code, "Nothing was deleted." in text_of(answer)) == (400, True)
     assert len(reports_on(mistress.get(LEARNING))) == 1
     answer = mistress.post(LEARNING + "/reset", {"tenant": acme, "name": "acme"})
-    assert (answer.status_code, answer.headers["Location"]) == (303, f"{LEARNING}?tenant={acme}&done=learning-reset")
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"{LEARNING}?tenant={acme}&done=training-reset")
     assert reports_on(mistress.get(LEARNING)) == []
 
 
@@ -170,16 +170,16 @@ def test_messages_of_other_tenants_are_not_found(deployment: Deployment, acme: s
     (report,) = reports_on(analyst.get(f"/console/messages/{ggrid}"))
     other = sign_in(deployment, "tenant-administrator", ["club"])
     for answer in (
-        say(other, ggrid, "fine"),
-        say(other, str(new_ggrid()), "fine"),
-        say(other, "nonsense", "fine"),
+        say(other, ggrid, "good"),
+        say(other, str(new_ggrid()), "good"),
+        say(other, "nonsense", "good"),
         other.post(f"{LEARNING}/reports/{report}/undo", {"tenant": deployment.tenants["club"]}),
         other.post(f"{LEARNING}/reports/{report}/undo", {"ggrid": ggrid}),
         other.post(f"{LEARNING}/reports/{uuid4()}/undo", {}),
         other.post(f"{LEARNING}/reports/nonsense/undo", {}),
         other.get(f"{LEARNING}?tenant={acme}"),
         other.get(f"{LEARNING}?tenant=acme"),
-        give(other, acme, "fine", message()),
+        give(other, acme, "good", message()),
         other.get(f"{LEARNING}/reset?tenant={acme}"),
         other.post(f"{LEARNING}/reset", {"tenant": acme, "name": "acme"}),
     ):
@@ -195,7 +195,7 @@ def test_an_analysis_that_is_stored_can_be_reported_and_another_is_sent_to_the_s
     files = {"message": ("m.eml", raw, "message/rfc822")}
     stored = analyst.post("/console/analyze", files=files)
     (path,) = re.findall(r'action="(/console/messages/[0-9a-f-]{36}/report)"', stored.text)
-    assert say(analyst, path.split("/")[3], "fine", raw).status_code == 303
+    assert say(analyst, path.split("/")[3], "good", raw).status_code == 303
     unstored = analyst.post("/console/analyze", {"unstored": "1"}, files=files)
     assert "/report" not in unstored.text.partition("<main")[2]
-    assert f'href="/console/learning?tenant={acme}#give"' in unstored.text
+    assert f'href="/console/training?tenant={acme}#give"' in unstored.text

@@ -10,8 +10,8 @@ from mailwarden.engines.rspamd import RspamdEngine, RspamdSettings
 from mailwarden.history.opening import open_history
 from mailwarden.user_reports.service import ReportService
 from mailwarden.user_reports.store import ReportStore
-from mailwarden.user_reports.training import Learning
-from tests.integration.user_reports.learning.learning_setup import ALL, SEAL, LearningSetup, teacher_of
+from mailwarden.user_reports.training import Training
+from tests.integration.user_reports.training.training_setup import ALL, SEAL, LearningSetup, teacher_of
 from workshop.rig.engines import Engines
 
 
@@ -20,7 +20,7 @@ async def setup(engines: Engines, database: Database) -> AsyncIterator[LearningS
     tenants = TenantStore(database)
     made = [(await tenants.create(ALL, name)).uid for name in ("North", "South")]
     report_store, history = ReportStore(database), open_history(database)
-    learning = Learning(report_store, teacher_of(engines), SEAL, 365)
+    learning = Training(report_store, teacher_of(engines), SEAL, 365)
     report_service = ReportService(report_store, history, SEAL)
     rspamd = RspamdEngine("rspamd", RspamdSettings(engines.rspamd.address, max_concurrency=8))
     yield LearningSetup(report_service, learning, report_store, history, rspamd, (made[0], made[1]))

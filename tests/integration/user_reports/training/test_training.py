@@ -12,8 +12,8 @@ from mailwarden.errors import (
 from mailwarden.model.evidence import FailureKind
 from mailwarden.user_reports.reports import MIN_REPORTS, ContentsSeal, Kind, TrainingState, learner_of
 from mailwarden.user_reports.service import ReportService
-from mailwarden.user_reports.training import TRUSTED, Learning
-from tests.integration.user_reports.learning.learning_setup import (
+from mailwarden.user_reports.training import TRUSTED, Training
+from tests.integration.user_reports.training.training_setup import (
     ALL,
     ANN,
     BAD,
@@ -33,17 +33,17 @@ from workshop.rig.samples import spam_message
 async def test_reports_train_only_their_tenant_and_can_be_withdrawn_and_reset(setup: LearningSetup, engines: Engines):
     north, south = setup.tenants
     bad = await setup.report_many(north, Kind.PHISHING, BAD, MIN_REPORTS)
-    await setup.report_many(north, Kind.FINE, GOOD, MIN_REPORTS - 1)
+    await setup.report_many(north, Kind.GOOD, GOOD, MIN_REPORTS - 1)
     await setup.learning.work()
     assert setup.learning.learner(north) == "", "one good message too few: it says nothing yet"
 
     await setup.report_service.report_contents(ALL, north, Kind.RELEASED, ANN, contents=message(GOOD, 999))
     await setup.learning.work()
     standing = await setup.report_service.status(ALL, north)
-    assert (standing.threats, standing.fine, standing.waiting, standing.speaks) == (MIN_REPORTS, MIN_REPORTS, 0, True)
+    assert (standing.threats, standing.good, standing.waiting, standing.active) == (MIN_REPORTS, MIN_REPORTS, 0, True)
 
     assert await setup.found(north, message(BAD, 5_000)) == {"learned.threat-sure"}
-    assert await setup.found(north, message(GOOD, 5_000)) == {"learned.fine-sure"}
+    assert await setup.found(north, message(GOOD, 5_000)) == {"learned.good-sure"}
     assert await setup.found(south, message(BAD, 5_000)) == set(), "another tenant has learned nothing"
 
     await setup.report_service.withdraw(ALL, bad[0], ANN)
@@ -60,7 +60,7 @@ async def test_reports_train_only_their_tenant_and_can_be_withdrawn_and_reset(se
     await setup.learning.work()
     assert keys_of(engines, learner_of(north, 2)) == 0
     standing = await setup.report_service.status(ALL, north)
-    assert (standing.threats, standing.fine, standing.generation) == (0, 0, 3)
+    assert (standing.threats, standing.good, standing.generation) == (0, 0, 3)
 
 
 async def test_statistics_of_every_generation_that_was_passed_over_are_removed(setup: LearningSetup, engines: Engines):
@@ -82,7 +82,7 @@ async def test_old_reports_are_deleted(setup: LearningSetup, engines: Engines):
     await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
     await setup.learning.expire()
     assert len(await setup.report_service.reports(ALL, north)) == 1
-    hasty = Learning(setup.report_store, teacher_of(engines), SEAL, 0)
+    hasty = Training(setup.report_store, teacher_of(engines), SEAL, 0)
     await hasty.expire()
     assert await setup.report_service.reports(ALL, north) == []
     await hasty.stop()
@@ -92,11 +92,11 @@ async def test_a_message_with_too_little_text_is_rejected_once(setup: LearningSe
     north, _ = setup.tenants
     await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=LITTLE)
     await setup.learning.work()
-    assert [report.state for report in await setup.report_service.reports(ALL, north)] == [TrainingState.REFUSED]
+    assert [report.state for report in await setup.report_service.reports(ALL, north)] == [TrainingState.REJECTED]
     assert await setup.report_store.pending(ALL, 10) == []
 
 
-@pytest.mark.parametrize("kind", [Kind.SPAM, Kind.FINE])
+@pytest.mark.parametrize("kind", [Kind.SPAM, Kind.GOOD])
 async def test_a_message_that_rspamd_skips_is_rejected_and_blocks_no_other(setup: LearningSetup, kind: Kind):
     north, south = setup.tenants
     for tenant in (north, south):
@@ -105,13 +105,13 @@ async def test_a_message_that_rspamd_skips_is_rejected_and_blocks_no_other(setup
     await setup.learning.work()
     for tenant in (north, south):
         reported = {report.size: report.state for report in await setup.report_service.reports(ALL, tenant)}
-        assert reported == {len(spam_message()): TrainingState.REFUSED, len(message(BAD, 1)): TrainingState.LEARNED}
+        assert reported == {len(spam_message()): TrainingState.REJECTED, len(message(BAD, 1)): TrainingState.LEARNED}
     assert await setup.report_store.pending(ALL, 10) == []
 
 
 async def test_training_waits_while_rspamd_is_down(setup: LearningSetup, engines: Engines):
     north, _ = setup.tenants
-    away = Learning(setup.report_store, RspamdTeacher("tcp:127.0.0.1:9", PASSWORD, engines.redis.url), SEAL, 365)
+    away = Training(setup.report_store, RspamdTeacher("tcp:127.0.0.1:9", PASSWORD, engines.redis.url), SEAL, 365)
     await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
     with pytest.raises(EngineUnavailable, match="cannot be reached"):
         await away.work()
@@ -139,7 +139,7 @@ async def test_training_stops_when_per_tenant_statistics_disappear(
     """As after an upgrade that put another configuration in the place of ours, while guard goes on."""
     north, _ = setup.tenants
     await setup.report_many(north, Kind.SPAM, BAD, MIN_REPORTS)
-    await setup.report_many(north, Kind.FINE, GOOD, MIN_REPORTS)
+    await setup.report_many(north, Kind.GOOD, GOOD, MIN_REPORTS)
     await setup.learning.work()
     assert setup.learning.learner(north)
     monkeypatch.setattr(teacher_module, "LEARNER_HEADER", "X-Not-Looked-At")
@@ -156,7 +156,7 @@ async def test_learned_statistics_act_while_the_controller_is_down(
 ):
     north, _ = setup.tenants
     await setup.report_many(north, Kind.SPAM, BAD, MIN_REPORTS)
-    await setup.report_many(north, Kind.FINE, GOOD, MIN_REPORTS)
+    await setup.report_many(north, Kind.GOOD, GOOD, MIN_REPORTS)
     await setup.learning.work()
 
     async def be_away(_: RspamdTeacher) -> None:
@@ -195,15 +195,15 @@ async def test_a_guard_with_another_key_loses_no_report(setup: LearningSetup, en
     north, _ = setup.tenants
     await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
     await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=LITTLE)
-    mistaken = Learning(setup.report_store, teacher_of(engines), ContentsSeal(KeyRing.of(b"o" * 32)), 365)
+    mistaken = Training(setup.report_store, teacher_of(engines), ContentsSeal(KeyRing.of(b"o" * 32)), 365)
     await mistaken.work()
     await mistaken.stop()
     assert {report.state for report in await setup.report_service.reports(ALL, north)} == {TrainingState.WAITING}
     await setup.learning.work()
     states = [report.state for report in await setup.report_service.reports(ALL, north)]
-    assert states == [TrainingState.REFUSED, TrainingState.LEARNED]
+    assert states == [TrainingState.REJECTED, TrainingState.LEARNED]
     await setup.report_service.rebuild(ALL, north, ANN)
     await setup.learning.work()
     states = [report.state for report in await setup.report_service.reports(ALL, north)]
-    assert states == [TrainingState.REFUSED, TrainingState.LEARNED]
+    assert states == [TrainingState.REJECTED, TrainingState.LEARNED]
     assert not (await setup.report_service.status(ALL, north)).rebuilding
