@@ -16,7 +16,6 @@ from mailwarden_client.errors import ApiError, unreadable
 from mailwarden_client.records import (
     Entry,
     EventPage,
-    FoundMessage,
     HeldMessage,
     Json,
     ListFileInfo,
@@ -24,6 +23,7 @@ from mailwarden_client.records import (
     MessagePage,
     Report,
     ScanResult,
+    SearchResult,
     Statistics,
     StreamEnd,
     Training,
@@ -79,13 +79,13 @@ class AsyncMessageStream:
         self.request_id = response.headers.get("X-Request-Id", "")
         self.end: StreamEnd | None = None
 
-    async def batches(self) -> AsyncIterator[list[FoundMessage]]:
+    async def batches(self) -> AsyncIterator[list[SearchResult]]:
         """Yield the messages in batches as they arrive; raise StreamCut if the last line is missing."""
         async for block in self._transport.lines(self._response):
             try:
                 lines = [json.loads(line) for line in block.splitlines()]
                 ends = bool(lines) and "end" in lines[-1]
-                batch = [decode(FoundMessage, each) for each in (lines[:-1] if ends else lines)]
+                batch = [decode(SearchResult, each) for each in (lines[:-1] if ends else lines)]
                 self.end = decode(StreamEnd, lines[-1]) if ends else None
             except (ValueError, TypeError) as error:
                 raise stream_cut(self._response, f"a line cannot be read ({error})") from None
@@ -93,7 +93,7 @@ class AsyncMessageStream:
         if self.end is None:
             raise stream_cut(self._response, "its last line is missing")
 
-    async def __aiter__(self) -> AsyncIterator[FoundMessage]:
+    async def __aiter__(self) -> AsyncIterator[SearchResult]:
         async for batch in self.batches():
             for message in batch:
                 yield message
@@ -197,7 +197,7 @@ class AsyncClient:
         since: datetime | None = None,
         until: datetime | None = None,
         order: str = "newest",
-    ) -> AsyncIterator[FoundMessage]:
+    ) -> AsyncIterator[SearchResult]:
         """Yield all matches, page by page; an incomplete page is continued."""
         asked, after = Search(q, tenant, since, until), None
         while True:

@@ -60,7 +60,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class FoundMessage:
+class SearchResult:
     """One message of a search."""
 
     ggrid: UUID
@@ -82,7 +82,7 @@ class FoundMessage:
 class MessagePage:
     """A page of a search; if not `complete`, the period was searched up to `searched_back`, and `next` continues."""
 
-    messages: tuple[FoundMessage, ...]
+    messages: tuple[SearchResult, ...]
     next: Optional[str]
     complete: bool
     searched_back: Optional[datetime]

@@ -87,7 +87,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     drop = add_action(actions, "drop", "remove a key that no data needs", "mailwarden secrets drop contents KEY")
     drop.add_argument(
-        "--elsewhere-done", action="store_true",
+        "--other-hosts-done", action="store_true",
         help="confirm that `reencrypt` was run on all other hosts with a vault",
     )  # fmt: skip
     for action in (rotate, use, reencrypt, drop):
@@ -165,10 +165,10 @@ def _drop(options: argparse.Namespace, place: Place) -> int:
     if place.name == "contents":
         _require_no_links(place, key)
         elsewhere = query_database(options, lambda database: _held_elsewhere(place, database))
-        if elsewhere and not options.elsewhere_done:
+        if elsewhere and not options.other_hosts_done:
             raise CommandError(
                 f"{elsewhere} messages are held in vaults of other hosts, which cannot be read from here. Run "
-                "`mailwarden secrets reencrypt contents` there, then add --elsewhere-done. Nothing was changed."
+                "`mailwarden secrets reencrypt contents` there, then add --other-hosts-done. Nothing was changed."
             )
     write_ring(place.path, [each for each in place.ring.keys if each is not key])
     print(f"{place.path}: key {key.name} dropped. Copy the file to every host that has it; restart abby and guard.")

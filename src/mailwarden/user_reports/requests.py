@@ -79,7 +79,7 @@ class Report(Struct, frozen=True, rename="camel"):
     state: Annotated[
         str,
         Meta(
-            description="`rejected` has too little text, or GTUBE; `not-stored` is too large, or only its ggrid is known.",
+            description="`rejected` has too little text, or GTUBE; `not-stored` is too large, or came without content.",
             extra_json_schema={"enum": ["waiting", "learned", "rejected", "not-stored"]},
         ),
     ]
