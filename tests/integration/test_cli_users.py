@@ -40,7 +40,7 @@ def test_people_are_invited_shown_shut_out_and_let_in_again(run) -> None:
     assert re.fullmatch(LINK + "\n", run("users", "invite", "--role", "analyst", "--email", "ada@company.example"))
     assert json.loads(run("users", "list", "-o", "json")) == []
     assert "NAME" in run("users", "list")
-    for action in ("link", "disable", "enable"):
+    for action in ("reset-link", "disable", "enable"):
         assert "There is no user" in run("users", action, "nobody", code=2)
     assert "needs at least one tenant" in run("users", "invite", "--role", "tenant-administrator", code=2)
     assert "no e-mail address" in run("users", "invite", "--role", "auditor", "--email", "x", code=2)

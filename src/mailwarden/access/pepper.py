@@ -26,7 +26,7 @@ SELECT what, key, count(*) AS rows FROM (
     WHERE expires > now()
     UNION ALL SELECT 'authenticators', substring(totp FROM 2 FOR $1) FROM users WHERE totp IS NOT NULL
     UNION ALL SELECT 'secrets of webhooks', substring(sealed FROM 2 FOR $1)
-    FROM event_endpoints, unnest(ARRAY[secret, previous_secret, sealed_url]) AS sealed WHERE sealed IS NOT NULL
+    FROM event_receivers, unnest(ARRAY[secret, previous_secret, sealed_url]) AS sealed WHERE sealed IS NOT NULL
 ) AS uses GROUP BY what, key ORDER BY what
 """
 _AUTHENTICATORS = "SELECT uid, totp FROM users WHERE totp IS NOT NULL AND substring(totp FROM 2 FOR $2) <> $1"

@@ -1,4 +1,4 @@
-"""Event servers in the console: the secret is shown once, tests, pauses, rotations; tenants are separated."""
+"""Event receivers in the console: the secret is shown once, tests, pauses, rotations; tenants are separated."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -130,7 +130,7 @@ async def test_a_webhook_from_its_form_to_its_deletion(invite: Invite, outbox: O
 
     server.status = 500
     status, page = await root.post(f"{path}/test")
-    assert (status, "not delivered. The server answered 500." in text_of(page)) == (200, True)
+    assert (status, "not delivered. The receiver answered 500." in text_of(page)) == (200, True)
     for action, notice, state in (
         ("pause", "are paused", State.DISABLED),
         ("enable", "continue after", State.ENABLED),
@@ -200,7 +200,7 @@ async def test_a_file_has_no_secret(invite: Invite) -> None:
     root = await invite(Role.DEPLOYMENT_ADMINISTRATOR)
     status, page = await root.add(kind="file", target="siem.ndjson", format="ecs")
     found = PAGE.search(page)
-    assert (status, "The server was added." in page, found is not None) == (200, True, True), text_of(page)
+    assert (status, "The receiver was added." in page, found is not None) == (200, True, True), text_of(page)
     assert found is not None
     assert (await root.get(f"{found[1]}/rotate"))[0] == 400
     assert "accepted the test event" in text_of((await root.post(f"{found[1]}/test"))[1])
@@ -215,6 +215,6 @@ async def test_failing_and_disabled_receivers_say_why(invite: Invite, outbox: Ou
     for shown in (path, "/console/receivers"):
         assert "failing" in text_of((await root.get(shown))[1])
     assert "Deliveries have failed since" in text_of((await root.get(path))[1])
-    await outbox.store.disable(ALL, receiver.uid, "The server answered 410 Gone.", ROOT)
+    await outbox.store.disable(ALL, receiver.uid, "The receiver answered 410 Gone.", ROOT)
     text = text_of((await root.get(path))[1])
-    assert "This server is disabled and gets no events. The server answered 410 Gone." in text
+    assert "This receiver is disabled and gets no events. The receiver answered 410 Gone." in text

@@ -135,7 +135,7 @@ async def test_a_dead_receiver_is_disabled_after_three_days_with_a_notice(
     assert 2_800 < max(pauses) <= 4_320
     after = await outbox.store.find(ALL, receiver.uid)
     assert after.state is State.DISABLED
-    assert after.last_error == "No delivery succeeded for 3 days. The server answered 500."
+    assert after.last_error == "No delivery succeeded for 3 days. The receiver answered 500."
     page = await outbox.reader.read_after(Filter(ALL, True, frozenset({"receiver.disabled"})), None)
     assert [event.data["receiver"] for event in page.events] == [receiver.name]
 

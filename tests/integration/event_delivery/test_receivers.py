@@ -210,7 +210,7 @@ async def test_the_command_manages_receivers(
     server.status = 500
     assert (await run("test", "soar")) == (
         2,
-        "mailwarden: The test event was not delivered. The server answered 500.\n",
+        "mailwarden: The test event was not delivered. The receiver answered 500.\n",
     )
     assert (await run("remove", shown["uid"])) == (0, "Removed soar.\n")
     code, error = await run("remove", "soar")
@@ -252,14 +252,14 @@ async def test_disabled_and_failing_receivers_are_reported(
     await outbox.store.lease(ALL, delivery.process, 100)
     now = datetime.now(UTC)
     uid = receivers["failing"].uid
-    await outbox.store.fail(ALL, uid, delivery.process, now=now, next_attempt=now, error="The server answered 500.")
-    await outbox.store.disable(ALL, receivers["gone"].uid, "The server answered 410 Gone.", ROOT)
+    await outbox.store.fail(ALL, uid, delivery.process, now=now, next_attempt=now, error="The receiver answered 500.")
+    await outbox.store.disable(ALL, receivers["gone"].uid, "The receiver answered 410 Gone.", ROOT)
     await outbox.service.disable(ALL, receivers["paused"].uid, ROOT)
     lines = {line.name: line async for line in check_event_receivers(Host(folder, None, abby))}
     seen = {name: (lines[f"event receiver {name}"].warning, lines[f"event receiver {name}"].seen) for name in names}
     assert seen == {
-        "gone": (True, "disabled. The server answered 410 Gone."),
-        "failing": (True, f"failing since {now:%Y-%m-%d %H:%M} UTC. The server answered 500."),
+        "gone": (True, "disabled. The receiver answered 410 Gone."),
+        "failing": (True, f"failing since {now:%Y-%m-%d %H:%M} UTC. The receiver answered 500."),
         "paused": (False, "disabled by an administrator"),
         "well": (False, "0 events delivered"),
     }
