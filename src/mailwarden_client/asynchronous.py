@@ -284,7 +284,7 @@ class AsyncClient:
     ) -> HeldMessage:
         """Have a held message delivered to all or some recipients; a guard does it within seconds.
 
-        `allow` ("address" or "domain") adds the sender to `sender-allow`, with `globalList` to the global list.
+        `allow` ("address" or "domain") adds the sender to `sender-allow`, with `global_list` to the global list.
         """
         request = requests.release(uid, recipients, allow, global_list=global_list, train=train)
         return await self._transport.record(request, HeldMessage)

@@ -89,7 +89,7 @@ def test_a_message_is_released_to_chosen_recipients_with_the_result(
     answer = analyst.post(path + "/release", {"some": "1", "to": ANN})
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?done=release-asked")
     assert state_of(deployment, uid) == {ANN: "releasing", BOB: "held"}
-    assert "A guard is about to deliver it" in text_of(analyst.get(path))
+    assert "Delivering…" in text_of(analyst.get(path))
     assert analyst.get(path + "/progress").status_code == 204
 
     assert finish_releases(deployment, {ANN: "550 No such mailbox"}) >= 1

@@ -264,4 +264,4 @@ def test_reports_and_withdrawals_are_audited(deployment, engines, club):
     deeds = engines.postgresql.execute(
         f"SELECT actor, action FROM audit WHERE details->>'uid' = '{uid}' ORDER BY number", deployment.database
     )
-    assert deeds.split() == ["token:club|learning.report", "token:club|learning.withdraw"]
+    assert deeds.split() == ["token:club|training.report", "token:club|training.withdraw"]

@@ -129,7 +129,7 @@ def test_messages_are_deleted_for_some_and_for_all(run, keep, database_url):
     (one,) = run("delete", uid, "--to", "ann@north.example", "-o", "json")
     assert [each["state"] for each in one["recipients"]] == ["deleted", "held"]
     (whole,) = run("delete", uid, "--block", "domain", "-o", "json")
-    assert (whole["kept"], [each["state"] for each in whole["recipients"]]) == (False, ["deleted"] * 2)
+    assert (whole["stored"], [each["state"] for each in whole["recipients"]]) == (False, ["deleted"] * 2)
     assert entries(database_url, "sender-block") == ["*.evil.example", "evil.example"]
     assert "no longer stored" in run("release", uid, code=2).err
 

@@ -144,7 +144,7 @@ async def test_a_dead_receiver_is_disabled_after_three_days_with_a_notice(
     await outbox.store.end_leases(ALL, worker.process)
     async with outbox.running():
         await server.wait_for(2)
-    assert sorted(document["type"] for document in server.seen) == ["receiver.disabled", "key.revoked"]
+    assert sorted(document["type"] for document in server.seen) == ["key.revoked", "receiver.disabled"]
 
 
 async def test_a_receiver_that_is_gone_is_disabled_at_once(outbox: Outbox, server: WebhookServer) -> None:

@@ -145,7 +145,7 @@ async def test_no_secret_is_readable_in_the_database(outbox: Outbox) -> None:
     other, _ = await outbox.service.add(ALL, NewReceiver("chat", Kind.WEBHOOK, url + "2"), ROOT)
     async with outbox.database.connection() as connection:
         rows = await connection.fetch("SELECT * FROM event_receivers")
-        audit = await connection.fetch("SELECT details FROM audit WHERE action LIKE 'events.%' ORDER BY number")
+        audit = await connection.fetch("SELECT details FROM audit WHERE action LIKE 'receivers.%' ORDER BY number")
     everything = repr(rows) + repr(audit)
     assert (len(rows), len(audit)) == (1, 3)
     assert everything.count("https://hooks.example:8443/…") == 4
@@ -214,7 +214,7 @@ async def test_the_command_manages_receivers(
     )
     assert (await run("remove", shown["uid"])) == (0, "Removed soar.\n")
     code, error = await run("remove", "soar")
-    assert (code, "events receiver list" in error) == (2, True)
+    assert (code, "receivers list" in error) == (2, True)
     assert (await run("add", "siem", "siem.ndjson", "--kind", "file"))[1].startswith("Added siem")
 
 

@@ -24,7 +24,7 @@ from mailwarden.event_delivery.senders import Channels
 from mailwarden.event_delivery.service import ReceiverService
 from mailwarden.events.catalogue import CATALOGUE, ReceiverTest
 
-EVENTS = "/console/receivers"
+RECEIVERS = "/console/receivers"
 MAX_TESTS = 16  # of all users at once, one of each: a test waits for a receiver
 KINDS = (
     (Kind.WEBHOOK, N_("Webhook: https://…")),
@@ -88,7 +88,7 @@ class ReceiversScreen:
             page = self._render_form(request, {**given, "types": form.many("types")}, error.message)
             return with_error_status(page, error)
         if not secret:
-            return see_other(f"{EVENTS}/{receiver.uid}", "receiver-made")
+            return see_other(f"{RECEIVERS}/{receiver.uid}", "receiver-made")
         return await self._show_secret(request, receiver, secret)
 
     async def show_made(self, request: UserRequest) -> web.StreamResponse:
@@ -116,15 +116,15 @@ class ReceiversScreen:
             return self._render(request, receiver, error.message)
         finally:
             self._tests.discard(request.user.uid)
-        return see_other(f"{EVENTS}/{receiver.uid}", "receiver-tested")
+        return see_other(f"{RECEIVERS}/{receiver.uid}", "receiver-tested")
 
     async def pause(self, request: UserRequest) -> web.StreamResponse:
         receiver = await self._service.disable(request.scope, _uid(request), request.actor)
-        return see_other(f"{EVENTS}/{receiver.uid}", "receiver-paused")
+        return see_other(f"{RECEIVERS}/{receiver.uid}", "receiver-paused")
 
     async def enable(self, request: UserRequest) -> web.StreamResponse:
         receiver = await self._service.enable(request.scope, _uid(request), request.actor)
-        return see_other(f"{EVENTS}/{receiver.uid}", "receiver-enabled")
+        return see_other(f"{RECEIVERS}/{receiver.uid}", "receiver-enabled")
 
     async def show_rotation(self, request: UserRequest) -> web.StreamResponse:
         receiver = await self._find(request)
@@ -145,7 +145,7 @@ class ReceiversScreen:
 
     async def delete(self, request: UserRequest) -> web.StreamResponse:
         await self._service.remove(request.scope, _uid(request), request.actor)
-        return see_other(EVENTS, "receiver-deleted")
+        return see_other(RECEIVERS, "receiver-deleted")
 
     @property
     def _sessions(self) -> Sessions:
@@ -157,7 +157,7 @@ class ReceiversScreen:
     async def _show_secret(self, request: UserRequest, receiver: Receiver, secret: str) -> web.StreamResponse:
         """Show the secret on the next page; it never appears in a URL."""
         await self._sessions.show_next(request.session, {"receiver": str(receiver.uid), "secret": secret})
-        return see_other(EVENTS + "/made")
+        return see_other(RECEIVERS + "/made")
 
     def _render(self, request: UserRequest, receiver: Receiver, mistake: str = "") -> web.Response:
         return request.render(

@@ -35,7 +35,7 @@ REPORT_KINDS = (
     (Kind.GOOD, N_("Good"), N_("Wanted or harmless")),
 )
 
-LEARNING = "/console/training"
+TRAINING = "/console/training"
 PAGE_SIZE = 50
 
 
@@ -88,11 +88,11 @@ class TrainingScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/learning", Permission.TRAINING_READ, self.show),
-            Page("POST", "/learning/report", Permission.TRAINING_WRITE, self.report, BodyType.UPLOAD),
-            Page("POST", "/learning/reports/{report}/undo", Permission.TRAINING_WRITE, self.take_back),
-            Page("GET", "/learning/reset", Permission.TRAINING_RESET, self.show_reset),
-            Page("POST", "/learning/reset", Permission.TRAINING_RESET, self.reset),
+            Page("GET", "/training", Permission.TRAINING_READ, self.show),
+            Page("POST", "/training/report", Permission.TRAINING_WRITE, self.report, BodyType.UPLOAD),
+            Page("POST", "/training/reports/{report}/undo", Permission.TRAINING_WRITE, self.take_back),
+            Page("GET", "/training/reset", Permission.TRAINING_RESET, self.show_reset),
+            Page("POST", "/training/reset", Permission.TRAINING_RESET, self.reset),
         ]
 
     async def show(self, request: UserRequest) -> web.StreamResponse:
@@ -108,7 +108,7 @@ class TrainingScreen:
             )
         except (EmptyEmail, TrainingFull, PayloadTooLarge, SchemaViolation) as error:
             return await self._page(request, tenant, error)
-        return see_other(LEARNING, notice_code(report), tenant=str(tenant.uid))
+        return see_other(TRAINING, notice_code(report), tenant=str(tenant.uid))
 
     async def take_back(self, request: UserRequest) -> web.StreamResponse:
         """Undo a report and return to the message's page or to this screen."""
@@ -117,7 +117,7 @@ class TrainingScreen:
         await self._reports.withdraw(request.scope, _report_in(request.variables["report"]), request.actor)
         if tenant is None:
             return see_other(f"/console/messages/{ggrid}", "report-withdrawn", tenant=request.form.text("tenant"))
-        return see_other(LEARNING, "report-withdrawn", tenant=str(tenant.uid))
+        return see_other(TRAINING, "report-withdrawn", tenant=str(tenant.uid))
 
     async def show_reset(self, request: UserRequest) -> web.StreamResponse:
         return await self._reset_page(request, tenant_of(request))
@@ -130,7 +130,7 @@ class TrainingScreen:
                 request, tenant, _("This is not the name of the tenant. Nothing was deleted.")
             )
         await self._reports.reset(request.scope, tenant.uid, request.actor)
-        return see_other(LEARNING, "training-reset", tenant=str(tenant.uid))
+        return see_other(TRAINING, "training-reset", tenant=str(tenant.uid))
 
     async def _page(
         self, request: UserRequest, tenant: Tenant, error: MailwardenError | None = None
