@@ -91,7 +91,7 @@ def test_a_message_that_is_given_is_learned_and_a_second_word_replaces_the_first
     page = analyst.get(path)
     assert len(reports_on(page)) == 1
     assert "good by" in text_of(page)
-    expected = "Phishing and spam 0 of 200 0 Fine 1 of 200"
+    expected = "Phishing and spam 0 of 200 0 Good 1 of 200"
     assert wait_until(lambda: expected in text_of(analyst.get(LEARNING)), pause=0.2)
 
 
@@ -124,7 +124,7 @@ def test_the_screen_shows_statistics_and_every_report(
 ) -> None:
     text = text_of(analyst.get(LEARNING))
     assert "Not enough reports yet for acme." in text
-    assert "Missing: 200 of “Phishing and spam”, 200 of “Fine”." in text
+    assert "Missing: 200 of “Phishing and spam”, 200 of “Good”." in text
     assert "No reports yet" in text
     answer = give(analyst, acme, "good", message("Given"))
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{LEARNING}?tenant={acme}&done=report-kept")

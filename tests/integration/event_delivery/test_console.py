@@ -146,7 +146,9 @@ async def test_a_webhook_from_its_form_to_its_deletion(invite: Invite, outbox: O
     assert "was deleted" in text_of((await root.post(f"{path}/delete"))[1])
     assert (await root.get(path))[0] == 404
     async with outbox.database.connection() as connection:
-        audit = await connection.fetch("SELECT actor, action FROM audit WHERE action LIKE 'events.%' ORDER BY number")
+        audit = await connection.fetch(
+            "SELECT actor, action FROM audit WHERE action LIKE 'receivers.%' ORDER BY number"
+        )
     actions = ("create", "rotate", "rotate", "disable", "enable", "remove")
     recorded = [str(row["action"]).removeprefix("receivers.") for row in audit]
     assert [action for action in recorded if action != "test"] == list(actions)
