@@ -30,7 +30,7 @@ FAST = (
 )
 # Every place where the version of a server matters: what we read from it, what we store in it, what we send to it.
 SERVERS = (
-    *("tests/integration/test_rspamd_symbols.py", "tests/integration/user_reports/learning", "tests/contracts"),
+    *("tests/integration/test_rspamd_symbols.py", "tests/integration/user_reports/training", "tests/contracts"),
     *("tests/integration/test_doctor.py", "tests/integration/test_doctor_probes.py"),
     *("tests/integration/test_migrations.py", "tests/integration/test_backup.py"),
     *(

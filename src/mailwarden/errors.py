@@ -125,7 +125,7 @@ class LoginFailed(MailwardenError):
 class LinkInvalid(MailwardenError):
     """A setup link is unknown, used or expired."""
 
-    code = "link_spent"
+    code = "invalid_link"
 
 
 class CursorExpired(MailwardenError):
@@ -224,14 +224,14 @@ class CaseClosed(MailwardenError):
     code = "case_closed"
 
 
-class LearningFull(MailwardenError):
-    code = "learning_full"
+class TrainingFull(MailwardenError):
+    code = "training_full"
 
 
 class MessageMismatch(MailwardenError):
     """The uploaded bytes are not those of the named message."""
 
-    code = "other_message"
+    code = "message_mismatch"
 
 
 class NotReleasable(MailwardenError):
@@ -243,15 +243,15 @@ class IdempotencyConflict(MailwardenError):
 
 
 class UserNotFound(MailwardenError):
-    code = "person_not_found"
+    code = "user_not_found"
 
 
 class KeyNotFound(MailwardenError):
     code = "key_not_found"
 
 
-class EndpointNotFound(MailwardenError):
-    code = "endpoint_not_found"
+class ReceiverNotFound(MailwardenError):
+    code = "receiver_not_found"
 
 
 class NameTaken(MailwardenError):

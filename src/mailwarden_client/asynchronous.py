@@ -16,17 +16,17 @@ from mailwarden_client.errors import ApiError, unreadable
 from mailwarden_client.records import (
     Entry,
     EventPage,
-    FoundMessage,
     HeldMessage,
     Json,
-    Learning,
     ListFileInfo,
     MessageCount,
     MessagePage,
     Report,
     ScanResult,
+    SearchResult,
     Statistics,
     StreamEnd,
+    Training,
     decode,
 )
 from mailwarden_client.requests import Id, NewEntry, Request, Search, Tenant
@@ -79,13 +79,13 @@ class AsyncMessageStream:
         self.request_id = response.headers.get("X-Request-Id", "")
         self.end: StreamEnd | None = None
 
-    async def batches(self) -> AsyncIterator[list[FoundMessage]]:
+    async def batches(self) -> AsyncIterator[list[SearchResult]]:
         """Yield the messages in batches as they arrive; raise StreamCut if the last line is missing."""
         async for block in self._transport.lines(self._response):
             try:
                 lines = [json.loads(line) for line in block.splitlines()]
                 ends = bool(lines) and "end" in lines[-1]
-                batch = [decode(FoundMessage, each) for each in (lines[:-1] if ends else lines)]
+                batch = [decode(SearchResult, each) for each in (lines[:-1] if ends else lines)]
                 self.end = decode(StreamEnd, lines[-1]) if ends else None
             except (ValueError, TypeError) as error:
                 raise stream_cut(self._response, f"a line cannot be read ({error})") from None
@@ -93,7 +93,7 @@ class AsyncMessageStream:
         if self.end is None:
             raise stream_cut(self._response, "its last line is missing")
 
-    async def __aiter__(self) -> AsyncIterator[FoundMessage]:
+    async def __aiter__(self) -> AsyncIterator[SearchResult]:
         async for batch in self.batches():
             for message in batch:
                 yield message
@@ -197,7 +197,7 @@ class AsyncClient:
         since: datetime | None = None,
         until: datetime | None = None,
         order: str = "newest",
-    ) -> AsyncIterator[FoundMessage]:
+    ) -> AsyncIterator[SearchResult]:
         """Yield all matches, page by page; an incomplete page is continued."""
         asked, after = Search(q, tenant, since, until), None
         while True:
@@ -279,14 +279,14 @@ class AsyncClient:
         recipients: Sequence[str] | None = None,
         *,
         allow: str | None = None,
-        everywhere: bool = False,
-        learn: bool = False,
+        global_list: bool = False,
+        train: bool = False,
     ) -> HeldMessage:
         """Have a held message delivered to all or some recipients; a guard does it within seconds.
 
-        `allow` ("address" or "domain") adds the sender to `sender-allow`, with `everywhere` to the global list.
+        `allow` ("address" or "domain") adds the sender to `sender-allow`, with `global_list` to the global list.
         """
-        request = requests.release(uid, recipients, allow, everywhere=everywhere, learn=learn)
+        request = requests.release(uid, recipients, allow, global_list=global_list, train=train)
         return await self._transport.record(request, HeldMessage)
 
     async def delete_held(self, uid: Id, recipient: str | None = None, *, block: str | None = None) -> HeldMessage:
@@ -294,7 +294,7 @@ class AsyncClient:
         return await self._transport.record(requests.delete_held(uid, recipient, block), HeldMessage)
 
     async def report(self, message: bytes, kind: str, tenant: Id) -> Report:
-        """Report a raw message as `phishing`, `spam` or `fine`; the tenant learns from it."""
+        """Report a raw message as `phishing`, `spam` or `good`; the tenant learns from it."""
         return await self._transport.record(requests.report(message, kind, tenant), Report)
 
     async def report_message(self, ggrid: Id, kind: str, tenant: Tenant = None, message: bytes | None = None) -> Report:
@@ -316,12 +316,12 @@ class AsyncClient:
         """Undo a report."""
         await self._transport.body(requests.withdraw_report(uid))
 
-    async def learning(self, tenant: Id) -> Learning:
-        return await self._transport.record(requests.learning(tenant), Learning)
+    async def learning(self, tenant: Id) -> Training:
+        return await self._transport.record(requests.learning(tenant), Training)
 
     async def reset_learning(self, tenant: Id) -> int:
         """Delete all reports of a tenant and what was learned from them; return how many."""
-        return await self._member(requests.reset_learning(tenant), "forgotten", int)
+        return await self._member(requests.reset_learning(tenant), "deleted", int)
 
     async def event_pages(
         self,

@@ -60,7 +60,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class FoundMessage:
+class SearchResult:
     """One message of a search."""
 
     ggrid: UUID
@@ -82,7 +82,7 @@ class FoundMessage:
 class MessagePage:
     """A page of a search; if not `complete`, the period was searched up to `searched_back`, and `next` continues."""
 
-    messages: tuple[FoundMessage, ...]
+    messages: tuple[SearchResult, ...]
     next: Optional[str]
     complete: bool
     searched_back: Optional[datetime]
@@ -164,7 +164,7 @@ class HeldMessage:
     size: int
     received_at: datetime
     expires_at: datetime
-    kept: bool
+    stored: bool
     recipients: tuple[HeldFor, ...]
 
 
@@ -184,15 +184,15 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Learning:
+class Training:
     """How much a tenant has learned from reports."""
 
     tenant_uid: UUID
     threats: int
-    fine: int
+    good: int
     waiting: int
-    enough: int
-    speaks: bool
+    required: int
+    active: bool
     rebuilding: bool
 
 

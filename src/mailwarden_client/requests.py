@@ -212,8 +212,8 @@ def download(uid: Id) -> Request:
     return Request("GET", f"/v1/quarantine/{_segment(uid)}/message")
 
 
-def release(uid: Id, recipients: Sequence[str] | None, allow: str | None, *, everywhere: bool, learn: bool) -> Request:
-    order: dict[str, object] = {"everywhere": everywhere, "learn": learn}
+def release(uid: Id, recipients: Sequence[str] | None, allow: str | None, *, global_list: bool, train: bool) -> Request:
+    order: dict[str, object] = {"globalList": global_list, "train": train}
     if recipients is not None:
         order["recipients"] = list(recipients)
     if allow is not None:
@@ -248,11 +248,11 @@ def withdraw_report(uid: Id) -> Request:
 
 
 def learning(tenant: Id) -> Request:
-    return Request("GET", "/v1/learning", _given(tenantUid=tenant))
+    return Request("GET", "/v1/training", _given(tenantUid=tenant))
 
 
 def reset_learning(tenant: Id) -> Request:
-    return Request("DELETE", "/v1/learning", _given(tenantUid=tenant), repeat=Repeat.IF_REFUSED)
+    return Request("DELETE", "/v1/training", _given(tenantUid=tenant), repeat=Repeat.IF_REFUSED)
 
 
 def events(

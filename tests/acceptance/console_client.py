@@ -100,7 +100,7 @@ def invite(deployment: Deployment, name: str, role: str, *tenants: str) -> Perso
 
 def make_link(deployment: Deployment, *words: str) -> str:
     folder = str(deployment.product.abby.folder)
-    return str(json.loads(run_command("people", *words, "-o", "json", "--config", folder))["link"])
+    return str(json.loads(run_command("users", *words, "-o", "json", "--config", folder))["link"])
 
 
 def token_in(answer: Answer) -> str:

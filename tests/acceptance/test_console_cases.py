@@ -64,7 +64,7 @@ def test_an_analyst_closes_a_case_and_the_filter_learns(deployment: Deployment, 
     text = text_of(analyst.get(f"{CASES}/{case}"))
     assert f"closed by {analyst.name}" in text
     assert "Close as" not in text
-    learned = text_of(analyst.get("/console/learning"))
+    learned = text_of(analyst.get("/console/training"))
     assert "phishing uploaded" in learned
     audit = text_of(sign_in(deployment, "auditor", ["acme"]).get("/console/audit"))
     assert "cases.close" in audit

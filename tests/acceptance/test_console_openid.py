@@ -68,12 +68,12 @@ def test_a_user_of_the_organisation_is_logged_in(federated: tuple[Deployment, Sm
     provider.claims = {"sub": "1", "preferred_username": "eve", "roles": ["audit"]}
     person = Person(deployment.client().using(None))
     assert "Log in with Example Ltd" in text_of(person.get("/console/login"))
-    back = leave(person, provider, "?next=/console/people")
+    back = leave(person, provider, "?next=/console/users")
     before = person.cookie
     answer = person.get(CALLBACK + urlencode(back))
-    assert (answer.status, answer.headers["Location"]) == (303, "/console/people")
+    assert (answer.status, answer.headers["Location"]) == (303, "/console/users")
     assert person.cookie != before
-    assert "organisation login" in text_of(person.get("/console/people"))
+    assert "organisation login" in text_of(person.get("/console/users"))
     page = text_of(person.get("/console/account"))
     assert "eve" in page
     assert "Current password" not in page

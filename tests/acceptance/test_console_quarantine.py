@@ -89,7 +89,7 @@ def test_a_message_is_released_to_chosen_recipients_with_the_result(
     answer = analyst.post(path + "/release", {"some": "1", "to": ANN})
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?done=release-asked")
     assert state_of(deployment, uid) == {ANN: "releasing", BOB: "held"}
-    assert "A guard is about to deliver it" in text_of(analyst.get(path))
+    assert "Delivering…" in text_of(analyst.get(path))
     assert analyst.get(path + "/progress").status_code == 204
 
     assert finish_releases(deployment, {ANN: "550 No such mailbox"}) >= 1
@@ -164,7 +164,7 @@ def test_a_dangerous_message_is_released_after_a_question(
     deployment: Deployment, analyst: ConsoleSession, verdict: Verdict
 ) -> None:
     uid = keep(deployment, verdict=verdict, recipients=(ANN, BOB), sentence="A link leads elsewhere.")
-    order = {"some": "1", "to": BOB, "allow": "address", "learn": "1"}
+    order = {"some": "1", "to": BOB, "allow": "address", "train": "1"}
     asked = analyst.post(f"{QUARANTINE}/{uid}/release", order)
     assert (asked.status_code, "Release this message?" in text_of(asked)) == (200, True)
     assert "A link leads elsewhere." in text_of(asked)

@@ -8,7 +8,7 @@ import pytest
 from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
 from tests.acceptance.deployment import Deployment
 
-TITLES = ("Second administrator", "Tenant and domain", "API key or SMTP", "First message", "First list entry")
+TITLES = ("Invite a second administrator", "Tenant and domain", "API key or SMTP", "First message", "First list entry")
 
 
 def states(user: ConsoleSession, tenant: str = "") -> dict[str, str]:

@@ -30,7 +30,7 @@ def root(deployment: Deployment) -> ConsoleSession:
 def path(deployment: Deployment) -> Iterator[str]:
     """Return the page of a tenant that has no weights, before the test and after it."""
     yield f"/console/tenants/{deployment.tenants['club']}"
-    run_command("tenants", "weigh", "club", "--reset", "--config", str(deployment.product.abby.folder))
+    run_command("tenants", "weights", "club", "--reset", "--config", str(deployment.product.abby.folder))
 
 
 def weigh(user: ConsoleSession, path: str, rule: str, weight: str) -> requests.Response:
@@ -58,7 +58,7 @@ def test_a_rule_is_found_weighed_and_reset(deployment: Deployment, root: Console
     assert f"For club {most} points" in text_of(root.get(f"{path}/weights?rule={RULE}"))
     assert root.post(f"{path}/weights/remove", {"rule": RULE}).headers["Location"] == f"{path}?done=weights-changed"
     assert root.post(f"{path}/weights/remove", {"rule": RULE}).status_code == 404
-    audit = text_of(root.get(f"/console/audit?action=tenants.weigh&tenant={deployment.tenants['club']}"))
+    audit = text_of(root.get(f"/console/audit?action=tenants.weights&tenant={deployment.tenants['club']}"))
     assert f"user:{root.name}" in audit
 
 
@@ -102,7 +102,7 @@ def test_a_weight_out_of_bounds_is_reported_on_the_form(root: ConsoleSession, pa
 def test_there_is_an_end_to_them(root: ConsoleSession, path: str, deployment: Deployment) -> None:
     free = [rule for rule in POLICY.rules if bounds_of(rule)[0] == 0 and rule.weight > 0][: MAX_WEIGHTS + 1]
     settings = [word for rule in free[:MAX_WEIGHTS] for word in ("--set", f"{rule.id}=0")]
-    run_command("tenants", "weigh", "club", *settings, "--config", str(deployment.product.abby.folder))
+    run_command("tenants", "weights", "club", *settings, "--config", str(deployment.product.abby.folder))
     answer = weigh(root, path, free[-1].id, "0")
     assert (answer.status_code, f"at most {MAX_WEIGHTS} overridden weights" in text_of(answer)) == (400, True)
     assert weigh(root, path, free[0].id, "1").status_code == 303
@@ -159,7 +159,7 @@ def test_a_tenant_administrator_tunes_a_false_positive_from_the_message(deployme
     assert f"{RULE} : {bounds_of(KNOWN[RULE])[1]} points to {weight[1]} points {user.name}" in saved
     assert wait_until(lambda: decision_of(deployment, "club") == "deliver", pause=0.3)
     assert decision_of(deployment, "acme") == "quarantine"
-    audit = text_of(user.get(f"/console/audit?action=tenants.weigh&tenant={club}"))
+    audit = text_of(user.get(f"/console/audit?action=tenants.weights&tenant={club}"))
     assert ggrid in audit
 
 

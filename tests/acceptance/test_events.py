@@ -31,16 +31,16 @@ def latest(deployment: Deployment) -> str:
 def test_a_scan_is_read_as_an_event_that_its_schema_describes(deployment: Deployment) -> None:
     cursor = latest(deployment)
     ggrid = deployment.client().submit(plain_message()).result["ggrid"]
-    answer = read(deployment, f"?after={cursor}&wait=30&types=message.judged")
+    answer = read(deployment, f"?after={cursor}&wait=30&types=message.scanned")
     (event,) = answer.result["events"]
-    assert (event["type"], event["subject"], event["data"]["ggrid"]) == ("message.judged", ggrid, ggrid)
+    assert (event["type"], event["subject"], event["data"]["ggrid"]) == ("message.scanned", ggrid, ggrid)
     schemas = deployment.client().using(None).call("GET", "/v1/events/schemas").json["schemas"]
-    jsonschema_rs.validator_for(schemas["message.judged"]).validate(event)
+    jsonschema_rs.validator_for(schemas["message.scanned"]).validate(event)
 
     lines = read(deployment, f"?after={cursor}", Accept="application/x-ndjson")
     assert lines.headers["Content-Type"] == "application/x-ndjson"
     assert event in [json.loads(line) for line in lines.body.splitlines()]
-    assert read(deployment, f"?after={lines.headers['X-Next-Cursor']}&types=message.judged").json["events"] == []
+    assert read(deployment, f"?after={lines.headers['X-Next-Cursor']}&types=message.scanned").json["events"] == []
     assert read(deployment, f"?after={cursor}&limit=1").json["more"] is True
     assert (answer.json["more"], lines.headers["X-More-Events"]) == (False, "false")
 

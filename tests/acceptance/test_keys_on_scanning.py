@@ -27,7 +27,7 @@ def test_a_key_is_named_in_the_audit_log(deployment: Deployment) -> None:
     client = deployment.client().using(None)
     ggrid = client.submit(MESSAGE, headers=headers).result["ggrid"]
     deployment.client().explained(ggrid)
-    report = client.call("POST", f"/v1/messages/{ggrid}/report?kind=fine", headers=headers)
+    report = client.call("POST", f"/v1/messages/{ggrid}/report?kind=good", headers=headers)
     assert report.status == 202, report.body
     assert report.json["reportedBy"] == "key:scanning"
     assert "key:scanning" in sign_in(deployment, "auditor").get("/console/audit").text

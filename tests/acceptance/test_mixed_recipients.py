@@ -238,10 +238,10 @@ def test_a_report_names_the_tenant_that_learns_from_it(own_deployment: Deploymen
     assert unnamed.json["details"][0]["pointer"] == "/tenantUid"
     named = client.call("POST", f"/v1/messages/{ggrid}/report?kind=spam&tenantUid={tenants['club']}")
     assert (named.status, named.json["tenantUid"]) == (202, tenants["club"])
-    own = own_deployment.client("acme").call("POST", f"/v1/messages/{ggrid}/report?kind=fine")
+    own = own_deployment.client("acme").call("POST", f"/v1/messages/{ggrid}/report?kind=good")
     assert (own.status, own.json["tenantUid"]) == (202, tenants["acme"])
     foreign = own_deployment.client("acme").call(
-        "POST", f"/v1/messages/{ggrid}/report?kind=fine&tenantUid={tenants['club']}"
+        "POST", f"/v1/messages/{ggrid}/report?kind=good&tenantUid={tenants['club']}"
     )
     assert (foreign.status, foreign.error) == (404, "message_not_found")
 

@@ -156,7 +156,7 @@ def test_failed_logins_of_one_caller_slow_no_other(proxied: Deployment, proxy: P
         assert guess(f"name-{number}", f"203.0.113.{number}, {OFFICE}, {ATTACKER}") == 429
     assert guess("nobody", OFFICE) == 401
     assert ada.log_in().status == 303
-    query = f"SELECT count(*) FROM sessions WHERE person IS NOT NULL AND host(address) = '{OFFICE}'"
+    query = f"SELECT count(*) FROM sessions WHERE user_id IS NOT NULL AND host(address) = '{OFFICE}'"
     assert engines.postgresql.execute(query, proxied.database) == "1"
 
 

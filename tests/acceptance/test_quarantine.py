@@ -45,9 +45,9 @@ def test_a_held_message_is_found_shown_and_taken_out(releaser, keep, deployment)
     (found,) = listed(releaser, text=mark, verdict="spam", state="held", recipient="bob@acme.example")
     assert set(found) == {
         "uid", "tenantUid", "ggrid", "verdict", "sender", "fromAddress", "fromName", "subject", "size", "receivedAt",
-        "expiresAt", "kept", "recipients",
+        "expiresAt", "stored", "recipients",
     }  # fmt: skip
-    assert (found["uid"], found["tenantUid"], found["kept"]) == (uid, deployment.tenants["acme"], True)
+    assert (found["uid"], found["tenantUid"], found["stored"]) == (uid, deployment.tenants["acme"], True)
     assert [each["state"] for each in found["recipients"]] == ["held", "held"]
     assert releaser.call("GET", f"/v1/quarantine/{uid}").json == found
 
@@ -134,7 +134,7 @@ def test_a_sender_is_allowed_with_a_release_and_blocked_with_a_deletion(releaser
     assert "letters.example" in [each["entry"] for each in lists.entries("sender-block")]
 
     uid = keep(sender=sender)
-    assert release(releaser, uid, allow="address", everywhere=True).error == "global_scope_forbidden"
+    assert release(releaser, uid, allow="address", globalList=True).error == "global_scope_forbidden"
     public = keep(sender="eve@gmail.com")
     assert release(releaser, public, allow="domain").error == "not_releasable"
     for untouched in (uid, public):

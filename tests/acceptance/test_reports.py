@@ -48,12 +48,12 @@ class Reporter:
         return self.call("DELETE", f"/v1/reports/{uid}")
 
     def learning(self) -> dict[str, Any]:
-        answer = self.call("GET", "/v1/learning", tenantUid=self.tenant)
+        answer = self.call("GET", "/v1/training", tenantUid=self.tenant)
         assert answer.status == 200, answer.body
         return dict(answer.json)
 
     def reset(self) -> Answer:
-        return self.call("DELETE", "/v1/learning", tenantUid=self.tenant)
+        return self.call("DELETE", "/v1/training", tenantUid=self.tenant)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_message_that_comes_with_its_report_is_learned_within_seconds(club):
 
     assert wait_until(lambda: club.reports()[0]["state"] == "learned", pause=0.25)
     assert club.learning() == {
-        "tenantUid": club.tenant, "threats": 1, "fine": 0, "waiting": 0, "enough": 200, "speaks": False,
+        "tenantUid": club.tenant, "threats": 1, "good": 0, "waiting": 0, "required": 200, "active": False,
         "rebuilding": False,
     }  # fmt: skip
 
@@ -101,26 +101,26 @@ def test_a_message_that_comes_with_its_report_is_learned_within_seconds(club):
 def test_a_scanned_message_is_reported_by_its_ggrid_with_or_without_its_bytes(club, scanned):
     message, ggrid = scanned
 
-    without = club.report_message(ggrid, "fine")
-    assert (without.status, without.json["state"], without.json["ggrid"]) == (202, "not-kept", ggrid)
+    without = club.report_message(ggrid, "good")
+    assert (without.status, without.json["state"], without.json["ggrid"]) == (202, "not-stored", ggrid)
     assert without.json["subject"]
 
-    given = club.report_message(ggrid, "fine", message)
+    given = club.report_message(ggrid, "good", message)
     assert (given.status, given.json["state"], given.json["size"]) == (202, "waiting", len(message))
 
 
-@pytest.mark.contract("5 other_message")
+@pytest.mark.contract("5 message_mismatch")
 def test_other_bytes_than_those_of_the_message_are_refused(club, scanned):
     _, ggrid = scanned
     answer = club.report_message(ggrid, "spam", letter(2))
 
-    assert (answer.status, answer.error) == (409, "other_message")
+    assert (answer.status, answer.error) == (409, "message_mismatch")
     assert club.reports() == []
 
 
 @pytest.mark.contract("3 report kinds")
 @pytest.mark.contract("5 schema_violation")
-@pytest.mark.parametrize("query", ["kind=released", "kind=", "", "kind=spam&kind=fine", "kind=spam&knid=fine"])
+@pytest.mark.parametrize("query", ["kind=released", "kind=", "", "kind=spam&kind=good", "kind=spam&knid=good"])
 def test_an_invalid_query_is_rejected(club, scanned, query):
     answer = club.client.call("POST", f"/v1/messages/{scanned[1]}/report?{query}")
 
@@ -130,9 +130,9 @@ def test_an_invalid_query_is_rejected(club, scanned, query):
 @pytest.mark.contract("3 report replaced")
 def test_a_second_report_of_a_message_replaces_the_first(club):
     first = club.report(letter(3), "spam").json["uid"]
-    second = club.report(letter(3), "fine").json["uid"]
+    second = club.report(letter(3), "good").json["uid"]
 
-    assert [(report["uid"], report["kind"]) for report in club.reports()] == [(second, "fine")]
+    assert [(report["uid"], report["kind"]) for report in club.reports()] == [(second, "good")]
     assert club.take_back(first).error == "report_not_found"
 
 
@@ -167,7 +167,7 @@ def test_a_reset_deletes_all_reports_and_counts_them(club):
 
     answer = club.reset()
 
-    assert (answer.status, answer.json) == (200, {"forgotten": 3})
+    assert (answer.status, answer.json) == (200, {"deleted": 3})
     assert club.reports() == []
     assert club.learning()["waiting"] == 0
 
@@ -187,7 +187,7 @@ def test_a_message_too_large_to_be_learned_from_is_noted(club):
     large = letter(16) + b"x" * 1_048_576
     answer = club.report(large)
 
-    assert (answer.status, answer.json["state"], answer.json["size"]) == (202, "not-kept", len(large))
+    assert (answer.status, answer.json["state"], answer.json["size"]) == (202, "not-stored", len(large))
 
 
 @pytest.mark.contract("3 report too large")
@@ -226,7 +226,7 @@ def test_reports_need_their_own_permission(deployment, club, scanned):
         stranger.take_back(NOBODY),
         stranger.reset(),
         stranger.call("GET", "/v1/reports", tenantUid=club.tenant),
-        stranger.call("GET", "/v1/learning", tenantUid=club.tenant),
+        stranger.call("GET", "/v1/training", tenantUid=club.tenant),
     ]
 
     assert {(answer.status, answer.error) for answer in answers} == {(403, "forbidden")}
@@ -249,7 +249,7 @@ def test_a_tenant_reaches_nothing_that_another_reported(club, acme, scanned):
             there.report(letter(19)),
             there.reset(),
             there.call("GET", "/v1/reports", tenantUid=tenant),
-            there.call("GET", "/v1/learning", tenantUid=tenant),
+            there.call("GET", "/v1/training", tenantUid=tenant),
         ]
         assert {(answer.status, answer.error) for answer in answers} == {(403, "tenant_forbidden")}
     assert [report["uid"] for report in club.reports()] == [uid]
@@ -264,4 +264,4 @@ def test_reports_and_withdrawals_are_audited(deployment, engines, club):
     deeds = engines.postgresql.execute(
         f"SELECT actor, action FROM audit WHERE details->>'uid' = '{uid}' ORDER BY number", deployment.database
     )
-    assert deeds.split() == ["token:club|learning.report", "token:club|learning.withdraw"]
+    assert deeds.split() == ["token:club|training.report", "token:club|training.withdraw"]

@@ -53,7 +53,7 @@ def test_held_messages_and_api_keys_outlast_rotations(rotated: Deployment):
     assert message_of(rotated, second)[0] == 200
 
     contents.write_text(whole)
-    assert "1 held messages sealed" in secrets(rotated, "reseal", "contents")
+    assert "1 held messages encrypted" in secrets(rotated, "reencrypt", "contents")
     rotated.product.abby.restart()
     assert message_of(rotated, first) == (200, RAW)
 

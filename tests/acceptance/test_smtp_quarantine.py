@@ -62,7 +62,7 @@ def test_a_held_message_arrives_when_it_is_released_and_not_before(mta: PostfixD
     assert wait_until(lambda: states(mta, uid) == ["held", "released"])
 
     assert taught(mta, mark) == [], "a release alone teaches nothing"
-    assert release(mta, uid, learn=True) == 202
+    assert release(mta, uid, train=True) == 202
     (second,) = mta.sink.take()
     assert second.recipients == TWO[:1]
     assert wait_until(lambda: states(mta, uid) == ["released", "released"])
@@ -111,7 +111,7 @@ def test_a_vault_that_is_full_or_gone_makes_the_sender_keep_the_message(mta: Pos
         aside.rename(vault)
     assert mta.deployment.client().call("GET", f"/v1/quarantine?text={mark}").json["messages"] == []
     assert send(mta.before.port, message).startswith("250"), "and it is taken when it is there again"
-    assert held(mta, mark)["kept"]
+    assert held(mta, mark)["stored"]
 
 
 @pytest.mark.parametrize("way", ["before", "after"])

@@ -19,7 +19,7 @@ def weight_for(deployment: Deployment, tenant: str) -> int:
 
 
 def weigh(deployment: Deployment, *words: str) -> None:
-    run_command("tenants", "weigh", "club", *words, "--config", str(deployment.product.abby.folder))
+    run_command("tenants", "weights", "club", *words, "--config", str(deployment.product.abby.folder))
 
 
 def test_a_rule_weighs_otherwise_for_one_tenant_alone(deployment: Deployment) -> None:

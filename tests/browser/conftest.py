@@ -73,12 +73,12 @@ def reported(deployment: Deployment, scanned: dict[str, str]) -> dict[str, str]:
     for rule, weight in (("html.link-mismatch", "10"), ("html.credential-form", "0")):
         root.post(path, {"rule": rule, "weight": weight})
     for number in range(30):
-        kind = ("fine", "fine", "spam", "phishing")[number % 4]
+        kind = ("good", "good", "spam", "phishing")[number % 4]
         message = plain_message().replace(b"Minutes", f"Minutes {number}".encode(), 1)
         fields = {"tenant": deployment.tenants["acme"], "kind": kind}
         files = {"message": ("m.eml", message, "message/rfc822")}
-        assert analyst.post("/console/learning/report", fields, files=files).status_code == 303
-    for name, kind in (("malware", "phishing"), ("clean", "fine"), ("spam", "spam")):
+        assert analyst.post("/console/training/report", fields, files=files).status_code == 303
+    for name, kind in (("malware", "phishing"), ("clean", "good"), ("spam", "spam")):
         answer = analyst.post(f"/console/messages/{scanned[name]}/report", {"kind": kind}, files={})
         assert answer.status_code == 303
     return scanned
@@ -102,26 +102,26 @@ def feed(deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> st
     )
     where = ("--config", str(deployment.product.abby.folder), "-o", "json")
     settings = ("--source", str(file), "--format", "text", "--list", "sender-block", "--max-left-out", "3")
-    made = json.loads(run_command("feed", "add", "abuse reports", *settings, "--tenant", "acme", *where))
-    run_command("feed", "update", made["uid"], *where)
+    made = json.loads(run_command("feeds", "add", "abuse reports", *settings, "--tenant", "acme", *where))
+    run_command("feeds", "update", made["uid"], *where)
     return str(made["uid"])
 
 
 @pytest.fixture(scope="session")
-def endpoints(deployment: Deployment, engines: Engines) -> dict[str, str]:
-    """Return the uid of an event endpoint that works, and of one whose receiver fails."""
+def receivers(deployment: Deployment, engines: Engines) -> dict[str, str]:
+    """Return the uid of an event receiver that works, and of one whose receiver fails."""
     where = ("--config", str(deployment.product.abby.folder), "-o", "json")
-    names = {"endpoint": "soar", "endpoint-failing": "siem-lab"}
+    names = {"receiver": "soar", "receiver-failing": "siem-lab"}
     made = {
         key: json.loads(
-            run_command("events", "endpoint", "add", name, f"https://{name}.example/hook", "--tenant", "acme", *where)
+            run_command("receivers", "add", name, f"https://{name}.example/hook", "--tenant", "acme", *where)
         )["uid"]
         for key, name in names.items()
     }
-    run_command("events", "endpoint", "disable", made["endpoint"], *where)  # no test receives its events
+    run_command("receivers", "disable", made["receiver"], *where)  # no test receives its events
     change = (
-        "UPDATE event_endpoints SET state = 'disabled', failed = 9, last_error = 'The receiver answered 500.' "
-        f"WHERE uid = '{made['endpoint-failing']}'"
+        "UPDATE event_receivers SET state = 'disabled', failed = 9, last_error = 'The receiver answered 500.' "
+        f"WHERE uid = '{made['receiver-failing']}'"
     )
     engines.postgresql.execute(change, deployment.database)
     return made

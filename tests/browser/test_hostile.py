@@ -31,7 +31,7 @@ OF_A_KIND = 40 if FULL else 2
 DETAILS = 500 if FULL else 20
 SHAPES = 50
 BATCH = 250
-LEARNING = "/console/learning?tenant={acme}"
+LEARNING = "/console/training?tenant={acme}"
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<=/)[0-9a-z]{12}(?=/|$)|(?<=/)[0-9]+(?=/|$)")
 _LIST = re.compile(r"(?<=/lists/)[a-z]+-[a-z-]+")
 

@@ -32,7 +32,7 @@ MAIN = (
 PARTS = {"facets": "/console/messages/search/facets?q=to:company.example", "state": "/console/health/state"}
 # Elements and classes with values: addresses, ids, subjects, names.
 VALUES = frozenset(["code", "pre", "kbd", "script", "style", "textarea", "time", "bdi", "option"])
-VALUE_CLASSES = re.compile(r"\bmw-(mono|subject|line-(name|to|tenant)|brand|person-name|tag|cell|wrap)\b")
+VALUE_CLASSES = re.compile(r"\bmw-(mono|subject|line-(name|to|tenant)|brand|user-name|tag|cell|wrap)\b")
 # `hit` is in every hostile string that other tests leave behind.
 _VALUE = re.compile(r"[@/:_]|\d\d|\.\w|^[a-z]+(-[a-z]+)+$|^\S{60,}$|[<>{}$=`].*hit|hit.*[<>{}$=`]")
 # Names of products, protocols and header fields.
@@ -101,7 +101,7 @@ def known_paths(
     cases: dict[str, str],
     last_week: None,
     feed: str,
-    endpoints: dict[str, str],
+    receivers: dict[str, str],
 ) -> Mapping[str, str]:
     return {
         **deployment.tenants,
@@ -110,7 +110,7 @@ def known_paths(
         **cases,
         "key": deployment.keys["all"].split("_")[1],
         "feed": feed,
-        **endpoints,
+        **receivers,
     }
 
 
@@ -144,7 +144,7 @@ def test_errors_are_german(deployment: Deployment) -> None:
     user = sign_in(deployment, "analyst")
     german = {"Accept-Language": "de-DE,de;q=0.9"}
     assert "Es gibt keine solche Seite." in user.get("/console/no/such/page", german).text
-    assert "Ihre Rolle umfasst dies nicht." in user.get("/console/people", german).text
+    assert "Ihre Rolle umfasst dies nicht." in user.get("/console/users", german).text
     assert "Unbekannter Operator `form:`" in user.get("/console/messages?q=form:alice", german).text
 
 

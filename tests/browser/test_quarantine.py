@@ -65,7 +65,7 @@ def test_a_message_is_shown_released_to_one_and_the_page_follows(
     page.get_by_role("heading", name="Delete this message?").wait_for()
     barriers += kept(window, "held-delete")
     page.get_by_role("link", name="Cancel").click()
-    page.get_by_role("heading", name="Options of release and deletion").wait_for()
+    page.get_by_role("heading", name="Release options").wait_for()
     page.get_by_label(bob).uncheck()
     expect(page.get_by_label(bob)).not_to_be_checked()
     page.get_by_role("button", name="Release").focus()

@@ -19,7 +19,7 @@ def known(
     cases: dict[str, str],
     last_week: None,
     feed: str,
-    endpoints: dict[str, str],
+    receivers: dict[str, str],
 ) -> Mapping[str, str]:
     return {
         **deployment.tenants,
@@ -28,7 +28,7 @@ def known(
         **cases,
         "key": deployment.keys["all"].split("_")[1],
         "feed": feed,
-        **endpoints,
+        **receivers,
     }
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, ConfigurationError, SearchTooBroad, StorageUnavailable
-from mailwarden.events.judged import JudgedEvents
+from mailwarden.events.scanned import ScannedEvents
 from mailwarden.history import search_pages
 from mailwarden.history.clickhouse import ledger as ledger_module
 from mailwarden.history.clickhouse import schema, search
@@ -46,7 +46,7 @@ TODAY = datetime.now(UTC).date()
 
 async def announced(database: Database) -> int:
     async with database.connection() as connection:
-        found = await connection.fetchval("SELECT count(*) FROM events WHERE type = 'message.judged'")
+        found = await connection.fetchval("SELECT count(*) FROM events WHERE type = 'message.scanned'")
     assert isinstance(found, int)
     return found
 
@@ -81,7 +81,7 @@ class Down:
 async def test_a_batch_that_is_sent_again_announces_and_counts_once(
     clickhouse: Clickhouse, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = ClickhouseHistoryStore(clickhouse, database, JudgedEvents())
+    store = ClickhouseHistoryStore(clickhouse, database, ScannedEvents())
     requests = [finished_request() for _ in range(6)]
     counted: list[FinishedRequest] = []
 
@@ -101,7 +101,7 @@ async def test_a_batch_that_is_sent_again_announces_and_counts_once(
 async def test_rows_that_another_store_has_are_not_announced_again(clickhouse: Clickhouse, database: Database) -> None:
     request = finished_request()
     await insert(clickhouse, request)  # as after `mailwarden history migrate`
-    store = ClickhouseHistoryStore(clickhouse, database, JudgedEvents())
+    store = ClickhouseHistoryStore(clickhouse, database, ScannedEvents())
     assert (await store.save(ALL, [request])).stored == 1
     assert await announced(database) == 0
 
@@ -479,7 +479,7 @@ async def test_a_row_that_one_replica_shows_is_sent_again(
     monkeypatch.setattr(clickhouse, "insert", send)
     for replicated, times in ((False, 0), (True, 1)):
         monkeypatch.setattr(clickhouse, "target", replace(clickhouse.target, replicated=replicated))
-        store = ClickhouseHistoryStore(clickhouse, database, JudgedEvents())
+        store = ClickhouseHistoryStore(clickhouse, database, ScannedEvents())
         assert (await store.save(ALL, [request])).stored == 1
         assert (len(sent), await announced(database)) == (times, 0)
 

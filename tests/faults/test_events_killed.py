@@ -63,7 +63,7 @@ def lost_and_doubled(engines: Engines, database_url: str, client: EventClient) -
     def uids(kind: str) -> Rows:
         return Counter((str(event.data["uid"]),) for event in client.of(kind))
 
-    judged: Rows = Counter((event.subject, str(event.tenant_uid)) for event in client.of("message.judged"))
+    judged: Rows = Counter((event.subject, str(event.tenant_uid)) for event in client.of("message.scanned"))
     lists: Rows = Counter(
         (each.action, str(each.added + each.updated + each.deleted), str(each.added), str(each.deleted))
         for each in (msgspec.convert(event.data, ListChanged) for event in client.of("list.changed"))
@@ -131,7 +131,7 @@ async def test_every_committed_change_has_one_event_in_order(
     )
     events, wrong = changes - lost, sum(disordered.values())
     note(f"events: {KILLS} kills, {changes} changes, {events} events, {lost} lost, {wrong} out of order")
-    assert doubled(client.of("message.judged")) == []
+    assert doubled(client.of("message.scanned")) == []
     assert lost == 0
     assert not any(disordered.values()), disordered
     assert client.duplicates, "the client has processed some pages twice"

@@ -59,7 +59,7 @@ def doubled(engines: Engines, database_url: str) -> int:
     def number(query: str) -> int:
         return int(rows_of(engines, database_url, query)[0][0] or 0)
 
-    events = "SELECT count(*) - count(DISTINCT (subject, tenant)) FROM events WHERE type = 'message.judged'"
+    events = "SELECT count(*) - count(DISTINCT (subject, tenant)) FROM events WHERE type = 'message.scanned'"
     stored = sum(count - 1 for count in rows(engines, database_url).values())
     counted = number("SELECT max(messages) FROM relationships")  # the row of all senders together
     good = number("SELECT count(*) FROM history WHERE verdict = 'clean'")

@@ -28,8 +28,8 @@ FLUSH_SECONDS = 2.0
 COPY_SECONDS = 30.0  # until every guard has copied the lists
 REFUSALS = {"overloaded", "engine_unavailable", "shutting_down", "storage_unavailable"}
 _COPIED = "mailwarden_lists_entries"
-_JUDGED = "SELECT DISTINCT subject FROM events WHERE type = 'message.judged'"
-_TWICE = "SELECT count(*) - count(DISTINCT (subject, tenant)) FROM events WHERE type = 'message.judged'"
+_JUDGED = "SELECT DISTINCT subject FROM events WHERE type = 'message.scanned'"
+_TWICE = "SELECT count(*) - count(DISTINCT (subject, tenant)) FROM events WHERE type = 'message.scanned'"
 
 
 @dataclass

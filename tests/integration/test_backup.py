@@ -351,15 +351,17 @@ def test_a_restored_deployment_adopts_the_vault_of_production_by_command(
     words = ["--config", str(restored), "--database-url", target, "--state", str(installed.folder)]
     done = command("restore", str(file), *words)
     assert done.code == 0, done.error
-    assert f"run: mailwarden quarantine adopt {production}" in done.error
+    assert f"run: mailwarden quarantine take-ownership {production}" in done.error
     engines.postgresql.execute("DELETE FROM quarantine", target.rpartition("/")[2])
     with pytest.raises(CommandError, match=f"belongs to the deployment {production}"):
         asyncio.run(sweep(target, store, key))
-    refused = command("quarantine", "adopt", "--config", str(restored))
+    refused = command("quarantine", "take-ownership", "--config", str(restored))
     assert refused.code == 2
     assert production in refused.error
 
-    assert "belongs to this deployment now" in run("quarantine", "adopt", production, "--config", str(restored))
+    assert "belongs to this deployment now" in run(
+        "quarantine", "take-ownership", production, "--config", str(restored)
+    )
     assert (store / "owner").read_text() == deployment_of(engines, target)
     if ROOT:
         assert (store / "owner").owner() == "nobody", "guard reads it"

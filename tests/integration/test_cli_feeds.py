@@ -1,4 +1,4 @@
-"""`mailwarden feed` against a real PostgreSQL: a poisoned update waits, and an operator decides."""
+"""`mailwarden feeds` against a real PostgreSQL: a poisoned update waits, and an operator decides."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_an_operator_decides_on_an_update_that_waits(
     feed.write_text("host,score\nthief.example,90\ngoogle.com,90\n")
 
     def run(*words: str, code: int = 0) -> str:
-        assert main(["feed", *words, "--config", str(tmp_path)]) == code
+        assert main(["feeds", *words, "--config", str(tmp_path)]) == code
         printed = capsys.readouterr()
         return printed.out if code == 0 else printed.err
 

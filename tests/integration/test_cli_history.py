@@ -57,7 +57,7 @@ def run(database_url: str, *statements: str) -> int:
             for statement in statements:
                 await connection.execute(statement)
             rows = cast("int", await connection.fetchval("SELECT count(*) FROM history"))
-            assert await connection.fetchval("SELECT count(*) FROM events WHERE type = 'message.judged'") == rows
+            assert await connection.fetchval("SELECT count(*) FROM events WHERE type = 'message.scanned'") == rows
         await database.close()
         return rows
 

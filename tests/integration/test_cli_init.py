@@ -62,7 +62,7 @@ def test_a_database_that_is_down_is_reported_with_the_next_steps(folder: Path, c
     reported = capsys.readouterr().err
     assert "The database is down. ([Errno 111]" in reported
     assert f"`mailwarden database migrate --config {folder}`" in reported
-    assert f"`mailwarden people first --config {folder}`" in reported
+    assert f"`mailwarden users setup-link --config {folder}`" in reported
     assert check(folder) == []
 
 

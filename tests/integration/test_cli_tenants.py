@@ -23,7 +23,7 @@ def test_tenants_are_made_and_shown(database_url: str, capsys: pytest.CaptureFix
 
 def test_rules_weigh_otherwise_for_a_tenant(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     where = ["--database-url", database_url]
-    weigh = ["tenants", "weigh", "DEFAULT", *where]
+    weigh = ["tenants", "weights", "DEFAULT", *where]
     assert main([*weigh, "--set", "html.link-mismatch=3"]) == 0
     assert capsys.readouterr().out.endswith("-> 3\n")
     assert main([*weigh, "--set", "html.hidden-text=1", "-o", "json"]) == 2
@@ -34,7 +34,7 @@ def test_rules_weigh_otherwise_for_a_tenant(database_url: str, capsys: pytest.Ca
     assert json.loads(capsys.readouterr().out)[0]["weights"] == {"html.link-mismatch": 3}
     assert main([*weigh, "--reset"]) == 0
     assert "has no overrides" in capsys.readouterr().out
-    assert main(["tenants", "weigh", "nobody", *where]) == 2
+    assert main(["tenants", "weights", "nobody", *where]) == 2
 
 
 def test_a_mistake_is_one_sentence_and_exit_code_2(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
-from mailwarden.events.judged import JudgedEvents
+from mailwarden.events.scanned import ScannedEvents
 from mailwarden.history.clickhouse import schema
 from mailwarden.history.clickhouse.client import Clickhouse, Target
 from mailwarden.history.clickhouse.replicas import ReplicaWatch
@@ -88,7 +88,7 @@ async def test_rows_are_on_both_replicas_once_after_one_was_killed(
     name = f"test_{uuid4().hex}"
     first, second = pair.replicas
     client = client_of(name, first.address, second.address)
-    store = ClickhouseHistoryStore(client, database, JudgedEvents())
+    store = ClickhouseHistoryStore(client, database, ScannedEvents())
     try:
         lines = await schema.prepare(client, replicated=True)
         assert len(lines) == 2
@@ -114,7 +114,9 @@ async def test_rows_are_on_both_replicas_once_after_one_was_killed(
         await wait_for(pair, name, 100)
         await check_through_either(pair, name, database, requests)
         async with database.connection() as connection:
-            events = cast("int", await connection.fetchval("SELECT count(*) FROM events WHERE type = 'message.judged'"))
+            events = cast(
+                "int", await connection.fetchval("SELECT count(*) FROM events WHERE type = 'message.scanned'")
+            )
         assert events == len(requests) == 100
         note(f"replicas: {len(requests)} rows, 2 kills, 0 lost, 0 stored twice, {events} events")
     finally:

@@ -46,7 +46,7 @@ async def script() -> AsyncIterator[Script]:
     app.router.add_post("/v1/quarantine/{uid}/release", script.answer)
     app.router.add_delete("/v1/quarantine/{uid}", script.answer)
     app.router.add_delete("/v1/reports/{uid}", script.answer)
-    app.router.add_delete("/v1/learning", script.answer)
+    app.router.add_delete("/v1/training", script.answer)
     app.router.add_post("/v1/messageQueue/submitEmail", script.answer)
     app.router.add_get("/v1/events", script.answer)
     async with TestServer(app, host="127.0.0.1") as server:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from mailwarden.database.pool import Database
-from mailwarden.events.judged import JudgedEvents
+from mailwarden.events.scanned import ScannedEvents
 from mailwarden.history.opening import open_history
 from mailwarden.journal.put_aside import REJECTED
 from mailwarden.model.outcome import Judgement, Verdict
@@ -37,7 +37,7 @@ def running_again(engines: Engines) -> Iterator[None]:
 
 
 async def test_rows_of_an_outage_are_all_written_once(database: Database, engines: Engines, tmp_path: Path) -> None:
-    store = open_history(database, JudgedEvents())
+    store = open_history(database, ScannedEvents())
     senders = SenderHistory(store.senders)
     requests = [finished_request(TENANT, judgement=GOOD) for _ in range(ROWS)]
     metrics = Metrics()
@@ -50,7 +50,7 @@ async def test_rows_of_an_outage_are_all_written_once(database: Database, engine
         await asyncio.to_thread(engines.postgresql.start)
     async with database.connection() as connection:
         assert await connection.fetchval("SELECT count(*) FROM history") == ROWS
-        assert await connection.fetchval("SELECT count(*) FROM events WHERE type = 'message.judged'") == ROWS
+        assert await connection.fetchval("SELECT count(*) FROM events WHERE type = 'message.scanned'") == ROWS
         assert await connection.fetchval("SELECT max(messages) FROM relationships") == ROWS
     for request in requests[::500]:
         found = await store.find(ALL, request.ggrid)
@@ -67,14 +67,14 @@ async def test_a_bad_row_is_put_aside_and_the_others_are_written(database: Datab
         await connection.execute(
             "CREATE TRIGGER refuse BEFORE INSERT ON history FOR EACH ROW EXECUTE FUNCTION refuse()"
         )
-    store, senders = open_history(database, JudgedEvents()), SenderHistory(open_history(database).senders)
+    store, senders = open_history(database, ScannedEvents()), SenderHistory(open_history(database).senders)
     requests = [finished_request(TENANT, subject="refused" if n in (7, 99) else "fine", judgement=GOOD)
                 for n in range(150)]  # fmt: skip
     async with writing(tmp_path, store, senders) as journal:
         await journal.append(requests)
     async with database.connection() as connection:
         assert await connection.fetchval("SELECT count(*) FROM history") == 148
-        assert await connection.fetchval("SELECT count(*) FROM events WHERE type = 'message.judged'") == 148
+        assert await connection.fetchval("SELECT count(*) FROM events WHERE type = 'message.scanned'") == 148
         assert await connection.fetchval("SELECT max(messages) FROM relationships") == 148
     aside = [json.loads(line)["record"]["request"]["ggrid"] for line in (tmp_path / REJECTED).read_text().splitlines()]
     assert aside == [str(requests[7].ggrid), str(requests[99].ggrid)]

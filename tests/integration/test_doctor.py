@@ -219,7 +219,7 @@ async def test_a_vault_of_another_deployment_is_reported(tmp_path: Path, databas
     line = (await lines_of(folder, check_smtp))["quarantine guard"]
     assert not line.well
     assert f"belongs to the deployment {TENANT}" in line.seen
-    assert f"mailwarden quarantine adopt {TENANT}" in line.remedy
+    assert f"mailwarden quarantine take-ownership {TENANT}" in line.remedy
 
 
 async def test_the_next_hop_is_asked_for_its_greeting(folder: Path):

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from mailwarden.cli.main import main
 from mailwarden.database.pool import Database
-from mailwarden.events.judged import JudgedEvents
+from mailwarden.events.scanned import ScannedEvents
 from mailwarden.history.clickhouse import schema
 from mailwarden.history.clickhouse.client import Clickhouse, Target
 from mailwarden.history.opening import open_history
@@ -70,7 +70,7 @@ def migrate(folder: Path, *words: str) -> int:
 def save(database_url: str, requests: list[FinishedRequest]) -> None:
     async def write() -> None:
         database = Database(database_url)
-        store = open_history(database, JudgedEvents())
+        store = open_history(database, ScannedEvents())
         for start in range(0, len(requests), 500):
             assert (await store.save(ALL, requests[start : start + 500])).rejected == ()
         await database.close()

@@ -104,7 +104,7 @@ async def test_nothing_that_lets_in_is_stored_as_it_is(accounts: Accounts) -> No
     session, value = await accounts.accept(await accounts.registry.links.create_first(ALL, ADA), "ada")
     codes = session.notes.shown["codes"].split()
     async with accounts.database.connection() as connection:
-        tables = ("people", "sessions", "setup_links", "recovery_codes", "audit", "login_attempts")
+        tables = ("users", "sessions", "setup_links", "recovery_codes", "audit", "login_attempts")
         rows = [str(await connection.fetchval(f"SELECT string_agg(t::text, '|') FROM {table} t")) for table in tables]
     stored = " ".join(rows)
     for secret in (PASSWORD, value, accounts.secrets["ada"], *codes):

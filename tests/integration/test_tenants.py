@@ -44,47 +44,47 @@ async def test_a_tenant_may_have_every_profile(store: TenantStore, profile: Prof
 
 async def test_a_tenant_has_weights_of_its_own_until_they_are_forgotten(store: TenantStore, database: Database) -> None:
     acme = await store.create(ALL, "acme")
-    weighed = await store.weigh(ALL, acme.uid, {"html.b": 5, "html.a": -3}, Actor("cli:root"))
+    weighed = await store.set_weights(ALL, acme.uid, {"html.b": 5, "html.a": -3}, Actor("cli:root"))
     assert weighed.weights == {"html.a": -3, "html.b": 5}
     assert weighed in await store.list(ALL)
     moved = await store.change(ALL, acme.uid, TenantSettings("acme two"), Actor("cli:root"))
     assert moved.weights == weighed.weights
-    deed = (await AuditStore(database).find(Scope.of(acme.uid), AuditFilter(action="tenants.weigh")))[0]
+    deed = (await AuditStore(database).find(Scope.of(acme.uid), AuditFilter(action="tenants.weights")))[0]
     assert deed.details["after"] == {"weights": {"html.a": -3, "html.b": 5}}
-    assert (await store.weigh(ALL, acme.uid, {}, Actor("cli:root"))).weights == {}
+    assert (await store.set_weights(ALL, acme.uid, {}, Actor("cli:root"))).weights == {}
     with pytest.raises(GlobalScopeForbidden):
-        await store.weigh(Scope.of(acme.uid), acme.uid, {}, Actor("cli:root"))
+        await store.set_weights(Scope.of(acme.uid), acme.uid, {}, Actor("cli:root"))
     with pytest.raises(TenantNotFound):
-        await store.weigh(ALL, uuid4(), {}, Actor("cli:root"))
+        await store.set_weights(ALL, uuid4(), {}, Actor("cli:root"))
     with pytest.raises(SchemaViolation):
-        await store.weigh(ALL, acme.uid, {f"html.a{number}": 1 for number in range(51)}, Actor("cli:root"))
+        await store.set_weights(ALL, acme.uid, {f"html.a{number}": 1 for number in range(51)}, Actor("cli:root"))
 
 
 async def test_one_weight_changes_and_the_others_stay(store: TenantStore, database: Database) -> None:
     acme, other = await store.create(ALL, "acme"), await store.create(ALL, "other")
     own, actor = Scope.of(acme.uid), Actor("user:ada")
-    await asyncio.gather(*(store.weigh_rules(own, acme.uid, {f"html.r{n}": n}, actor) for n in range(8)))
-    await store.weigh_rules(own, acme.uid, {"html.r0": None}, actor, why={"message": "m"})
+    await asyncio.gather(*(store.change_weights(own, acme.uid, {f"html.r{n}": n}, actor) for n in range(8)))
+    await store.change_weights(own, acme.uid, {"html.r0": None}, actor, why={"message": "m"})
     found = {tenant.name: tenant.weights for tenant in await store.list(ALL)}
     assert found["acme"] == {f"html.r{n}": n for n in range(1, 8)}
     assert found["other"] == {}
-    events = await AuditStore(database).find(own, AuditFilter(action="tenants.weigh"))
+    events = await AuditStore(database).find(own, AuditFilter(action="tenants.weights"))
     assert (len(events), events[0].details["message"], events[0].actor.name) == (9, "m", "user:ada")
     with pytest.raises(TenantNotFound):
-        await store.weigh_rules(own, other.uid, {"html.a": 1}, actor)
+        await store.change_weights(own, other.uid, {"html.a": 1}, actor)
     with pytest.raises(SchemaViolation, match="at most 50"):
-        await store.weigh_rules(own, acme.uid, {f"html.a{n}": 1 for n in range(44)}, actor)
+        await store.change_weights(own, acme.uid, {f"html.a{n}": 1 for n in range(44)}, actor)
 
 
 async def test_weights_that_are_not_as_expected_stay(store: TenantStore, database: Database) -> None:
     acme = await store.create(ALL, "acme")
-    await store.weigh_rules(ALL, acme.uid, {"html.a": 5}, Actor("user:ada"))
+    await store.change_weights(ALL, acme.uid, {"html.a": 5}, Actor("user:ada"))
     expected = {"html.a": 4}
-    assert await store.weigh_rules(ALL, acme.uid, {"html.a": None}, Actor("user:eve"), expected=expected) is None
-    assert (await store.weigh_rules(ALL, acme.uid, {"html.a": 5}, Actor("user:eve"))) is not None
-    events = await AuditStore(database).find(Scope.of(acme.uid), AuditFilter(action="tenants.weigh"))
+    assert await store.change_weights(ALL, acme.uid, {"html.a": None}, Actor("user:eve"), expected=expected) is None
+    assert (await store.change_weights(ALL, acme.uid, {"html.a": 5}, Actor("user:eve"))) is not None
+    events = await AuditStore(database).find(Scope.of(acme.uid), AuditFilter(action="tenants.weights"))
     assert [event.actor.name for event in events] == ["user:ada"]
-    undone = await store.weigh_rules(ALL, acme.uid, {"html.a": None}, Actor("user:eve"), expected={"html.a": 5})
+    undone = await store.change_weights(ALL, acme.uid, {"html.a": None}, Actor("user:eve"), expected={"html.a": 5})
     assert undone is not None
     assert undone.weights == {}
 

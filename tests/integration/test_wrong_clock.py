@@ -28,7 +28,7 @@ from mailwarden.senders.lookup import SenderHistory
 from mailwarden.serving.spool import Spooled
 from mailwarden.user_reports.cases.store import CaseStore
 from mailwarden.user_reports.store import ReportStore
-from mailwarden.user_reports.training import Learning
+from mailwarden.user_reports.training import Training
 from mailwarden.weekly_report.model import Week
 from mailwarden.weekly_report.store import MailStore
 from tests.samples.finished import finished_request
@@ -118,9 +118,9 @@ async def test_bodies_of_held_messages_stay(
     assert await vault.has(tenant, address)
 
 
-def _learning(database: Database) -> Learning:
+def _learning(database: Database) -> Training:
     teacher, seal = object(), object()  # not used by `expire`
-    return Learning(ReportStore(database), teacher, seal, 365)  # type: ignore[arg-type]
+    return Training(ReportStore(database), teacher, seal, 365)  # type: ignore[arg-type]
 
 
 _JOBS: dict[str, Callable[[Database], Awaitable[object]]] = {

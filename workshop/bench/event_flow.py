@@ -17,7 +17,7 @@ import msgspec
 import uvloop
 
 from mailwarden.database.pool import Database
-from mailwarden.events.catalogue import MessageJudged
+from mailwarden.events.catalogue import MessageScanned
 from mailwarden.events.outbox import NewEvent, new_event, record
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
@@ -111,7 +111,7 @@ class Flow:
     async def _read(self, cursor: str, writing: asyncio.Task[None]) -> None:
         """Read until the writer has ended and its last event has arrived."""
         while not writing.done() or len(self.delays) < self.written:
-            query = urlencode({"limit": 1000, "wait": WAIT, "types": MessageJudged.type, "after": cursor})
+            query = urlencode({"limit": 1000, "wait": WAIT, "types": MessageScanned.type, "after": cursor})
             page = _page((await self.caller.call("GET", f"/v1/events?{query}")).body)
             now = time.time()
             self.delays += [now - event.time.timestamp() for event in page.events if event.data.guard == GUARD]
@@ -121,7 +121,7 @@ class Flow:
 def _event() -> NewEvent:
     """Return an event of the size that scans write."""
     ggrid, now = new_ggrid(), datetime.now(UTC)
-    data = MessageJudged(
+    data = MessageScanned(
         ggrid=ggrid,
         verdict=Verdict.SPAM,
         decision=Decision.QUARANTINE,

@@ -73,7 +73,7 @@ def _beside(settings: events_beside_scans.Settings) -> None:
 
 def _guard(judged: str) -> Overrides:
     return {
-        "events": {"judged": judged},
+        "events": {"scanned": judged},
         "maxGuardRequestsInProcessing": 64,
         "guardRequestThrottleThreshold": 64,
         "log": {"level": "warning"},

@@ -8,8 +8,6 @@ from uuid import UUID
 import msgspec
 
 from mailwarden.events.catalogue import (
-    EndpointDisabled,
-    EndpointTest,
     EngineDown,
     EngineUp,
     Event,
@@ -20,9 +18,11 @@ from mailwarden.events.catalogue import (
     ListChanged,
     MessageDeleted,
     MessageHeld,
-    MessageJudged,
     MessageReleased,
     MessageReported,
+    MessageScanned,
+    ReceiverDisabled,
+    ReceiverTest,
     TenantChanged,
     TenantCreated,
     UserLogin,
@@ -41,7 +41,7 @@ _SUBJECT = "Your invoice is overdue"
 
 _EXAMPLES: Sequence[tuple[EventData, UUID | None, str]] = (
     (
-        MessageJudged(
+        MessageScanned(
             ggrid=_GGRID,
             verdict=Verdict.PHISHING,
             decision=Decision.QUARANTINE,
@@ -117,8 +117,8 @@ _EXAMPLES: Sequence[tuple[EventData, UUID | None, str]] = (
     (EngineUp("mta-1", "antivirus", required=True, detail="", since=_MOMENT), None, "mta-1/antivirus"),
     (TenantCreated("Customer", ("customer.example",), by="user:anna"), _TENANT, str(_TENANT)),
     (TenantChanged("Customer", ("profile", "retentionDays"), by="user:anna"), _TENANT, str(_TENANT)),
-    (EndpointDisabled("soar", _UID, "No delivery succeeded for 3 days. The receiver answered 500."), None, str(_UID)),
-    (EndpointTest("soar"), None, str(_UID)),
+    (ReceiverDisabled("soar", _UID, "No delivery succeeded for 3 days. The receiver answered 500."), None, str(_UID)),
+    (ReceiverTest("soar"), None, str(_UID)),
 )
 
 

@@ -42,7 +42,7 @@ after an empty page: read on at once. A credential can have 10 calls at once; fu
   while the database is down, and those still queued when it stops are lost.
 - **At least once.** A page that you read twice has the same events with the same `id`. Drop duplicates by `id`.
 - **Order**: events of one `subject` (a ggrid, a list, a key, a user, an engine) come in the order of the changes.
-  `message.held` is committed before the reply to the MTA and may come before `message.judged`.
+  `message.held` is committed before the reply to the MTA and may come before `message.scanned`.
 - **Kept** for `events.retentionDays` of guard.yml, 14 days by default. A cursor that is older returns 410
   `cursor_expired`: events after it are gone. Start again without `after`, and compare with `GET /v1/quarantine` or
   the lists if you keep a copy.
@@ -56,7 +56,7 @@ after an empty page: read on at once. A credential can have 10 calls at once; fu
 - A cursor contains the number of the last event of the deployment, so that a client sees how many there are of all
   tenants together, and nothing else about them.
 
-guard.yml selects the judged messages that get an event: `events.judged` is `all`, `notClean` or `none`, and
+guard.yml selects the judged messages that get an event: `events.scanned` is `all`, `notClean` or `none`, and
 `events.sample: 0.1` takes every tenth of them.
 
 ## Types

@@ -37,7 +37,7 @@ def _verdicts(shown: Catalogue) -> Iterable[str]:
     yield "## Verdicts and decisions\n"
     yield from table(
         ("verdict", "meaning", *shown.verdicts[0].decisions),
-        ((code(v.verdict), v.meaning, *v.decisions.values()) for v in shown.verdicts),
+        ((code(v.verdict), v.description, *v.decisions.values()) for v in shown.verdicts),
     )
     yield _PROFILES
 
@@ -46,7 +46,7 @@ def _tags(shown: Catalogue) -> Iterable[str]:
     yield "## Tags\n\nTags are sorted and unique. New ones may be added; none changes its meaning.\n"
     yield from table(
         ("tag", "meaning", "rules"),
-        ((code(t.tag), t.sentence, ", ".join(map(code, t.rules)) or "the decision itself") for t in shown.tags),
+        ((code(t.tag), t.description, ", ".join(map(code, t.rules)) or "the decision itself") for t in shown.tags),
     )
 
 

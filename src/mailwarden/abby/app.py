@@ -40,7 +40,7 @@ from mailwarden.database.pool_metrics import DatabaseMetrics
 from mailwarden.errors import ConfigurationError
 from mailwarden.event_delivery.addresses import AddressRules
 from mailwarden.event_delivery.api import READERS, EventsApi
-from mailwarden.event_delivery.opening import open_channels, open_delivery, open_endpoints
+from mailwarden.event_delivery.opening import open_channels, open_delivery, open_receivers
 from mailwarden.event_delivery.senders import Channels
 from mailwarden.events.reader import EventReader
 from mailwarden.events.waiting import EventWatch
@@ -359,7 +359,7 @@ async def _console_services(context: AbbyContext, channels: Channels, stack: Asy
         policy=policy,
         lists=build_list_context(context.lists, database, history, policy),
         feeds=feeds,
-        endpoints=open_endpoints(database, context.pepper),
+        receivers=open_receivers(database, context.pepper),
         event_channels=channels,
         previews=Previews(sandbox=config.console.preview_sandbox),
         spool=context.spool,

@@ -104,7 +104,7 @@ def is_site(text: str, *, path: bool = False) -> bool:
 
 
 class FeedsConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Feeds that fill block lists; `mailwarden feed` manages them."""
+    """Feeds that fill block lists; `mailwarden feeds` manages them."""
 
     allowed_networks: Annotated[
         tuple[str, ...],

@@ -22,7 +22,7 @@ _CLOSED_SETS: Mapping[str, Sequence[str]] = {
     "ListName": [definition.name for definition in CATALOGUE],
     "StatusColour": ["GREEN", "YELLOW", "RED"],
     "ReportedKind": ["released", *ReportKind],
-    "ReportState": ["waiting", "learned", "refused", "not-kept"],
+    "ReportState": ["waiting", "learned", "rejected", "not-stored"],
     "Decision": list(Decision),
     "Verdict": list(Verdict),
 }
@@ -39,7 +39,7 @@ _FIELDS: Sequence[tuple[str, str, str, str]] = (
     ("ListEntries", "listName", "ListName", "Name of the list."),
     ("SystemStatus", "messageQueueStatus", "StatusColour", "The colour of the deployment."),
     ("Report", "kind", "ReportedKind", "Kind of the report; only the quarantine uses `released`."),
-    ("Report", "state", "ReportState", "`refused` has too little text, or GTUBE; `not-kept` has no bytes."),
+    ("Report", "state", "ReportState", "`rejected` has too little text, or GTUBE; `not-stored` has no bytes."),
     ("HeldFor", "state", "HeldState", "`releasing` waits for a guard; `released` was accepted by the next hop."),
 )
 _ADDRESS: Schema = {

@@ -1,1 +1,1 @@
-"""Tenants, people, sessions and keys; the callers of the APIs, their rates and what they may; the audit log."""
+"""Tenants, users, sessions and keys; the callers of the APIs, their rates and what they may; the audit log."""

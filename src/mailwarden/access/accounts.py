@@ -136,7 +136,7 @@ class UserAdministration:
     async def find(self, scope: Scope, uid: UUID) -> User:
         user = await self._registry.users.find(scope, uid)
         if user is None:
-            raise UserNotFound("There is no such person.")
+            raise UserNotFound("There is no such user.")
         return user
 
     async def invite(self, scope: Scope, position: Position, email: str, actor: Actor) -> str:

@@ -67,8 +67,8 @@ _RECOVERY = b"mailwarden recovery codes 1"
 
 MAX_PASSKEYS = 20
 
-_PASSKEYS = "SELECT passkey_id, credential, person, name, public_key, sign_count, created, last_used FROM passkeys"
-_INSERT_PASSKEY = "INSERT INTO passkeys (credential, person, name, public_key, sign_count) VALUES ($1, $2, $3, $4, $5)"
+_PASSKEYS = "SELECT passkey_id, credential, user_id, name, public_key, sign_count, created, last_used FROM passkeys"
+_INSERT_PASSKEY = "INSERT INTO passkeys (credential, user_id, name, public_key, sign_count) VALUES ($1, $2, $3, $4, $5)"
 
 PASSKEY_TIMEOUT_MS = 120_000
 MAX_PASSKEY_ANSWER = 16_384
@@ -127,7 +127,7 @@ class Passwords:
 
     async def _run(self, work: Callable[[], T]) -> T:
         if self._waiting >= MAX_WAITING:
-            raise Overloaded("Too many people log in just now; try again.", retry_after=2)
+            raise Overloaded("Too many users log in just now; try again.", retry_after=2)
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -193,7 +193,7 @@ class Passkey(Struct, frozen=True):
 
     passkey_id: UUID
     credential: bytes
-    person: UUID
+    user_id: UUID
     name: str
     public_key: bytes
     sign_count: int
@@ -216,30 +216,30 @@ class FactorStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def totp(self, person: UUID) -> bytes | None:
+    async def totp(self, user_id: UUID) -> bytes | None:
         """Return the encrypted TOTP secret of a user."""
         async with self._database.connection() as connection:
-            return cast("bytes | None", await connection.fetchval("SELECT totp FROM people WHERE uid = $1", person))
+            return cast("bytes | None", await connection.fetchval("SELECT totp FROM users WHERE uid = $1", user_id))
 
-    async def spend_step(self, person: UUID, step: int) -> bool:
+    async def spend_step(self, user_id: UUID, step: int) -> bool:
         """Accept a TOTP step if it is later than the last one; of two concurrent calls one succeeds."""
         async with self._database.connection() as connection:
-            query = "UPDATE people SET totp_step = $2 WHERE uid = $1 AND totp_step < $2 RETURNING true"
-            return bool(await connection.fetchval(query, person, step))
+            query = "UPDATE users SET totp_step = $2 WHERE uid = $1 AND totp_step < $2 RETURNING true"
+            return bool(await connection.fetchval(query, user_id, step))
 
     async def set_totp(self, user: User, sealed: bytes | None, step: int, actor: Actor) -> None:
         """Store a new secret and its used step, or remove the secret."""
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(
-                "UPDATE people SET totp = $2, totp_step = $3 WHERE uid = $1", user.uid, sealed, step
+                "UPDATE users SET totp = $2, totp_step = $3 WHERE uid = $1", user.uid, sealed, step
             )
             details = {"before": {"totp": user.has_totp}, "after": {"totp": sealed is not None}}
-            await _record(connection, actor, "people.totp", user, details)
+            await _record(connection, actor, "users.totp", user, details)
 
-    async def passkeys(self, person: UUID) -> Sequence[Passkey]:
+    async def passkeys(self, user_id: UUID) -> Sequence[Passkey]:
         """Return the passkeys of a user, oldest first."""
         async with self._database.connection() as connection:
-            rows = await connection.fetch(f"{_PASSKEYS} WHERE person = $1 ORDER BY created", person)
+            rows = await connection.fetch(f"{_PASSKEYS} WHERE user_id = $1 ORDER BY created", user_id)
         return [_passkey(row) for row in rows]
 
     async def find_passkey(self, credential: bytes) -> Passkey | None:
@@ -263,34 +263,34 @@ class FactorStore:
     async def remove_passkey(self, user: User, passkey_id: UUID, actor: Actor) -> bool:
         """Remove one passkey of a user; return whether it existed."""
         async with self._database.connection() as connection, connection.transaction():
-            query = "DELETE FROM passkeys WHERE person = $1 AND passkey_id = $2 RETURNING name"
+            query = "DELETE FROM passkeys WHERE user_id = $1 AND passkey_id = $2 RETURNING name"
             name = await connection.fetchval(query, user.uid, passkey_id)
             if name is None:
                 await confirm_earlier(connection)
                 return False
             details = {"before": {"passkey": str(name)}, "after": {"passkey": None}}
-            await _record(connection, actor, "people.passkey-remove", user, details)
+            await _record(connection, actor, "users.passkey-remove", user, details)
         return True
 
     async def set_recovery_codes(self, user: User, digests: Sequence[bytes], actor: Actor) -> None:
         """Replace the recovery codes."""
         async with self._database.connection() as connection, connection.transaction():
             await insert_recovery_codes(connection, user.uid, digests)
-            await _record(connection, actor, "people.recovery-codes", user, {"after": {"codes": len(digests)}})
+            await _record(connection, actor, "users.recovery-codes", user, {"after": {"codes": len(digests)}})
 
-    async def spend_recovery_code(self, person: UUID, candidates: Sequence[bytes]) -> bool:
+    async def spend_recovery_code(self, user_id: UUID, candidates: Sequence[bytes]) -> bool:
         """Spend a code under any pepper key; return whether it was valid."""
         query = """
         UPDATE recovery_codes SET used = now()
-        WHERE person = $1 AND digest = ANY ($2::bytea[]) AND used IS NULL RETURNING true
+        WHERE user_id = $1 AND digest = ANY ($2::bytea[]) AND used IS NULL RETURNING true
         """
         async with self._database.connection() as connection:
-            return bool(await connection.fetchval(query, person, list(candidates)))
+            return bool(await connection.fetchval(query, user_id, list(candidates)))
 
-    async def recovery_codes_left(self, person: UUID) -> int:
+    async def recovery_codes_left(self, user_id: UUID) -> int:
         async with self._database.connection() as connection:
-            query = "SELECT count(*) FROM recovery_codes WHERE person = $1 AND used IS NULL"
-            return cast("int", await connection.fetchval(query, person))
+            query = "SELECT count(*) FROM recovery_codes WHERE user_id = $1 AND used IS NULL"
+            return cast("int", await connection.fetchval(query, user_id))
 
 
 async def insert_passkey(connection: Connection, user: User, made: NewPasskey, actor: Actor) -> None:
@@ -302,14 +302,14 @@ async def insert_passkey(connection: Connection, user: User, made: NewPasskey, a
     except asyncpg.UniqueViolationError:
         raise NameTaken("This passkey is already in use.") from None
     details = {"before": {"passkey": None}, "after": {"passkey": made.name}}
-    await _record(connection, actor, "people.passkey-add", user, details)
+    await _record(connection, actor, "users.passkey-add", user, details)
 
 
-async def insert_recovery_codes(connection: Connection, person: UUID, digests: Sequence[bytes]) -> None:
+async def insert_recovery_codes(connection: Connection, user_id: UUID, digests: Sequence[bytes]) -> None:
     """Replace the recovery codes inside the transaction of the caller."""
-    await connection.execute("DELETE FROM recovery_codes WHERE person = $1", person)
-    query = "INSERT INTO recovery_codes (person, digest) SELECT $1, unnest($2::bytea[])"
-    await connection.execute(query, person, list(digests))
+    await connection.execute("DELETE FROM recovery_codes WHERE user_id = $1", user_id)
+    query = "INSERT INTO recovery_codes (user_id, digest) SELECT $1, unnest($2::bytea[])"
+    await connection.execute(query, user_id, list(digests))
 
 
 async def _record(connection: Connection, actor: Actor, action: str, user: User, details: Mapping[str, object]) -> None:
@@ -321,7 +321,7 @@ def _passkey(row: Row) -> Passkey:
     return Passkey(
         passkey_id=cast("UUID", row["passkey_id"]),
         credential=cast("bytes", row["credential"]),
-        person=cast("UUID", row["person"]),
+        user_id=cast("UUID", row["user_id"]),
         name=str(row["name"]),
         public_key=cast("bytes", row["public_key"]),
         sign_count=cast("int", row["sign_count"]),
@@ -334,7 +334,7 @@ def creation_options(origin: ClientOrigin, handle: bytes, name: str, challenge: 
     """Return the browser's options to create a discoverable passkey, as JSON."""
     _check_site(origin)
     if len(known) >= MAX_PASSKEYS:
-        raise SchemaViolation(f"A person has at most {MAX_PASSKEYS} passkeys.")
+        raise SchemaViolation(f"A user has at most {MAX_PASSKEYS} passkeys.")
     options = generate_registration_options(
         rp_id=origin.host,
         rp_name=ISSUER,

@@ -111,19 +111,19 @@ class Logins:
         await self._registry.throttle.give_back(by_address)
         if stored is not None and self._registry.passwords.is_outdated(stored):
             await self._registry.users.set_password(_ALL, user.uid, await self._registry.passwords.hash(password), None)
-        notes = Notes(person=user.uid, goal=visit.notes.goal)
+        notes = Notes(user_id=user.uid, goal=visit.notes.goal)
         return await self._registry.sessions.renew(visit, origin, notes)
 
     async def check_code(self, visit: Session, code: str, origin: ClientOrigin) -> tuple[Session, str]:
         """Return the user's session if the code is valid after a valid password."""
-        person = visit.notes.person
-        if person is None:
+        user_id = visit.notes.user_id
+        if user_id is None:
             raise LoginFailed("Begin with your name and password.")
-        subject = f"code:{person}"
+        subject = f"code:{user_id}"
         by_address, _ = await self._registry.throttle.take(
             (address_subject(origin.address), PER_ADDRESS), (subject, PER_CODE)
         )
-        user = await self._registry.users.find(_ALL, person)
+        user = await self._registry.users.find(_ALL, user_id)
         method = None if user is None or user.disabled else await self._method_of(user, code)
         if user is None or method is None:
             await self._refuse("code", user, origin)
@@ -150,11 +150,11 @@ class Logins:
         (attempt,) = await self._registry.throttle.take(("passkey:" + address_subject(origin.address), PER_ADDRESS))
         challenge = await self._registry.sessions.take_challenge(visit)
         passkey = await self._registry.factors.find_passkey(credential)
-        user = None if passkey is None else await self._registry.users.find(_ALL, passkey.person)
+        user = None if passkey is None else await self._registry.users.find(_ALL, passkey.user_id)
         if passkey is None or user is None or user.disabled:
             await self._refuse("passkey", user, origin)
             raise LoginFailed("This passkey was not accepted; try again.")
-        if visit.notes.person is not None and visit.notes.person != user.uid:
+        if visit.notes.user_id is not None and visit.notes.user_id != user.uid:
             raise LoginFailed("This passkey belongs to another user.")
         counter = verify_assertion(origin, answer, challenge, passkey)
         if not await self._registry.factors.use_passkey(passkey, counter):
@@ -191,7 +191,7 @@ class Logins:
         try:
             secret = self._registry.seal.open(sealed, totp_context(user.uid)).decode()
         except BrokenSeal as error:
-            _log.error("totp_not_opened", person=str(user.uid), reason=str(error))
+            _log.error("totp_not_opened", user_id=str(user.uid), reason=str(error))
             return None
         step = totp_step(secret, code, self._registry.now())
         if step is None or not await self._registry.factors.spend_step(user.uid, step):
@@ -209,7 +209,7 @@ class Setups:
     async def open(self, token: str, origin: ClientOrigin) -> tuple[Session, str]:
         """Start a visit with the link; opening does not spend the link."""
         link = await self._registry.links.find(_ALL, token)
-        notes = Notes(link=link.digest, uid=link.person or uuid4(), name=link.name or "")
+        notes = Notes(link=link.digest, uid=link.user_id or uuid4(), name=link.name or "")
         return await self._registry.sessions.link_visit(origin, notes)
 
     async def link_of(self, visit: Session) -> SetupLink:

@@ -280,7 +280,7 @@ class OpenId:
         return found
 
     async def _make(self, claims: Mapping[str, object], position: Position, subject: str, actor: Actor) -> User:
-        """Create the user under a free name; an existing user with the name is another person."""
+        """Create the user under a free name; an existing user with the name is another user."""
         names = names_of(claims)
         try:
             email = checked_email(str(claims.get("email") or ""))
@@ -318,7 +318,7 @@ def position_of(claims: Mapping[str, object], settings: OpenIdSettings) -> Posit
 def names_of(claims: Mapping[str, object]) -> Sequence[str]:
     """Return the candidate names, best first."""
     claimed = next((str(claims[claim]) for claim in ("preferred_username", "email", "sub") if claims.get(claim)), "")
-    name = _STRANGE.sub("-", claimed).strip("-._@+")[: MAX_NAME - 3] or "person"
+    name = _STRANGE.sub("-", claimed).strip("-._@+")[: MAX_NAME - 3] or "user"
     return [name, *(f"{name}-{number}" for number in range(2, 10))]
 
 

@@ -24,13 +24,13 @@ SELECT what, key, count(*) AS rows FROM (
     UNION ALL SELECT 'recovery codes', substring(digest FROM 1 FOR $1) FROM recovery_codes WHERE used IS NULL
     UNION ALL SELECT 'setup links', substring(digest FROM 1 FOR $1) FROM setup_links
     WHERE expires > now()
-    UNION ALL SELECT 'authenticators', substring(totp FROM 2 FOR $1) FROM people WHERE totp IS NOT NULL
+    UNION ALL SELECT 'authenticators', substring(totp FROM 2 FOR $1) FROM users WHERE totp IS NOT NULL
     UNION ALL SELECT 'secrets of webhooks', substring(sealed FROM 2 FOR $1)
-    FROM event_endpoints, unnest(ARRAY[secret, previous_secret, sealed_url]) AS sealed WHERE sealed IS NOT NULL
+    FROM event_receivers, unnest(ARRAY[secret, previous_secret, sealed_url]) AS sealed WHERE sealed IS NOT NULL
 ) AS uses GROUP BY what, key ORDER BY what
 """
-_AUTHENTICATORS = "SELECT uid, totp FROM people WHERE totp IS NOT NULL AND substring(totp FROM 2 FOR $2) <> $1"
-_REPLACE = "UPDATE people SET totp = $3 WHERE uid = $1 AND totp = $2 RETURNING true"
+_AUTHENTICATORS = "SELECT uid, totp FROM users WHERE totp IS NOT NULL AND substring(totp FROM 2 FOR $2) <> $1"
+_REPLACE = "UPDATE users SET totp = $3 WHERE uid = $1 AND totp = $2 RETURNING true"
 _log = get_logger("access.pepper")
 
 
@@ -56,11 +56,11 @@ class PepperStore:
             rows = await connection.fetch(_AUTHENTICATORS, current, ID)
         return [(cast("UUID", row["uid"]), cast("bytes", row["totp"])) for row in rows]
 
-    async def replace_authenticator(self, scope: Scope, person: UUID, before: bytes, after: bytes) -> bool:
+    async def replace_authenticator(self, scope: Scope, user_id: UUID, before: bytes, after: bytes) -> bool:
         """Store the secret encrypted with the current key; return False if the user has a new secret meanwhile."""
         _require_deployment(scope)
         async with self._database.connection() as connection:
-            return bool(await connection.fetchval(_REPLACE, person, before, after))
+            return bool(await connection.fetchval(_REPLACE, user_id, before, after))
 
     async def log_lost_keys(self, scope: Scope, pepper: KeyRing) -> None:
         """Log each pepper key that rows need and the file lacks; retry until the database answers.

@@ -16,15 +16,15 @@ MAX_SAVED = 50  # of one user
 MAX_NAME = 60
 MAX_QUERY = 4_000
 
-_LIST = "SELECT uid, name, query FROM saved_searches WHERE person = $1 ORDER BY lower(name), uid LIMIT $2"
+_LIST = "SELECT uid, name, query FROM saved_searches WHERE user_id = $1 ORDER BY lower(name), uid LIMIT $2"
 # The lock serialises the changes of one user, so that the maximum holds.
-_LOCK = "SELECT FROM people WHERE uid = $1 FOR UPDATE"
-_COUNT_OTHERS = "SELECT count(*) FROM saved_searches WHERE person = $1 AND name <> $2"
+_LOCK = "SELECT FROM users WHERE uid = $1 FOR UPDATE"
+_COUNT_OTHERS = "SELECT count(*) FROM saved_searches WHERE user_id = $1 AND name <> $2"
 _SAVE = """
-INSERT INTO saved_searches (person, name, query) VALUES ($1, $2, $3)
-ON CONFLICT (person, name) DO UPDATE SET query = EXCLUDED.query
+INSERT INTO saved_searches (user_id, name, query) VALUES ($1, $2, $3)
+ON CONFLICT (user_id, name) DO UPDATE SET query = EXCLUDED.query
 """
-_DELETE = "DELETE FROM saved_searches WHERE person = $1 AND uid = $2 RETURNING name"
+_DELETE = "DELETE FROM saved_searches WHERE user_id = $1 AND uid = $2 RETURNING name"
 
 
 class SavedSearch(Struct, frozen=True):

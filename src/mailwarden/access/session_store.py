@@ -20,18 +20,18 @@ _COLUMNS = """
 sessions.digest, session_id, method, csrf, notes, host(address) AS address, agent, sessions.created, last_seen, expires
 """
 _INSERT = """
-INSERT INTO sessions (digest, person, method, csrf, notes, address, agent, expires)
+INSERT INTO sessions (digest, user_id, method, csrf, notes, address, agent, expires)
 VALUES ($1, $2, $3, $4, $5, $6::text::inet, $7, now() + make_interval(secs => $8))
 """
 # A disabled user has no valid session.
 _FIND = f"""
-SELECT {_COLUMNS}, {USER_COLUMNS}, sessions.person FROM sessions LEFT JOIN people ON people.uid = sessions.person
-WHERE digest = $1 AND expires > now() AND (sessions.person IS NULL
-    OR (people.disabled IS NULL AND last_seen > now() - make_interval(secs => $2)))
+SELECT {_COLUMNS}, {USER_COLUMNS}, sessions.user_id FROM sessions LEFT JOIN users ON users.uid = sessions.user_id
+WHERE digest = $1 AND expires > now() AND (sessions.user_id IS NULL
+    OR (users.disabled IS NULL AND last_seen > now() - make_interval(secs => $2)))
 """  # noqa: S608 -- constants of the stores
 _LIST = f"""
 SELECT {_COLUMNS} FROM sessions
-WHERE person = $1 AND expires > now() AND last_seen > now() - make_interval(secs => $2)
+WHERE user_id = $1 AND expires > now() AND last_seen > now() - make_interval(secs => $2)
 ORDER BY last_seen DESC LIMIT {MAX_SESSIONS}
 """  # noqa: S608
 _TOUCH = "UPDATE sessions SET last_seen = now() WHERE digest = $1"
@@ -41,7 +41,7 @@ INSERT INTO sessions (digest, csrf, expires) VALUES ($1, '', $2) ON CONFLICT (di
 """
 _CROWD = """
 DELETE FROM sessions WHERE digest IN (
-    SELECT digest FROM sessions WHERE person IS NULL AND address = $1::text::inet ORDER BY created DESC OFFSET $2
+    SELECT digest FROM sessions WHERE user_id IS NULL AND address = $1::text::inet ORDER BY created DESC OFFSET $2
 )
 """
 _PURGE = """
@@ -77,7 +77,7 @@ class SessionStore:
     async def create(
         self,
         digest: bytes,
-        person: UUID | None,
+        user_id: UUID | None,
         *,
         method: str,
         csrf: str,
@@ -91,8 +91,8 @@ class SessionStore:
         async with self._database.connection() as connection, connection.transaction():
             if instead_of is not None:
                 await connection.execute("DELETE FROM sessions WHERE digest = $1", instead_of)
-            await connection.execute(_INSERT, digest, person, method, csrf, notes, address, agent, seconds)
-            if person is None:
+            await connection.execute(_INSERT, digest, user_id, method, csrf, notes, address, agent, seconds)
+            if user_id is None:
                 await connection.execute(_CROWD, address, MAX_VISITS)
             self._calls += 1
             if self._calls % _PURGE_EVERY == 0:
@@ -109,7 +109,7 @@ class SessionStore:
             row = await connection.fetchrow(_FIND, digest, idle)
         if row is None:
             return None
-        return _session(row, None if row["person"] is None else user_of(row))
+        return _session(row, None if row["user_id"] is None else user_of(row))
 
     async def touch(self, digest: bytes) -> None:
         """Record the use of the session."""
@@ -127,31 +127,31 @@ class SessionStore:
         async with self._database.connection() as connection:
             await connection.execute("UPDATE sessions SET notes = $2 WHERE digest = $1", digest, notes)
 
-    async def list(self, person: UUID, idle: float) -> Sequence[SessionRow]:
+    async def list(self, user_id: UUID, idle: float) -> Sequence[SessionRow]:
         """Return the sessions of a user, last used first."""
         async with self._database.connection() as connection:
-            return [_session(row, None) for row in await connection.fetch(_LIST, person, idle)]
+            return [_session(row, None) for row in await connection.fetch(_LIST, user_id, idle)]
 
     async def end(self, digest: bytes) -> None:
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute("DELETE FROM sessions WHERE digest = $1", digest)
             await confirm_earlier(connection)
 
-    async def end_one(self, person: UUID, session_id: UUID) -> bool:
+    async def end_one(self, user_id: UUID, session_id: UUID) -> bool:
         """End one session of a user; return whether it existed."""
         async with self._database.connection() as connection, connection.transaction():
             await confirm_earlier(connection)
             return bool(
                 await connection.fetchval(
-                    "DELETE FROM sessions WHERE person = $1 AND session_id = $2 RETURNING true", person, session_id
+                    "DELETE FROM sessions WHERE user_id = $1 AND session_id = $2 RETURNING true", user_id, session_id
                 )
             )
 
-    async def end_all(self, person: UUID, but: bytes | None = None) -> None:
+    async def end_all(self, user_id: UUID, but: bytes | None = None) -> None:
         """End all sessions of a user, or all but one."""
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(
-                "DELETE FROM sessions WHERE person = $1 AND digest IS DISTINCT FROM $2", person, but
+                "DELETE FROM sessions WHERE user_id = $1 AND digest IS DISTINCT FROM $2", user_id, but
             )
             await confirm_earlier(connection)
 

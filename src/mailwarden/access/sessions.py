@@ -105,7 +105,7 @@ class SessionLimits(Struct, frozen=True):
 class Notes(Struct, frozen=True, omit_defaults=True):
     """The state of a session between two requests; encrypted at rest."""
 
-    person: UUID | None = None  # the user with a valid password, who owes a code
+    user_id: UUID | None = None  # the user with a valid password, who owes a code
     link: bytes | None = None  # the opened setup link
     uid: UUID | None = None  # the user of the setup link
     name: str = ""
@@ -261,7 +261,7 @@ class Sessions:
 
     async def _open(
         self,
-        person: UUID | None,
+        user_id: UUID | None,
         origin: ClientOrigin,
         notes: Notes | None,
         *,
@@ -273,13 +273,13 @@ class Sessions:
         assert digest is not None
         await self._store.create(
             digest,
-            person,
+            user_id,
             method=method,
             csrf=secrets.token_urlsafe(32),
             notes=self._sealed(digest, notes or Notes()),
             address=origin.address,
             agent="".join(letter for letter in origin.agent if letter.isprintable())[:MAX_AGENT],
-            seconds=VISIT_SECONDS if person is None else self.limits.absolute,
+            seconds=VISIT_SECONDS if user_id is None else self.limits.absolute,
             instead_of=instead_of.digest if instead_of is not None and instead_of.stored else None,
         )
         row = await self._store.find(digest, self.limits.idle)

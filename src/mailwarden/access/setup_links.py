@@ -37,27 +37,27 @@ MAX_LINKS = 200
 _PURPOSE = b"mailwarden setup links 1"
 _ALL = Scope.deployment()
 
-_COLUMNS = "link_id, digest, purpose, person, email, role, tenants, created, created_by, expires"
+_COLUMNS = "link_id, digest, purpose, user_id, email, role, tenants, created, created_by, expires"
 _SEEN = "($1::uuid[] IS NULL OR (cardinality(tenants) > 0 AND tenants <@ $1))"
 _INSERT = """
-INSERT INTO setup_links (digest, purpose, person, email, role, tenants, created_by, expires)
+INSERT INTO setup_links (digest, purpose, user_id, email, role, tenants, created_by, expires)
 VALUES ($1, $2, $3, $4, $5, $6, $7, now() + make_interval(hours => $8))
 """
-_FIRST_RUN_IS_OVER = "(purpose = 'first-run' AND EXISTS (SELECT FROM people))"
+_FIRST_RUN_IS_OVER = "(purpose = 'first-run' AND EXISTS (SELECT FROM users))"
 _OPEN = f"""
-SELECT {_COLUMNS}, (SELECT name FROM people WHERE uid = person) AS name FROM setup_links
+SELECT {_COLUMNS}, (SELECT name FROM users WHERE uid = user_id) AS name FROM setup_links
 WHERE digest = $1 AND expires > now() AND NOT {_FIRST_RUN_IS_OVER}
-    AND NOT EXISTS (SELECT FROM people WHERE uid = person
-        AND (disabled IS NOT NULL OR people.role <> setup_links.role OR people.tenants <> setup_links.tenants))
+    AND NOT EXISTS (SELECT FROM users WHERE uid = user_id
+        AND (disabled IS NOT NULL OR users.role <> setup_links.role OR users.tenants <> setup_links.tenants))
 """  # noqa: S608 -- constants of this file
 _LIST = f"""
-SELECT {_COLUMNS}, (SELECT name FROM people WHERE uid = person) AS name FROM setup_links
+SELECT {_COLUMNS}, (SELECT name FROM users WHERE uid = user_id) AS name FROM setup_links
 WHERE {_SEEN} AND expires > now() AND NOT {_FIRST_RUN_IS_OVER} ORDER BY created DESC LIMIT {MAX_LINKS}
 """  # noqa: S608
 _SPEND = f"DELETE FROM setup_links WHERE digest = $1 AND expires > now() RETURNING {_COLUMNS}, NULL AS name"  # noqa: S608
 _WITHDRAW = f"DELETE FROM setup_links WHERE {_SEEN} AND link_id = $2 RETURNING email"  # noqa: S608
-_ONE = f"SELECT {USER_COLUMNS} FROM people WHERE uid = $1 AND disabled IS NULL"  # noqa: S608
-_RENEW = "UPDATE people SET password = $2, totp = $3, totp_step = $4 WHERE uid = $1"
+_ONE = f"SELECT {USER_COLUMNS} FROM users WHERE uid = $1 AND disabled IS NULL"  # noqa: S608
+_RENEW = "UPDATE users SET password = $2, totp = $3, totp_step = $4 WHERE uid = $1"
 
 
 class Purpose(StrEnum):
@@ -72,7 +72,7 @@ class SetupLink(Struct, frozen=True):
     link_id: UUID
     digest: bytes
     purpose: Purpose
-    person: UUID | None
+    user_id: UUID | None
     name: str | None
     email: str
     position: Position
@@ -103,7 +103,7 @@ class LinkStore:
     async def create_first(self, scope: Scope, actor: Actor) -> str:
         """Return the token of a link for the first user; earlier first links become invalid."""
         if scope.tenants is not None:
-            raise Forbidden("Only the whole deployment has a first person.")
+            raise Forbidden("Only the whole deployment has a first user.")
         position = Position(Role.DEPLOYMENT_ADMINISTRATOR)
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute("DELETE FROM setup_links WHERE purpose = 'first-run'")
@@ -113,7 +113,7 @@ class LinkStore:
         """Return the token of a link for a new user; a caller cannot give more rights than its own."""
         position.check()
         if not position.is_within(scope):
-            raise Forbidden("You may invite people to your own tenants only.")
+            raise Forbidden("You may invite users to your own tenants only.")
         async with self._database.connection() as connection, connection.transaction():
             await check_tenants(connection, position)
             return await self._insert(connection, Purpose.INVITE, position, actor, email=email)
@@ -124,8 +124,8 @@ class LinkStore:
             user = await lock_user(connection, scope, user.uid)  # the current state: the role may have changed
             position = Position(user.role, user.tenants)
             if not position.is_within(scope):
-                raise UserNotFound("There is no such person.")
-            await connection.execute("DELETE FROM setup_links WHERE person = $1", user.uid)
+                raise UserNotFound("There is no such user.")
+            await connection.execute("DELETE FROM setup_links WHERE user_id = $1", user.uid)
             return await self._insert(connection, Purpose.RENEW, position, actor, email=user.email, user=user)
 
     async def list(self, scope: Scope) -> Sequence[SetupLink]:
@@ -140,7 +140,7 @@ class LinkStore:
             if row is None:
                 await confirm_earlier(connection)
                 return False
-            await record_event(connection, actor, "people.withdraw", str(link_id), {"before": {"email": row["email"]}})
+            await record_event(connection, actor, "users.withdraw", str(link_id), {"before": {"email": row["email"]}})
         return True
 
     async def find(self, scope: Scope, token: str) -> SetupLink:
@@ -163,13 +163,13 @@ class LinkStore:
             if row is None:
                 raise _spent()
             link = _link(row)
-            if link.purpose is Purpose.FIRST_RUN and await connection.fetchval("SELECT EXISTS (SELECT FROM people)"):
+            if link.purpose is Purpose.FIRST_RUN and await connection.fetchval("SELECT EXISTS (SELECT FROM users)"):
                 raise _spent()
-            if link.person is None:
+            if link.user_id is None:
                 wanted = NewUser(chosen.name, link.position, link.email, uid=chosen.uid)
                 user = await insert_user(connection, _ALL, wanted, actor)
             else:
-                user = await _renewed(connection, link.person, link.position, actor)
+                user = await _renewed(connection, link.user_id, link.position, actor)
             await connection.execute(_RENEW, user.uid, chosen.password_hash, chosen.totp, chosen.totp_step)
             await insert_recovery_codes(connection, user.uid, chosen.recovery)
             if chosen.passkey is not None:
@@ -198,31 +198,31 @@ class LinkStore:
         await connection.execute("DELETE FROM setup_links WHERE expires <= now()")
         token = self._tokens.new()
         tenants = sorted(position.tenants)
-        person = None if user is None else user.uid
+        user_id = None if user is None else user.uid
         await connection.execute(
-            _INSERT, self._digest(token), purpose.value, person, email, position.role.value, tenants, actor.name, hours
+            _INSERT, self._digest(token), purpose.value, user_id, email, position.role.value, tenants, actor.name, hours
         )
         details = {"after": {"purpose": purpose.value, "role": position.role.value, "tenants": tenants, "email": email}}
-        subject = "first person" if purpose is Purpose.FIRST_RUN else email or "somebody"
+        subject = "first user" if purpose is Purpose.FIRST_RUN else email or "somebody"
         tenant = tenants[0] if len(tenants) == 1 else None
         subject = subject if user is None else f"user:{user.name}"
-        await record_event(connection, actor, "people.link", subject, details, tenant=tenant)
+        await record_event(connection, actor, "users.link", subject, details, tenant=tenant)
         return token
 
 
-async def _renewed(connection: Connection, person: UUID, position: Position, actor: Actor) -> User:
+async def _renewed(connection: Connection, user_id: UUID, position: Position, actor: Actor) -> User:
     """Delete the user's credentials and return the user."""
-    row = await connection.fetchrow(_ONE, person)
+    row = await connection.fetchrow(_ONE, user_id)
     if row is None:
         raise _spent()
     user = user_of(row)
     if position != Position(user.role, user.tenants):  # the link was made for another role
         raise _spent()
-    await connection.execute("DELETE FROM passkeys WHERE person = $1", person)
-    await connection.execute("DELETE FROM sessions WHERE person = $1", person)
+    await connection.execute("DELETE FROM passkeys WHERE user_id = $1", user_id)
+    await connection.execute("DELETE FROM sessions WHERE user_id = $1", user_id)
     before = {"password": user.has_password, "totp": user.has_totp, "passkeys": user.passkeys}
     tenant = next(iter(user.tenants)) if len(user.tenants) == 1 else None
-    await record_event(connection, actor, "people.renew", f"user:{user.name}", {"before": before}, tenant=tenant)
+    await record_event(connection, actor, "users.renew", f"user:{user.name}", {"before": before}, tenant=tenant)
     return user
 
 
@@ -231,7 +231,7 @@ def _link(row: Row) -> SetupLink:
         link_id=cast("UUID", row["link_id"]),
         digest=cast("bytes", row["digest"]),
         purpose=Purpose(str(row["purpose"])),
-        person=cast("UUID | None", row["person"]),
+        user_id=cast("UUID | None", row["user_id"]),
         name=cast("str | None", row["name"]),
         email=str(row["email"]),
         position=Position(Role(str(row["role"])), frozenset(cast("Sequence[UUID]", row["tenants"]))),

@@ -129,7 +129,7 @@ class TenantStore:
         kept = {"weights": before.weights, "quarantine_days": before.quarantine_days}
         return replace(wanted.tenant(uid, is_default=before.is_default), **kept)
 
-    async def weigh(self, scope: Scope, uid: UUID, weights: Mapping[str, int], actor: Actor) -> Tenant:
+    async def set_weights(self, scope: Scope, uid: UUID, weights: Mapping[str, int], actor: Actor) -> Tenant:
         """Replace a tenant's rule weights; the caller has checked their bounds."""
         if scope.tenants is not None:
             raise GlobalScopeForbidden("Only the whole deployment may change a tenant.")
@@ -140,11 +140,11 @@ class TenantStore:
             wanted = dict(sorted(weights.items()))
             await connection.execute(_WEIGH, uid, msgspec.json.encode(wanted).decode())
             details = {"before": {"weights": before.weights}, "after": {"weights": wanted}}
-            await record_event(connection, actor, "tenants.weigh", before.name, details, tenant=uid)
+            await record_event(connection, actor, "tenants.weights", before.name, details, tenant=uid)
             await _record_changed(connection, uid, before.name, ["weights"], actor)
         return replace(before, weights=wanted)
 
-    async def weigh_rules(
+    async def change_weights(
         self,
         scope: Scope,
         uid: UUID,
@@ -171,12 +171,12 @@ class TenantStore:
             if weights != before.weights:
                 await connection.execute(_WEIGH, uid, msgspec.json.encode(weights).decode())
                 details = {"before": {"weights": before.weights}, "after": {"weights": weights}, **(why or {})}
-                await record_event(connection, actor, "tenants.weigh", before.name, details, tenant=uid)
+                await record_event(connection, actor, "tenants.weights", before.name, details, tenant=uid)
                 await _record_changed(connection, uid, before.name, ["weights"], actor)
         return replace(before, weights=weights)
 
     async def hold(self, scope: Scope, uid: UUID, days: Mapping[str, int], actor: Actor) -> Tenant:
-        """Replace a tenant's quarantine days, by verdict or `default`; the deployment's apply otherwise."""
+        """Replace a tenant's quarantine retention, by verdict or `default`; the deployment's apply otherwise."""
         if scope.tenants is not None:
             raise GlobalScopeForbidden("Only the whole deployment may change a tenant.")
         wanted = _checked_days(days)

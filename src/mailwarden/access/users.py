@@ -28,30 +28,30 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8}){0,2}", re.ASCII)
 MAX_USERS = 1_000
 
 USER_COLUMNS = """
-people.uid, people.name, people.email, people.role, people.tenants, people.created AS person_created, people.disabled,
-people.last_login, people.issuer, people.time_zone, people.language, people.password IS NOT NULL AS has_password,
-people.totp IS NOT NULL AS has_totp,
-(SELECT count(*) FROM passkeys WHERE passkeys.person = people.uid) AS passkeys
+users.uid, users.name, users.email, users.role, users.tenants, users.created AS user_created, users.disabled,
+users.last_login, users.issuer, users.time_zone, users.language, users.password IS NOT NULL AS has_password,
+users.totp IS NOT NULL AS has_totp,
+(SELECT count(*) FROM passkeys WHERE passkeys.user_id = users.uid) AS passkeys
 """
 # A tenant administrator sees users whose tenants are all in the scope.
 _SEEN = "($1::uuid[] IS NULL OR (cardinality(tenants) > 0 AND tenants <@ $1))"
 _INSERT = """
-INSERT INTO people (name, email, role, tenants, password, issuer, subject, created_by, uid)
+INSERT INTO users (name, email, role, tenants, password, issuer, subject, created_by, uid)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, gen_random_uuid())) RETURNING uid
 """
-_LIST = f"SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} ORDER BY lower(name) LIMIT $2"  # noqa: S608 -- constants
-_FIND = f"SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} AND uid = $2"  # noqa: S608
-_BY_NAME = f"SELECT {USER_COLUMNS}, password FROM people WHERE {_SEEN} AND lower(name) = lower($2)"  # noqa: S608
-_BY_SUBJECT = f"SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} AND issuer = $2 AND subject = $3"  # noqa: S608
+_LIST = f"SELECT {USER_COLUMNS} FROM users WHERE {_SEEN} ORDER BY lower(name) LIMIT $2"  # noqa: S608 -- constants
+_FIND = f"SELECT {USER_COLUMNS} FROM users WHERE {_SEEN} AND uid = $2"  # noqa: S608
+_BY_NAME = f"SELECT {USER_COLUMNS}, password FROM users WHERE {_SEEN} AND lower(name) = lower($2)"  # noqa: S608
+_BY_SUBJECT = f"SELECT {USER_COLUMNS} FROM users WHERE {_SEEN} AND issuer = $2 AND subject = $3"  # noqa: S608
 _MISSING = (
     "SELECT uid FROM unnest($1::uuid[]) AS uid WHERE NOT EXISTS (SELECT FROM tenants WHERE tenants.uid = uid.uid)"
 )
-_HIDDEN = "SELECT unnest(hidden_steps) AS step FROM people WHERE uid = $1"
-_HIDE = "UPDATE people SET hidden_steps = $2 WHERE uid = $1"
-_SET_LANGUAGE = "UPDATE people SET language = $2 WHERE uid = $1"
-_SET_ZONE = "UPDATE people SET time_zone = $2 WHERE uid = $1"
+_HIDDEN = "SELECT unnest(hidden_steps) AS step FROM users WHERE uid = $1"
+_HIDE = "UPDATE users SET hidden_steps = $2 WHERE uid = $1"
+_SET_LANGUAGE = "UPDATE users SET language = $2 WHERE uid = $1"
+_SET_ZONE = "UPDATE users SET time_zone = $2 WHERE uid = $1"
 _ADMINISTRATORS = """
-SELECT count(*) FROM people WHERE role = 'deployment-administrator' AND disabled IS NULL AND uid <> $1
+SELECT count(*) FROM users WHERE role = 'deployment-administrator' AND disabled IS NULL AND uid <> $1
 """
 # The lock serialises changes of administrators, so that two of them cannot remove the last two.
 _LOCK = "SELECT pg_advisory_xact_lock(6, 1)"
@@ -199,7 +199,7 @@ class UserStore:
     async def is_empty(self, scope: Scope) -> bool:
         """Return whether no user exists in the deployment: only then the first setup link is valid."""
         async with self._database.connection() as connection:
-            return not await connection.fetchval("SELECT EXISTS (SELECT FROM people)")
+            return not await connection.fetchval("SELECT EXISTS (SELECT FROM users)")
 
     async def hidden_steps(self, scope: Scope, uid: UUID) -> frozenset[str]:
         """Return the first steps that the user has hidden; users ask for their own."""
@@ -233,13 +233,13 @@ class UserStore:
                 await _keep_an_administrator(connection, uid)
             tenants = sorted(position.tenants)
             await connection.execute(
-                "UPDATE people SET role = $2, tenants = $3 WHERE uid = $1", uid, position.role.value, tenants
+                "UPDATE users SET role = $2, tenants = $3 WHERE uid = $1", uid, position.role.value, tenants
             )
             # Sessions and links from before the change must not get the new rights.
-            await connection.execute("DELETE FROM sessions WHERE person = $1", uid)
+            await connection.execute("DELETE FROM sessions WHERE user_id = $1", uid)
             await _withdraw_links(connection, before)
             after = await _found(connection, scope, uid)
-            await _record(connection, actor, "people.move", after, {"before": _shown(before), "after": _shown(after)})
+            await _record(connection, actor, "users.move", after, {"before": _shown(before), "after": _shown(after)})
         return after
 
     async def disable(self, scope: Scope, uid: UUID, actor: Actor, *, disabled: bool = True) -> User:
@@ -252,27 +252,27 @@ class UserStore:
             if disabled and before.role is Role.DEPLOYMENT_ADMINISTRATOR:
                 await _keep_an_administrator(connection, uid)
             moment = "now()" if disabled else "NULL"
-            await connection.execute(f"UPDATE people SET disabled = {moment} WHERE uid = $1", uid)  # noqa: S608
-            await connection.execute("DELETE FROM sessions WHERE person = $1", uid)
+            await connection.execute(f"UPDATE users SET disabled = {moment} WHERE uid = $1", uid)  # noqa: S608
+            await connection.execute("DELETE FROM sessions WHERE user_id = $1", uid)
             await _withdraw_links(connection, before)
             after = await _found(connection, scope, uid)
-            action = "people.disable" if disabled else "people.enable"
+            action = "users.disable" if disabled else "users.enable"
             await _record(connection, actor, action, after, {"before": _shown(before), "after": _shown(after)})
         return after
 
     async def set_password(self, scope: Scope, uid: UUID, password_hash: str, actor: Actor | None) -> None:
         """Store a new password hash; without an actor it is a new hash of the same password."""
         async with self._database.connection() as connection, connection.transaction():
-            person = await lock_user(connection, scope, uid)
-            await connection.execute("UPDATE people SET password = $2 WHERE uid = $1", uid, password_hash)
+            user = await lock_user(connection, scope, uid)
+            await connection.execute("UPDATE users SET password = $2 WHERE uid = $1", uid, password_hash)
             if actor is not None:
-                await connection.execute("DELETE FROM setup_links WHERE person = $1", uid)
-                details = {"before": {"password": person.has_password}, "after": {"password": True}}
-                await _record(connection, actor, "people.password", person, details)
+                await connection.execute("DELETE FROM setup_links WHERE user_id = $1", uid)
+                details = {"before": {"password": user.has_password}, "after": {"password": True}}
+                await _record(connection, actor, "users.password", user, details)
 
-    async def note_failed_login(self, scope: Scope, step: str, person: User | None, address: str | None) -> None:
+    async def note_failed_login(self, scope: Scope, step: str, user: User | None, address: str | None) -> None:
         """Record a rejected login, as an event."""
-        uid, tenant = (person.uid, _only(person)) if person else (None, None)
+        uid, tenant = (user.uid, _only(user)) if user else (None, None)
         failed = new_event(UserLoginFailed(step, uid, address), tenant, uid or address or "unknown")
         async with self._database.connection() as connection:
             await record(connection, [failed])
@@ -280,11 +280,11 @@ class UserStore:
     async def note_login(self, scope: Scope, uid: UUID, actor: Actor, method: str) -> None:
         """Record a login and its method."""
         async with self._database.connection() as connection, connection.transaction():
-            person = await _found(connection, scope, uid)
-            await connection.execute("UPDATE people SET last_login = now() WHERE uid = $1", uid)
-            await _record(connection, actor, "people.login", person, {"method": method})
-            login = UserLogin(uid, person.name, method, actor.address)
-            await record(connection, [new_event(login, _only(person), uid)])
+            user = await _found(connection, scope, uid)
+            await connection.execute("UPDATE users SET last_login = now() WHERE uid = $1", uid)
+            await _record(connection, actor, "users.login", user, {"method": method})
+            login = UserLogin(uid, user.name, method, actor.address)
+            await record(connection, [new_event(login, _only(user), uid)])
 
 
 def user_of(row: Row) -> User:
@@ -294,7 +294,7 @@ def user_of(row: Row) -> User:
         name=str(row["name"]),
         role=Role(str(row["role"])),
         tenants=frozenset(cast("Sequence[UUID]", row["tenants"])),
-        created=cast("datetime", row["person_created"]),
+        created=cast("datetime", row["user_created"]),
         email=str(row["email"]),
         disabled=row["disabled"] is not None,
         last_login=cast("datetime | None", row["last_login"]),
@@ -320,7 +320,7 @@ async def insert_user(connection: Connection, scope: Scope, wanted: NewUser, act
     except asyncpg.UniqueViolationError:
         raise NameTaken(f"The name `{wanted.name}` is taken.") from None
     made = await _found(connection, scope, cast("UUID", uid))
-    await _record(connection, actor, "people.create", made, {"after": _shown(made)})
+    await _record(connection, actor, "users.create", made, {"after": _shown(made)})
     return made
 
 
@@ -345,14 +345,14 @@ async def lock_user(connection: Connection, scope: Scope, uid: UUID) -> User:
 async def _found(connection: Connection, scope: Scope, uid: UUID) -> User:
     row = await connection.fetchrow(_FIND, scope.uids(), uid)
     if row is None:
-        raise UserNotFound("There is no such person.")
+        raise UserNotFound("There is no such user.")
     return user_of(row)
 
 
-async def _withdraw_links(connection: Connection, person: User) -> None:
+async def _withdraw_links(connection: Connection, user: User) -> None:
     """Delete the links made by and for a user, because they carry the old rights."""
     await connection.execute(
-        "DELETE FROM setup_links WHERE created_by = $1 OR person = $2", f"user:{person.name}", person.uid
+        "DELETE FROM setup_links WHERE created_by = $1 OR user_id = $2", f"user:{user.name}", user.uid
     )
 
 
@@ -361,16 +361,14 @@ async def _keep_an_administrator(connection: Connection, uid: UUID) -> None:
         raise LastAdministrator("The deployment needs one administrator who can log in; make another one first.")
 
 
-async def _record(
-    connection: Connection, actor: Actor, action: str, person: User, details: Mapping[str, object]
-) -> None:
-    await record_event(connection, actor, action, f"user:{person.name}", details, tenant=_only(person))
+async def _record(connection: Connection, actor: Actor, action: str, user: User, details: Mapping[str, object]) -> None:
+    await record_event(connection, actor, action, f"user:{user.name}", details, tenant=_only(user))
 
 
-def _only(person: User) -> UUID | None:
+def _only(user: User) -> UUID | None:
     """Return the tenant for events, if the user has only one."""
-    return next(iter(person.tenants)) if len(person.tenants) == 1 else None
+    return next(iter(user.tenants)) if len(user.tenants) == 1 else None
 
 
-def _shown(person: User) -> dict[str, object]:
-    return {"role": person.role.value, "tenants": sorted(person.tenants), "disabled": person.disabled}
+def _shown(user: User) -> dict[str, object]:
+    return {"role": user.role.value, "tenants": sorted(user.tenants), "disabled": user.disabled}

@@ -265,7 +265,7 @@ def _counts(snapshot: Snapshot | None, stored: int, files: int, outside: int) ->
     found = snapshot.counts
     rows = {
         "tenants": found["tenants"],
-        "users": found["people"],
+        "users": found["users"],
         "API keys": found["keys"],
         "list entries": found["entries"],
         "held messages": found["held"],

@@ -91,7 +91,7 @@ def add_action(
 
 def by_action(**functions: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
     """Return what runs a command: the function of the action that was named."""
-    return lambda options: functions[options.action](options)
+    return lambda options: functions[options.action.replace("-", "_")](options)
 
 
 def expiry(text: str) -> datetime:

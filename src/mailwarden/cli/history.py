@@ -19,7 +19,7 @@ from mailwarden.cli.installation import read_installation
 from mailwarden.cli.progress import Progress
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
-from mailwarden.events.judged import JudgedEvents
+from mailwarden.events.scanned import ScannedEvents
 from mailwarden.guard.config import GuardConfig
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.opening import open_clickhouse
@@ -133,7 +133,7 @@ def _resend_rejected(options: argparse.Namespace) -> int:
 
 async def _resend(folder: Path, database: Database, config: GuardConfig, rows: ClaimedRows) -> _Sent:
     clickhouse = open_clickhouse(config.history, folder)
-    store = open_history(database, JudgedEvents(config.events.judged, config.events.sample), clickhouse=clickhouse)
+    store = open_history(database, ScannedEvents(config.events.scanned, config.events.sample), clickhouse=clickhouse)
     senders = SenderHistory(store.senders)
     sent = _Sent(0, ())
     try:

@@ -23,7 +23,7 @@ from mailwarden.cli.command import Command, operator
 from mailwarden.cli.config import check
 from mailwarden.cli.database import with_driver_error
 from mailwarden.cli.key_files import new_key, write_ring
-from mailwarden.cli.people import setup_link, with_host_name
+from mailwarden.cli.users import setup_link, with_host_name
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.migrations import migrate
 from mailwarden.database.pool import Database
@@ -275,7 +275,7 @@ def _prepare_database(folder: Path, arguments: argparse.Namespace) -> None:
         raise CommandError(
             f"{with_driver_error(error)} Everything else is made. Correct database.url in both files, then run "
             f"`mailwarden database migrate --config {folder}`, "
-            f"then `mailwarden people first --config {folder}` for the console's link."
+            f"then `mailwarden users setup-link --config {folder}` for the console's link."
         ) from None
 
 

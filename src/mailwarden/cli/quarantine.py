@@ -20,7 +20,7 @@ from mailwarden.access.tenant_domains import domain_of_recipient
 from mailwarden.access.tenant_store import TenantSettings, TenantStore
 from mailwarden.cli.command import Command, add_action, by_action, operator, print_json, shown, table
 from mailwarden.cli.database import add_database_options, find_tenant, query_database
-from mailwarden.cli.vault_owner import add_adopt, run_adopt
+from mailwarden.cli.vault_owner import add_take_ownership, take_ownership
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, MailwardenError
@@ -87,13 +87,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument(
             word, dest="listed", choices=[each.value for each in Listed], help=f"also add the sender to {name}"
         )
-        action.add_argument("--everywhere", action="store_true", help="use the global list instead of the tenant's")
+        action.add_argument("--global-list", action="store_true", help="use the global list instead of the tenant's")
     release.add_argument(
-        "--learn", action="store_true", help="train the tenant's statistics that such messages are fine"
+        "--train", action="store_true", help="train the tenant's statistics that such messages are good"
     )
-    days = _add_days(actions)
+    days = _add_retention(actions)
     add_digest(actions)
-    add_adopt(actions)
+    add_take_ownership(actions)
     for action in (ls, show, release, delete, days):
         action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
     for action in (ls, show, release, delete, export, days):
@@ -119,12 +119,12 @@ def _add_filters(ls: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_days(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
+def _add_retention(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
     days = add_action(
         actions,
-        "days",
+        "retention",
         "show or change the retention of a tenant's held messages",
-        "mailwarden quarantine days acme --set spam=14 --set default=30",
+        "mailwarden quarantine retention acme --set spam=14 --set default=30",
     )
     days.add_argument("tenant", metavar="TENANT", help="name or UUID of the tenant")
     days.add_argument(
@@ -190,8 +190,8 @@ def _release(options: argparse.Namespace) -> int:
                 operator(),
                 recipients=options.to,
                 allow=listed,
-                everywhere=options.everywhere,
-                learn=options.learn,
+                global_list=options.global_list,
+                train=options.train,
             )
         until = time.monotonic() + PATIENCE
         while True:
@@ -220,7 +220,7 @@ def _delete(options: argparse.Namespace) -> int:
         listed = None if options.listed is None else Listed(options.listed)
         return [
             await service.delete(
-                ALL, uid, operator(), recipients=options.to, block=listed, everywhere=options.everywhere
+                ALL, uid, operator(), recipients=options.to, block=listed, global_list=options.global_list
             )
             for uid in options.uids
         ]
@@ -246,7 +246,7 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
-def _days(options: argparse.Namespace) -> int:
+def _retention(options: argparse.Namespace) -> int:
     given: dict[str, int] = {}
     for text in options.days:
         verdict, _, number = text.partition("=")
@@ -381,8 +381,8 @@ COMMAND = Command(
         release=_release,
         delete=_delete,
         export=_export,
-        days=_days,
+        retention=_retention,
         digest=run_digest,
-        adopt=run_adopt,
+        take_ownership=take_ownership,
     ),
 )

@@ -25,7 +25,7 @@ from mailwarden.crypto.seal import Seal, key_in
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
 from mailwarden.event_delivery.model import PURPOSE, Sealed, url_context
-from mailwarden.event_delivery.store import EndpointStore
+from mailwarden.event_delivery.store import ReceiverStore
 from mailwarden.feeds.model import SECRET as FEED_SECRET
 from mailwarden.feeds.store import FeedStore
 from mailwarden.guard.config import PATH as GUARD_PATH
@@ -47,9 +47,9 @@ NAMES = ("contents", "pepper")
 Uses = Mapping[bytes, Mapping[str, int]]
 
 _REMEDIES = {
-    "contents": "Run `mailwarden secrets reseal contents` on every host with a vault.",
-    "pepper": "Run `mailwarden secrets reseal pepper` for authenticators; rotate those API keys "
-    "(`mailwarden keys rotate`); people make new recovery codes in the console; setup links end within 72 hours.",
+    "contents": "Run `mailwarden secrets reencrypt contents` on every host with a vault.",
+    "pepper": "Run `mailwarden secrets reencrypt pepper` for authenticators; rotate those API keys "
+    "(`mailwarden keys rotate`); users make new recovery codes in the console; setup links end within 72 hours.",
 }
 
 
@@ -79,19 +79,22 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     rotate.add_argument("--standby", action="store_true", help="add it without making it current; see `use`")
     use = add_action(actions, "use", "make an existing key current", "mailwarden secrets use contents KEY")
-    reseal = add_action(
-        actions, "reseal", "encrypt data of other keys again with the current key", "mailwarden secrets reseal contents"
+    reencrypt = add_action(
+        actions,
+        "reencrypt",
+        "encrypt data of other keys again with the current key",
+        "mailwarden secrets reencrypt contents",
     )
     drop = add_action(actions, "drop", "remove a key that no data needs", "mailwarden secrets drop contents KEY")
     drop.add_argument(
-        "--elsewhere-done", action="store_true",
-        help="confirm that `reseal` was run on all other hosts with a vault",
+        "--other-hosts-done", action="store_true",
+        help="confirm that `reencrypt` was run on all other hosts with a vault",
     )  # fmt: skip
-    for action in (rotate, use, reseal, drop):
+    for action in (rotate, use, reencrypt, drop):
         action.add_argument("name", choices=NAMES, help="which secret")
     for action in (use, drop):
         action.add_argument("key", metavar="KEY", help="id of the key, as `list` shows it")
-    for action in (listing, rotate, use, reseal, drop):
+    for action in (listing, rotate, use, reencrypt, drop):
         add_database_options(action)
 
 
@@ -101,7 +104,7 @@ def _run(options: argparse.Namespace) -> int:
     place = next((each for each in _places(options.config) if each.name == options.name), None)
     if place is None:
         raise CommandError(f"{options.config} has no configuration that uses the secret `{options.name}`.")
-    actions = {"rotate": _rotate, "use": _use, "reseal": _reseal, "drop": _drop}
+    actions = {"rotate": _rotate, "use": _use, "reencrypt": _reencrypt, "drop": _drop}
     return actions[options.action](options, place)
 
 
@@ -162,10 +165,10 @@ def _drop(options: argparse.Namespace, place: Place) -> int:
     if place.name == "contents":
         _require_no_links(place, key)
         elsewhere = query_database(options, lambda database: _held_elsewhere(place, database))
-        if elsewhere and not options.elsewhere_done:
+        if elsewhere and not options.other_hosts_done:
             raise CommandError(
                 f"{elsewhere} messages are held in vaults of other hosts, which cannot be read from here. Run "
-                "`mailwarden secrets reseal contents` there, then add --elsewhere-done. Nothing was changed."
+                "`mailwarden secrets reencrypt contents` there, then add --other-hosts-done. Nothing was changed."
             )
     write_ring(place.path, [each for each in place.ring.keys if each is not key])
     print(f"{place.path}: key {key.name} dropped. Copy the file to every host that has it; restart abby and guard.")
@@ -184,16 +187,16 @@ def _require_no_links(place: Place, key: Key) -> None:
         )
 
 
-def _reseal(options: argparse.Namespace, place: Place) -> int:
-    work = _reseal_contents if place.name == "contents" else _reseal_pepper
+def _reencrypt(options: argparse.Namespace, place: Place) -> int:
+    work = _reencrypt_contents if place.name == "contents" else _reencrypt_pepper
     done, failed = query_database(options, lambda database: work(place, database))
-    print(f"{_shown(done) if any(done.values()) else 'nothing'} sealed with the key {place.ring.current.name}")
+    print(f"{_shown(done) if any(done.values()) else 'nothing'} encrypted with the key {place.ring.current.name}")
     for sentence in failed[:20]:
         print(f"not re-encrypted: {sentence}")
     return 1 if failed else 0
 
 
-async def _reseal_contents(place: Place, database: Database) -> tuple[Mapping[str, int], Sequence[str]]:
+async def _reencrypt_contents(place: Place, database: Database) -> tuple[Mapping[str, int], Sequence[str]]:
     """Encrypt with the current key what another `contents` key encrypted.
 
     The vault must be this deployment's own: its owner could not decrypt what a copy of it encrypts with a key of its
@@ -207,17 +210,17 @@ async def _reseal_contents(place: Place, database: Database) -> tuple[Mapping[st
         async with aclosing(vault.bodies()) as bodies:
             async for body in bodies:
                 try:
-                    held += await vault.reseal(body.tenant, body.address, Path(spool))
+                    held += await vault.reencrypt(body.tenant, body.address, Path(spool))
                 except BrokenSeal as error:
                     failed.append(f"held message {body.address.hex()[:16]}: {error}")
-    lessons = await _reseal_reports(place, SealedContents(database, "lessons"), "lesson", failed)
-    reports = await _reseal_reports(place, SealedContents(database, "case_reports"), "report", failed)
-    credentials = await _reseal_feeds(place, database, failed)
+    lessons = await _reencrypt_reports(place, SealedContents(database, "lessons"), "lesson", failed)
+    reports = await _reencrypt_reports(place, SealedContents(database, "case_reports"), "report", failed)
+    credentials = await _reencrypt_feeds(place, database, failed)
     done = {"held messages": held, "lessons": lessons, "reports": reports, "credentials of feeds": credentials}
     return done, failed
 
 
-async def _reseal_reports(place: Place, store: SealedContents, name: str, failed: list[str]) -> int:
+async def _reencrypt_reports(place: Place, store: SealedContents, name: str, failed: list[str]) -> int:
     """Seal the messages of reports with the current key; return how many."""
     seal, after, done = ContentsSeal(place.ring), None, 0
     while found := await store.sealed_with_other_keys(ALL, place.ring.current.key_id, after):
@@ -232,7 +235,7 @@ async def _reseal_reports(place: Place, store: SealedContents, name: str, failed
     return done
 
 
-async def _reseal_feeds(place: Place, database: Database, failed: list[str]) -> int:
+async def _reencrypt_feeds(place: Place, database: Database, failed: list[str]) -> int:
     done, store, seal = 0, FeedStore(database), Seal(place.ring, FEED_SECRET)
     for feed in await store.list(ALL):
         if feed.sealed is None or seal.is_current(feed.sealed):
@@ -242,41 +245,41 @@ async def _reseal_feeds(place: Place, database: Database, failed: list[str]) -> 
         except BrokenSeal as error:
             failed.append(f"credential of the feed {feed.name}: {error}")
         else:
-            done += await store.reseal(feed, renewed)
+            done += await store.reencrypt(feed, renewed)
     return done
 
 
-async def _reseal_pepper(place: Place, database: Database) -> tuple[Mapping[str, int], Sequence[str]]:
+async def _reencrypt_pepper(place: Place, database: Database) -> tuple[Mapping[str, int], Sequence[str]]:
     failed: list[str] = []
     store, seal, done = PepperStore(database), Seal(place.ring, CONSOLE_SEAL), 0
-    for person, sealed in await store.authenticators(ALL, place.ring.current.key_id):
-        bound = totp_context(person)
+    for user_id, sealed in await store.authenticators(ALL, place.ring.current.key_id):
+        bound = totp_context(user_id)
         try:
             renewed = seal.close(seal.open(sealed, bound), bound)
         except BrokenSeal as error:
-            failed.append(f"authenticator of {person}: {error}")
+            failed.append(f"authenticator of {user_id}: {error}")
         else:
-            done += await store.replace_authenticator(ALL, person, sealed, renewed)
-    webhooks = await _reseal_webhooks(place, database, failed)
+            done += await store.replace_authenticator(ALL, user_id, sealed, renewed)
+    webhooks = await _reencrypt_webhooks(place, database, failed)
     return {"authenticators": done, "secrets of webhooks": webhooks}, failed
 
 
-async def _reseal_webhooks(place: Place, database: Database, failed: list[str]) -> int:
-    """Encrypt the secrets and URLs of event endpoints again; return how many endpoints changed."""
-    store, seal, done = EndpointStore(database), Seal(place.ring, PURPOSE), 0
-    for endpoint in await store.list(ALL):
-        url, old = endpoint.sealed_url, [each for each in (endpoint.secret, endpoint.previous_secret) if each]
+async def _reencrypt_webhooks(place: Place, database: Database, failed: list[str]) -> int:
+    """Encrypt the secrets and URLs of event receivers again; return how many receivers changed."""
+    store, seal, done = ReceiverStore(database), Seal(place.ring, PURPOSE), 0
+    for receiver in await store.list(ALL):
+        url, old = receiver.sealed_url, [each for each in (receiver.secret, receiver.previous_secret) if each]
         if url is None or all(map(seal.is_current, (url, *old))):
             continue
-        bound, url_bound = endpoint.uid.bytes, url_context(endpoint.uid)
+        bound, url_bound = receiver.uid.bytes, url_context(receiver.uid)
         try:
             secret, *previous = (seal.close(seal.open(each, bound), bound) for each in old)
             plain = seal.open(url, url_bound)
         except BrokenSeal as error:
-            failed.append(f"secret of the event endpoint {endpoint.name}: {error}")
+            failed.append(f"secret of the event receiver {receiver.name}: {error}")
         else:
             renewed = Sealed(secret, seal.close(plain, url_bound))
-            done += await store.replace_secrets(ALL, endpoint, renewed, previous[0] if previous else None)
+            done += await store.replace_secrets(ALL, receiver, renewed, previous[0] if previous else None)
     return done
 
 
@@ -336,7 +339,7 @@ def _shown(found: Mapping[str, int]) -> str:
 
 def _print_current(place: Place, key: Key) -> None:
     print(f"{place.path}: {key.name} is the current key. Back the file up now, copy it to every host that has it, and")
-    print(f"restart abby and guard there. Then: `mailwarden secrets reseal {place.name}`.")
+    print(f"restart abby and guard there. Then: `mailwarden secrets reencrypt {place.name}`.")
 
 
 COMMAND = Command(

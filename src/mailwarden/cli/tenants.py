@@ -29,19 +29,19 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="how strictly verdicts become decisions (default: balanced)",
     )  # fmt: skip
     ls = add_action(actions, "list", "show the tenants", "mailwarden tenants list")
-    weigh = add_action(
+    weights = add_action(
         actions,
-        "weigh",
+        "weights",
         "override rule weights for one tenant, from 0 to twice the shipped weight",
-        "mailwarden tenants weigh acme --set html.link-mismatch=80",
+        "mailwarden tenants weights acme --set html.link-mismatch=80",
     )
-    weigh.add_argument("name", metavar="TENANT", help="name or UUID of the tenant")
-    weigh.add_argument(
+    weights.add_argument("name", metavar="TENANT", help="name or UUID of the tenant")
+    weights.add_argument(
         "--set", dest="weights", action="append", default=[], metavar="RULE=WEIGHT",
         help="the weight of a rule for this tenant; repeatable",
     )  # fmt: skip
-    weigh.add_argument("--reset", action="store_true", help="remove the tenant's overrides before --set")
-    for action in (create, ls, weigh):
+    weights.add_argument("--reset", action="store_true", help="remove the tenant's overrides before --set")
+    for action in (create, ls, weights):
         action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
         add_database_options(action)
 
@@ -54,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
             lambda store: store.create(Scope.deployment(), options.name, options.domain, profile, actor=operator()),
         )
         tenants: Sequence[Tenant] = [tenant]
-    elif options.action == "weigh":
+    elif options.action == "weights":
         return _set_weights(options)
     else:
         tenants = _ask(options, lambda store: store.list(Scope.deployment()))
@@ -82,7 +82,7 @@ def _set_weights(options: argparse.Namespace) -> int:
                 kept = {} if options.reset else tenant.weights
                 if kept | given == tenant.weights:
                     return tenant
-                return await store.weigh(everything, tenant.uid, kept | given, operator())
+                return await store.set_weights(everything, tenant.uid, kept | given, operator())
         raise CommandError(f"There is no tenant named `{options.name}`.")
 
     tenant = _ask(options, change)

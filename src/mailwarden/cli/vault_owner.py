@@ -1,4 +1,4 @@
-"""`mailwarden quarantine adopt`: makes this deployment the owner of its vault, in place of another deployment."""
+"""`mailwarden quarantine take-ownership`: makes this deployment the owner of its vault instead of another one."""
 
 import argparse
 import asyncio
@@ -17,26 +17,26 @@ from mailwarden.quarantine.ownership import foreign_text, read_deployment
 from mailwarden.quarantine.vault import Vault, open_vault
 
 
-def add_adopt(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    adopt = add_action(
+def add_take_ownership(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    claim = add_action(
         actions,
-        "adopt",
+        "take-ownership",
         "make this deployment the owner of its vault, so that it removes messages from it",
-        "mailwarden quarantine adopt 2f0c4b1e-6d9b-4c55-9a8e-1f4f0c3b7d10",
+        "mailwarden quarantine take-ownership 2f0c4b1e-6d9b-4c55-9a8e-1f4f0c3b7d10",
     )
-    adopt.add_argument(
+    claim.add_argument(
         "owner", nargs="?", type=UUID, metavar="OWNER", help="the present owner, as `mailwarden doctor` shows it"
     )
-    add_config_option(adopt)
+    add_config_option(claim)
 
 
-def run_adopt(options: argparse.Namespace) -> int:
+def take_ownership(options: argparse.Namespace) -> int:
     installation = read_installation(options.config.resolve())
     place = installation.folders().get("vault")
     if place is not None and not place.is_dir():
         raise CommandError(f"There is no vault in {place}: guard makes and claims it at its start.")
     try:
-        print(asyncio.run(_adopt(installation, options.owner)))
+        print(asyncio.run(_claim(installation, options.owner)))
     except StorageUnavailable as error:
         raise unreachable(error) from None
     if place is not None:
@@ -44,7 +44,7 @@ def run_adopt(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _adopt(installation: Installation, named: UUID | None) -> str:
+async def _claim(installation: Installation, named: UUID | None) -> str:
     database = Database(installation.database_url, pool_size=1, pooled=True)
     try:
         async with database.connection() as connection:
@@ -57,7 +57,7 @@ async def _adopt(installation: Installation, named: UUID | None) -> str:
         return f"The vault {await vault.uid()} belongs to this deployment, {owner}."
     if owner != named:
         raise CommandError(await foreign_text(vault, owner, deployment))
-    await vault.adopt(deployment.uid)
+    await vault.take_ownership(deployment.uid)
     return (
         f"The vault {await vault.uid()} belongs to this deployment now, {deployment.uid}. Messages without a row in "
         "its database are removed after 72 hours."

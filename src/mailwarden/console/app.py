@@ -28,11 +28,9 @@ from mailwarden.console.screens.audit import AuditScreen
 from mailwarden.console.screens.cases import CasesScreen
 from mailwarden.console.screens.dashboard import DashboardScreen, HealthScreen
 from mailwarden.console.screens.demo_login import DemoLoginScreen
-from mailwarden.console.screens.event_receivers import EventReceiversScreen
 from mailwarden.console.screens.feeds import FeedsScreen
 from mailwarden.console.screens.indicators import IndicatorScreen
 from mailwarden.console.screens.keys import KeysScreen
-from mailwarden.console.screens.learning import LearningScreen
 from mailwarden.console.screens.list_changes import ListChangesScreen
 from mailwarden.console.screens.list_edits import ListEditsScreen
 from mailwarden.console.screens.list_export import ListExportScreen
@@ -41,21 +39,23 @@ from mailwarden.console.screens.login import LoginScreen
 from mailwarden.console.screens.message import HeldScreen, MessagePages, MessageScreen
 from mailwarden.console.screens.messages import MessagesScreen
 from mailwarden.console.screens.palette import PaletteScreen
-from mailwarden.console.screens.people import PeopleScreen
 from mailwarden.console.screens.quarantine import QuarantineScreen
+from mailwarden.console.screens.receivers import ReceiversScreen
 from mailwarden.console.screens.rescan import RescanScreen
 from mailwarden.console.screens.selection import SelectionScreen
 from mailwarden.console.screens.setup import SetupScreen
 from mailwarden.console.screens.start import StartScreen
 from mailwarden.console.screens.tenant_switch import TenantSwitchScreen
 from mailwarden.console.screens.tenants import TenantsScreen
+from mailwarden.console.screens.training import TrainingScreen
+from mailwarden.console.screens.users import UsersScreen
 from mailwarden.console.screens.weekly_report import WeeklyReportScreen
 from mailwarden.console.screens.weights import WeightsScreen
 from mailwarden.console.self_service import SelfServicePage
 from mailwarden.console.services import Analyses, Deployment
 from mailwarden.console.templating import Assets, CspReports, Templates
 from mailwarden.event_delivery.senders import Channels
-from mailwarden.event_delivery.service import EndpointService
+from mailwarden.event_delivery.service import ReceiverService
 from mailwarden.feeds.service import FeedService
 from mailwarden.history.store import HistoryStore
 from mailwarden.pipeline.previews import Previews
@@ -87,7 +87,7 @@ class Services:
     policy: Policy
     lists: ListContext
     feeds: FeedService
-    endpoints: EndpointService
+    receivers: ReceiverService
     event_channels: Channels
     cases: CaseService
     reports: ReportService
@@ -116,7 +116,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *AccountScreen(services.visitors).pages(),
         *TenantSwitchScreen().pages(),
         *KeysScreen(services.keys, services.visitors, services.deployment).pages(),
-        *PeopleScreen(UserAdministration(services.visitors.registry), services.visitors).pages(),
+        *UsersScreen(UserAdministration(services.visitors.registry), services.visitors).pages(),
         *DashboardScreen(services.history, services.deployment, services.policy, steps).pages(),
         *StartScreen(steps, services.analyses, services.visitors).pages(),
         *MessagesScreen(
@@ -136,11 +136,11 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *ListChangesScreen(services.lists).pages(),
         *ListExportScreen(services.lists).pages(),
         *CasesScreen(services.cases, services.history, services.quarantine).pages(),
-        *LearningScreen(services.reports).pages(),
+        *TrainingScreen(services.reports).pages(),
         *TenantsScreen(services.tenants, services.directory, services.policy, services.audit).pages(),
         *WeightsScreen(services.tenants, services.directory, services.policy, services.history, services.audit).pages(),
         *WeeklyReportScreen(services.weekly_reports, services.subscriptions).pages(),
-        *EventReceiversScreen(services.endpoints, services.event_channels, services.visitors).pages(),
+        *ReceiversScreen(services.receivers, services.event_channels, services.visitors).pages(),
         *AuditScreen(services.audit).pages(),
         *HealthScreen(services.deployment).pages(),
         *PaletteScreen(services.searches).pages(),

@@ -70,15 +70,15 @@ class FirstSteps:
             steps.append(Step(name, *texts, path, done, name in hidden))
 
         # A step is looked at only if the user may do it.
-        if request.may(Permission.PEOPLE_WRITE):
+        if request.may(Permission.USERS_WRITE):
             add(
                 StepName.ADMINISTRATOR,
                 (
-                    N_("Second administrator"),
+                    N_("Invite a second administrator"),
                     N_("If one administrator loses access, another one helps."),
                     N_("Invite a user"),
                 ),
-                "/console/people/new",
+                "/console/users/new",
                 done=await self._has_two_administrators(request),
             )
         if request.may(Permission.TENANTS_WRITE):

@@ -98,7 +98,7 @@ class HeldActions:
             malware=malware,
             skipped=skipped,
             dangerous=sum(each.is_dangerous for each in rest) if action == "release" else 0,
-            learn=request.form.ticked("learn"),
+            train=request.form.ticked("train"),
             back=read_back(request.form.text("back")),
             error=error,
         )
@@ -114,8 +114,8 @@ class HeldActions:
         try:
             subject = (await self._quarantine.find(request.scope, uid)).subject
             if action == "release":
-                learn = request.form.ticked("learn")
-                await self._quarantine.release(request.scope, uid, request.actor, learn=learn)
+                train = request.form.ticked("train")
+                await self._quarantine.release(request.scope, uid, request.actor, train=train)
             else:
                 await self._quarantine.delete(request.scope, uid, request.actor)
         except MailwardenError as error:

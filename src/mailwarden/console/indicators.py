@@ -44,7 +44,7 @@ def indicators_of(request: FinishedRequest, scope: Scope) -> Iterator[Indicator]
         yield Indicator(_("Domain and its subdomains"), domain, f"from:{_quoted(domain)}")
     for candidate in candidates_of_request(request):
         if candidate.value is MatchOn.CLIENT_IP:
-            yield Indicator(_("Sending address"), candidate.entry, f"ip:{candidate.entry}")
+            yield Indicator(_("Sending IP"), candidate.entry, f"ip:{candidate.entry}")
         elif candidate.value is MatchOn.URL:
             yield Indicator(_("Links to"), candidate.entry, f"url:{_quoted(candidate.entry)}")
         elif candidate.value is MatchOn.FILE:

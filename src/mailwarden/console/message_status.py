@@ -91,10 +91,10 @@ def _decided_line(finished: FinishedRequest, policy: Policy, *, reads_quarantine
         return StatusLine(would, _("%(done)s; it would have been %(would)s, %(time)s.") % values)
     if decision is Decision.UNDECIDED:
         values = {"reply": _(_undecided_reply(finished.source)), "time": moment}
-        return StatusLine(decision, _("%(reply)s, %(time)s. Nothing is held here.") % values)
+        return StatusLine(decision, _("%(reply)s, %(time)s. No message is held.") % values)
     if finished.source != _SMTP:
         values = {"decision": word_text(decision), "time": moment}
-        return StatusLine(decision, _("The caller received: %(decision)s, %(time)s. Nothing is held here.") % values)
+        return StatusLine(decision, _("The API answered “%(decision)s”, %(time)s. No message is held.") % values)
     if decision is Decision.QUARANTINE and reads_quarantine:
         sentence = _("Quarantined, %(time)s. The quarantine has no record of it any more.")
         return StatusLine(decision, sentence % {"time": moment})
@@ -112,7 +112,7 @@ def _capitalised(text: str) -> str:
 
 def _undecided_reply(source: str) -> str:
     return _UNDECIDED_REPLIES.get(
-        source, N_("The caller received: undecided, to submit the message again or to hold it")
+        source, N_("The API answered “undecided”; the calling system should retry or hold the message")
     )
 
 

@@ -58,7 +58,7 @@ def _scan(finished: FinishedRequest | None) -> Iterator[Event]:
     yield Event(
         finished.completed,
         finished.judgement.verdict,
-        _("Judged %(verdict)s, decision %(decision)s") % judged,
+        _("Verdict %(verdict)s, decision %(decision)s") % judged,
         (finished.judgement.summary, *unfinished),
     )
 

@@ -179,7 +179,7 @@ def candidates_of(
         domain = sender.rpartition("@")[2]
         yield ListCandidate(_("Domain and its subdomains"), "\n".join(with_subdomains(domain)), MatchOn.SENDER)
     if request.envelope.remote_address:
-        yield ListCandidate(_("Sending address"), request.envelope.remote_address, MatchOn.CLIENT_IP)
+        yield ListCandidate(_("Sending IP"), request.envelope.remote_address, MatchOn.CLIENT_IP)
     misleading_first = sorted(links, key=lambda shown: not shown.shown_host)
     hosts = dict.fromkeys(shown.link.host for shown in misleading_first if shown.link.host)
     for host in [*hosts][:5]:

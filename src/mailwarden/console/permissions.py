@@ -18,20 +18,20 @@ class Permission(StrEnum):
     ANALYZE = "analyze"
     LISTS_READ = "lists.read"
     LISTS_WRITE = "lists.write"
-    LEARNING_READ = "learning.read"
-    LEARNING_WRITE = "learning.write"
-    LEARNING_RESET = "learning.reset"
+    TRAINING_READ = "training.read"
+    TRAINING_WRITE = "training.write"
+    TRAINING_RESET = "training.reset"
     KEYS_READ = "keys.read"
     KEYS_WRITE = "keys.write"
-    PEOPLE_READ = "people.read"
-    PEOPLE_WRITE = "people.write"
+    USERS_READ = "users.read"
+    USERS_WRITE = "users.write"
     TENANTS_READ = "tenants.read"
     TENANTS_WRITE = "tenants.write"
     WEIGHTS_WRITE = "weights.write"
     REPORTS_READ = "reports.read"
     REPORTS_WRITE = "reports.write"
-    EVENTS_READ = "events.read"
-    EVENTS_WRITE = "events.write"
+    RECEIVERS_READ = "receivers.read"
+    RECEIVERS_WRITE = "receivers.write"
     AUDIT = "audit"
     HEALTH = "health"
 
@@ -46,7 +46,7 @@ _READING = frozenset(
         Permission.MESSAGES,
         Permission.QUARANTINE_READ,
         Permission.LISTS_READ,
-        Permission.LEARNING_READ,
+        Permission.TRAINING_READ,
         Permission.TENANTS_READ,
         Permission.REPORTS_READ,
     }
@@ -55,12 +55,12 @@ _ANALYST = _READING | {
     Permission.QUARANTINE_WRITE,
     Permission.ANALYZE,
     Permission.LISTS_WRITE,
-    Permission.LEARNING_WRITE,
+    Permission.TRAINING_WRITE,
 }
 _AUDITOR = _READING | {
     Permission.KEYS_READ,
-    Permission.PEOPLE_READ,
-    Permission.EVENTS_READ,
+    Permission.USERS_READ,
+    Permission.RECEIVERS_READ,
     Permission.AUDIT,
     Permission.HEALTH,
 }
@@ -70,15 +70,15 @@ PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     Role.TENANT_ADMINISTRATOR: _ANALYST
     | {
         Permission.QUARANTINE_EXPORT,
-        Permission.LEARNING_RESET,
+        Permission.TRAINING_RESET,
         Permission.KEYS_READ,
         Permission.KEYS_WRITE,
-        Permission.PEOPLE_READ,
-        Permission.PEOPLE_WRITE,
+        Permission.USERS_READ,
+        Permission.USERS_WRITE,
         Permission.WEIGHTS_WRITE,
         Permission.REPORTS_WRITE,
-        Permission.EVENTS_READ,
-        Permission.EVENTS_WRITE,
+        Permission.RECEIVERS_READ,
+        Permission.RECEIVERS_WRITE,
         Permission.AUDIT,
     },
     Role.ANALYST: _ANALYST,
@@ -101,20 +101,20 @@ MEANINGS: Mapping[Permission, str] = {
     Permission.ANALYZE: "analyze a message",
     Permission.LISTS_READ: "read and export lists, check a value",
     Permission.LISTS_WRITE: "add, change, delete and import entries, undo changes",
-    Permission.LEARNING_READ: "see reports, cases and the state of learning",
-    Permission.LEARNING_WRITE: "report messages, undo reports, close cases",
-    Permission.LEARNING_RESET: "delete all reports and statistics of a tenant",
+    Permission.TRAINING_READ: "see reports, cases and the state of learning",
+    Permission.TRAINING_WRITE: "report messages, undo reports, close cases",
+    Permission.TRAINING_RESET: "delete all reports and statistics of a tenant",
     Permission.KEYS_READ: "see API keys and the names of tokens",
     Permission.KEYS_WRITE: "create, rotate and revoke API keys",
-    Permission.PEOPLE_READ: "see users",
-    Permission.PEOPLE_WRITE: "invite users, change their role, disable them",
+    Permission.USERS_READ: "see users",
+    Permission.USERS_WRITE: "invite users, change their role, disable them",
     Permission.TENANTS_READ: "see tenants",
     Permission.TENANTS_WRITE: "create and change tenants",
     Permission.WEIGHTS_WRITE: "tune the weights of rules for a tenant",
     Permission.REPORTS_READ: "read weekly reports",
     Permission.REPORTS_WRITE: "switch the weekly email of a tenant on and off, choose its recipients",
-    Permission.EVENTS_READ: "see the receivers of events and the state of their deliveries",
-    Permission.EVENTS_WRITE: "add, test, pause and delete receivers of events, rotate their secrets",
+    Permission.RECEIVERS_READ: "see the receivers of events and the state of their deliveries",
+    Permission.RECEIVERS_WRITE: "add, test, pause and delete receivers of events, rotate their secrets",
     Permission.AUDIT: "read and export the audit log",
     Permission.HEALTH: "see guards, engines and the active configuration",
 }

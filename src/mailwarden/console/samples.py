@@ -35,7 +35,7 @@ class Sample(Struct, frozen=True):
 
 
 SAMPLES: Sequence[Sample] = (
-    Sample(SampleName.HARMLESS, N_("Harmless message"), N_("A short text. Nothing speaks against it.")),
+    Sample(SampleName.HARMLESS, N_("Harmless message"), N_("A short text without evidence against it.")),
     Sample(SampleName.SPAM, N_("Spam (GTUBE)"), N_("Contains GTUBE, the test text of spam filters.")),
     Sample(SampleName.MALWARE, N_("Malware (EICAR)"), N_("Carries EICAR, the harmless test file of virus scanners.")),
 )

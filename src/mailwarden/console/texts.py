@@ -25,7 +25,7 @@ COLOURS: Mapping[str, str] = {
     Decision.BOUNCE: "red",
     Decision.DROP: "red",
     Decision.UNDECIDED: "yellow",
-    "fine": "green",
+    "good": "green",
     "released": "green",
     "quarantined": "orange",
     "bounced": "red",
@@ -66,7 +66,7 @@ COLOURS: Mapping[str, str] = {
 # Words that are shown translated; the APIs and the search operators keep the English ones.
 SHOWN_WORDS: frozenset[str] = frozenset(COLOURS) | {
     "balanced", "strict", "monitor",  # profiles
-    "phishing", "spam", "fine", "reported",  # reports of users
+    "phishing", "spam", "good", "reported",  # reports of users
     "acts", "loses", "expired",  # entries that match a value
     "global", "tenant",  # scopes
     "added", "changed", "deleted",  # lines of a change
@@ -88,8 +88,8 @@ ROLES: Mapping[str, str] = {
 TRAINING_STATES: Mapping[str, str] = {
     TrainingState.WAITING: N_("waits to be learned"),
     TrainingState.LEARNED: N_("learned"),
-    TrainingState.REFUSED: N_("not learned: too little text, a test message of spam filters, or the engine failed"),
-    TrainingState.NOT_KEPT: N_("not learned: the report came without the message"),
+    TrainingState.REJECTED: N_("not learned: too little text, a test message of spam filters, or the engine failed"),
+    TrainingState.NOT_STORED: N_("not learned: the report came without the message"),
 }
 
 WORDS: Mapping[str, Mapping[str, str]] = {"colours": COLOURS, "training": TRAINING_STATES}
@@ -105,7 +105,7 @@ ADVICE: Mapping[HTTPStatus, str] = {
     HTTPStatus.FORBIDDEN: (
         N_(
             "If you sent a form, open its page again and repeat it: after a new sign-in old forms are invalid. "
-            "If your role is the reason, an administrator can change it on the page People."
+            "If your role is the reason, an administrator can change it on the page Users."
         )
     ),
     HTTPStatus.NOT_FOUND: (
@@ -140,32 +140,32 @@ NOTICES: Mapping[str, str] = {
     "report-email-changed": N_("The weekly email was changed."),
     "search-saved": N_("The search was saved."),
     "search-deleted": N_("The saved search was deleted."),
-    "person-moved": N_("The role was changed. It applies at once."),
-    "person-disabled": N_("The user was disabled, and their sessions have ended."),
-    "person-enabled": N_("The user was enabled."),
+    "user-moved": N_("The role was changed. It applies at once."),
+    "user-disabled": N_("The user was disabled, and their sessions have ended."),
+    "user-enabled": N_("The user was enabled."),
     "link-withdrawn": N_("The link was withdrawn."),
     "entries-added": N_("The list was changed. Scans use it within two seconds."),
     "nothing-new": N_("All entries are in the list already. Nothing was changed."),
     "entry-changed": N_("The entry was changed."),
     "entries-deleted": N_("The entries were deleted. You can undo this in the history of the list."),
     "nothing-deleted": N_("None of the entries was in the list. Nothing was changed."),
-    "feed-approved": N_("The update was approved. abby applies it within a minute."),
+    "feed-approved": N_("The update was approved and is applied within a minute."),
     "feed-rejected": N_("The update was rejected. The list did not change."),
-    "feed-due": N_("abby fetches the feed within a minute."),
-    "endpoint-made": N_("The receiver was added. It gets the events from now on."),
-    "endpoint-tested": N_("The receiver accepted the test event."),
-    "endpoint-paused": N_("Deliveries are paused. Events are kept, and sent after the receiver is enabled."),
-    "endpoint-enabled": N_("Deliveries continue after the last acknowledged event."),
-    "endpoint-deleted": N_("The receiver was deleted."),
-    "undone": N_("The change was undone by this change."),
+    "feed-due": N_("The feed is fetched within a minute."),
+    "receiver-made": N_("The receiver was added. It gets the events from now on."),
+    "receiver-tested": N_("The receiver accepted the test event."),
+    "receiver-paused": N_("Deliveries are paused. Events are kept, and sent after the receiver is enabled."),
+    "receiver-enabled": N_("Deliveries continue after the last acknowledged event."),
+    "receiver-deleted": N_("The receiver was deleted."),
+    "undone": N_("The change was undone."),
     "undone-partly": N_("The change was undone, except for entries that changed since."),
     "nothing-to-undo": N_("Nothing to undo: every entry of this change has changed since."),
-    "case-closed": N_("The case is closed. guard answers its reporters."),
+    "case-closed": N_("The case is closed. Its reporters get an answer."),
     "report-kept": N_("Thank you. The report is stored, and the message will be learned in a moment."),
     "report-unlearned": N_("Thank you. The report is stored. Without the message nothing is learned."),
     "reported-several": N_("Thank you. The reports are stored. Without the messages nothing is learned."),
     "report-withdrawn": N_("The report was undone. If it was learned already, the statistics are rebuilt without it."),
-    "learning-reset": N_("Everything learned for this tenant was deleted."),
+    "training-reset": N_("Everything learned for this tenant was deleted."),
     "release-asked": N_(
         "The release was requested. A guard delivers the message in seconds. This page shows the result."
     ),

@@ -11,7 +11,7 @@ from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant
 
 MAX_CHANGES = 20  # shown, newest first
-_ACTION = "tenants.weigh"
+_ACTION = "tenants.weights"
 
 
 class RuleWeights(Struct, frozen=True):

@@ -21,7 +21,7 @@ _STDERR = 2_000
 
 _COUNTS = """
 SELECT (SELECT count(*) FROM tenants) AS tenants, (SELECT count(*) FROM api_keys) AS keys,
-       (SELECT count(*) FROM people) AS people, (SELECT coalesce(sum(entries), 0)::bigint FROM lists) AS entries,
+       (SELECT count(*) FROM users) AS users, (SELECT coalesce(sum(entries), 0)::bigint FROM lists) AS entries,
        (SELECT count(*) FROM quarantine WHERE address IS NOT NULL) AS held,
        (SELECT count(*) FROM quarantine WHERE address IS NOT NULL AND vault <> $1) AS elsewhere
 """
@@ -96,7 +96,7 @@ async def _read(connection: Connection, vault: UUID) -> Snapshot:
         name=str(await connection.fetchval("SELECT pg_export_snapshot()")),
         migrations=tuple(str(row["name"]) for row in await connection.fetch(_MIGRATIONS)),
         counts={
-            name: cast("int", counts[name]) for name in ("tenants", "keys", "people", "entries", "held", "elsewhere")
+            name: cast("int", counts[name]) for name in ("tenants", "keys", "users", "entries", "held", "elsewhere")
         },
         bodies=[(read(row, "tenant", UUID), read(row, "address", bytes)) for row in bodies],
     )

@@ -70,14 +70,14 @@ BATCH = 16  # messages before the clock of the database moves on
 BATCH_HOURS = timedelta(hours=3)
 PATIENCE = 60.0  # seconds for lists, history or an engine's state to follow
 RETRY = timedelta(minutes=3)  # after an outage the sending server tries again
-REPORT_ADDRESSES = {"phishing": "phishing", "spam": "spam", "good": "fine"}
+REPORT_ADDRESSES = {"phishing": "phishing", "spam": "spam", "good": "good"}
 _ROLES = {
     "administrator": Role.DEPLOYMENT_ADMINISTRATOR,
     "tenant-administrator": Role.TENANT_ADMINISTRATOR,
     "analyst": Role.ANALYST,
     "auditor": Role.AUDITOR,
 }
-_KINDS = {"phishing": Kind.PHISHING, "spam": Kind.SPAM, "good": Kind.FINE}
+_KINDS = {"phishing": Kind.PHISHING, "spam": Kind.SPAM, "good": Kind.GOOD}
 _GGRID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _STORED = "SELECT count(DISTINCT ggrid) FROM history WHERE ggrid = ANY ($1::uuid[])"
 

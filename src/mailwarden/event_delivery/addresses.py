@@ -129,7 +129,7 @@ class AddressRules:
         if refusal is not None:
             raise ForbiddenTarget(
                 f"The receiver resolves to {refusal}. Deliveries go to public addresses only; "
-                "events.allowPrivateNetworks of abby.yml allows further networks to endpoints of the deployment."
+                "events.allowPrivateNetworks of abby.yml allows further networks to receivers of the deployment."
             )
 
     def _refusal(self, address: IPv4Address | IPv6Address) -> str | None:

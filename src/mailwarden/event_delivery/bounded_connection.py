@@ -77,7 +77,7 @@ class BoundedConnector(aiohttp.TCPConnector):
             ssl=trust,
             resolver=resolver,
             use_dns_cache=False,  # each connection resolves the name again, and checks the answer
-            limit=0,  # the lanes of each endpoint are the bound
+            limit=0,  # the lanes of each receiver are the bound
             keepalive_timeout=keep_alive,
             socket_factory=socket_factory,
         )

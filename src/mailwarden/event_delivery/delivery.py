@@ -1,4 +1,4 @@
-"""The delivery of one abby process: it leases endpoints, runs a worker for each, and wakes them for new events.
+"""The delivery of one abby process: it leases receivers, runs a worker for each, and wakes them for new events.
 
 Every worker is its own task with its own receiver, so that a slow receiver delays no other. The database connections
 are separate from those of the APIs.
@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 from mailwarden.errors import MailwardenError
-from mailwarden.event_delivery.model import Endpoint, pause_after
+from mailwarden.event_delivery.model import Receiver, pause_after
 from mailwarden.event_delivery.senders import Channels, Sender, UnusableSender
-from mailwarden.event_delivery.store import MAX_ENDPOINTS, EndpointStore
+from mailwarden.event_delivery.store import MAX_RECEIVERS, ReceiverStore
 from mailwarden.event_delivery.worker import ALL, CRASHED, NOTHING, LeaseLost, Worker
 from mailwarden.events.reader import EventReader
 from mailwarden.telemetry.logs import get_logger
@@ -28,7 +28,7 @@ _log = get_logger("event_delivery")
 
 
 class Delivery:
-    def __init__(self, store: EndpointStore, reader: EventReader, channels: Channels, metrics: Metrics) -> None:
+    def __init__(self, store: ReceiverStore, reader: EventReader, channels: Channels, metrics: Metrics) -> None:
         self.process = uuid4()
         self._store = store
         self._reader = reader
@@ -38,12 +38,12 @@ class Delivery:
         self._looks = 0
         self._news = asyncio.Event()
         self._task = PeriodicTask("event_delivery", self._look, LOOK_EVERY, quiet=True)
-        labels = "endpoint", "uid"
+        labels = "receiver", "uid"
         self._delivered = metrics.counter("events_delivered", "Events that a receiver acknowledged.", *labels)
         self._failed = metrics.counter("event_delivery_failures", "Failed attempts to deliver events.", *labels)
         metrics.read_gauge("event_delivery_lag_seconds", "Age of the oldest event that waits.", self._lags, *labels)
-        metrics.read_gauge("event_endpoint_failing", "1 while deliveries to an endpoint fail.", self._states, *labels)
-        self._disabled = metrics.gauge("event_endpoints_disabled", "Endpoints that were disabled by their failures.")
+        metrics.read_gauge("event_receiver_failing", "1 while deliveries to a receiver fail.", self._states, *labels)
+        self._disabled = metrics.gauge("event_receivers_disabled", "Receivers that were disabled by their failures.")
 
     def start(self) -> None:
         self._task.start(at_once=True)
@@ -68,29 +68,29 @@ class Delivery:
                 self._news = asyncio.Event()
 
     async def _lease(self) -> None:
-        """Start and stop workers, so that there is one for each leased endpoint in its current form."""
+        """Start and stop workers, so that there is one for each leased receiver in its current form."""
         self._disabled.set(await self._store.count_disabled(ALL))
-        held = {endpoint.uid: endpoint for endpoint in await self._store.lease(ALL, self.process, MAX_ENDPOINTS)}
+        held = {receiver.uid: receiver for receiver in await self._store.lease(ALL, self.process, MAX_RECEIVERS)}
         for uid, (worker, task) in list(self._running.items()):
-            if task.done() or uid not in held or _settings(held[uid]) != _settings(worker.endpoint):
+            if task.done() or uid not in held or _settings(held[uid]) != _settings(worker.receiver):
                 await end_tasks(task)
                 del self._running[uid]
-                for counter in (self._delivered, self._failed):  # the series of removed endpoints must not pile up
+                for counter in (self._delivered, self._failed):  # the series of removed receivers must not pile up
                     with suppress(KeyError):
-                        counter.remove(*_labels(worker.endpoint))
-        for uid, endpoint in held.items():
+                        counter.remove(*_labels(worker.receiver))
+        for uid, receiver in held.items():
             if uid not in self._running:
-                worker = Worker(endpoint, self._sender_of(endpoint), self._store, self._reader, process=self.process)
-                self._running[uid] = worker, asyncio.create_task(self._run(worker), name=f"deliver {endpoint.name}")
+                worker = Worker(receiver, self._sender_of(receiver), self._store, self._reader, process=self.process)
+                self._running[uid] = worker, asyncio.create_task(self._run(worker), name=f"deliver {receiver.name}")
 
-    def _sender_of(self, endpoint: Endpoint) -> Sender:
-        """Return the sender; an endpoint that cannot have one fails alone, and starts with the others."""
+    def _sender_of(self, receiver: Receiver) -> Sender:
+        """Return the sender; a receiver that cannot have one fails alone, and starts with the others."""
         try:
-            return self._channels.sender_of(endpoint)
+            return self._channels.sender_of(receiver)
         except MailwardenError as error:
             return UnusableSender(error.message)
         except Exception:
-            _log.exception("event_delivery_crashed", endpoint=str(endpoint.uid), name=endpoint.name)
+            _log.exception("event_delivery_crashed", receiver=str(receiver.uid), name=receiver.name)
             return UnusableSender(CRASHED)
 
     async def _run(self, worker: Worker) -> None:
@@ -102,13 +102,13 @@ class Delivery:
                     wait = await self._counted(worker)
                     crashes = 0
                 except MailwardenError as error:
-                    _log.debug("event_delivery_waits", endpoint=str(worker.endpoint.uid), reason=str(error))
+                    _log.debug("event_delivery_waits", receiver=str(worker.receiver.uid), reason=str(error))
                     wait = AFTER_OUTAGE
                 except LeaseLost:
                     raise
                 except Exception:  # not even the failure could be recorded
                     _log.exception(
-                        "event_delivery_crashed", endpoint=str(worker.endpoint.uid), name=worker.endpoint.name
+                        "event_delivery_crashed", receiver=str(worker.receiver.uid), name=worker.receiver.name
                     )
                     crashes += 1
                     wait = pause_after(crashes, 0.5)
@@ -119,16 +119,16 @@ class Delivery:
                 else:
                     await asyncio.sleep(wait)
         except LeaseLost:
-            _log.debug("event_endpoint_left", endpoint=str(worker.endpoint.uid))
+            _log.debug("event_receiver_left", receiver=str(worker.receiver.uid))
         finally:
             await worker.close()
 
     async def _counted(self, worker: Worker) -> float:
-        before = worker.endpoint
+        before = worker.receiver
         try:
             return await worker.step()
         finally:
-            after, labels = worker.endpoint, _labels(before)
+            after, labels = worker.receiver, _labels(before)
             self._delivered.labels(*labels).inc(after.delivered - before.delivered)
             self._failed.labels(*labels).inc(after.failed - before.failed)
 
@@ -139,27 +139,27 @@ class Delivery:
         now = datetime.now(UTC)
         for worker in self._workers():
             lag = 0.0 if worker.oldest is None else max(0.0, (now - worker.oldest).total_seconds())
-            yield _labels(worker.endpoint), lag
+            yield _labels(worker.receiver), lag
 
     def _states(self) -> Samples:
         for worker in self._workers():
-            yield _labels(worker.endpoint), float(worker.endpoint.failing_since is not None)
+            yield _labels(worker.receiver), float(worker.receiver.failing_since is not None)
 
 
-def _labels(endpoint: Endpoint) -> tuple[str, str]:
-    return endpoint.name, str(endpoint.uid)
+def _labels(receiver: Receiver) -> tuple[str, str]:
+    return receiver.name, str(receiver.uid)
 
 
-def _settings(endpoint: Endpoint) -> tuple[object, ...]:
+def _settings(receiver: Receiver) -> tuple[object, ...]:
     """Return what a worker needs anew: the rest of the record is the worker's own progress."""
     return (
-        endpoint.url,
-        endpoint.format,
-        endpoint.types,
-        endpoint.tenants,
-        endpoint.batch_size,
-        endpoint.batch_seconds,
-        endpoint.sealed_url,
-        endpoint.secret,
-        endpoint.previous_secret,
+        receiver.url,
+        receiver.format,
+        receiver.types,
+        receiver.tenants,
+        receiver.batch_size,
+        receiver.batch_seconds,
+        receiver.sealed_url,
+        receiver.secret,
+        receiver.previous_secret,
     )

@@ -2,7 +2,7 @@
 
 A log rotation may move or remove the file at any time: each batch goes to the file that has the name now. A batch is
 written with one call and synchronised to the disk before it counts as delivered. Each write has a deadline and its own
-thread: a disk that hangs holds no other endpoint, and the threads are daemons, so it delays no shutdown. A file has one
+thread: a disk that hangs holds no other receiver, and the threads are daemons, so it delays no shutdown. A file has one
 thread at a time: the next attempt fails while a write still runs, and the file is closed after it.
 """
 
@@ -20,7 +20,7 @@ from mailwarden.event_delivery.http_client import DeliveryFailed
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}\.(?:ndjson|jsonl|log)")
 MODE = 0o640
 DEADLINE = 15.0  # seconds for one batch
-CLOSE_DEADLINE = 2.0  # seconds that an endpoint's end waits for its file
+CLOSE_DEADLINE = 2.0  # seconds that a receiver's end waits for its file
 
 
 def checked_name(name: str) -> str:

@@ -47,7 +47,7 @@ def unreachable_name() -> DeliveryFailed:
     """Return the failure of both kinds of names: a tenant must not learn from abby which internal names exist."""
     return DeliveryFailed(
         "The receiver's name does not resolve, or resolves to an address that deliveries must not reach. Deliveries go "
-        "to public addresses only; events.allowPrivateNetworks of abby.yml allows further networks to endpoints of the "
+        "to public addresses only; events.allowPrivateNetworks of abby.yml allows further networks to receivers of the "
         "deployment."
     )
 

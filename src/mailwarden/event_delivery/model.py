@@ -1,4 +1,4 @@
-"""An endpoint: a receiver of events, its filter, its format and the state of its deliveries."""
+"""A receiver of events, its filter, its format and the state of its deliveries."""
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -11,13 +11,13 @@ from mailwarden.model.scope import Scope
 
 FIRST_PAUSE = 5.0  # seconds after the first failure; each pause is twice as long
 MAX_PAUSE = 3_600.0
-JITTER = 0.2  # of a pause, both ways, so that endpoints of one receiver do not retry together
+JITTER = 0.2  # of a pause, both ways, so that receivers at one host do not retry together
 GIVE_UP = timedelta(days=3)  # of failures without a success; the outbox keeps events longer
 OVERLAP = timedelta(days=1)  # in which the previous secret signs too, after a rotation
 BY_USER = "Disabled by an administrator."
 MAX_BATCH = 500  # events
 MAX_BATCH_SECONDS = 60
-PURPOSE = b"mailwarden event endpoints 1"  # of the seal
+PURPOSE = b"mailwarden event receivers 1"  # of the seal
 
 
 class Kind(StrEnum):
@@ -37,8 +37,8 @@ class State(StrEnum):
     DISABLED = "disabled"
 
 
-class NewEndpoint(Struct, frozen=True):
-    """The settings of a new endpoint; `types` None is every type, `tenants` None is the whole deployment."""
+class NewReceiver(Struct, frozen=True):
+    """The settings of a new receiver; `types` None is every type, `tenants` None is the whole deployment."""
 
     name: str
     kind: Kind
@@ -57,8 +57,8 @@ class Sealed(Struct, frozen=True):
     url: bytes
 
 
-class Endpoint(Struct, frozen=True):
-    """A stored endpoint; its secrets are encrypted, and so is the URL of a webhook: `url` is what may be shown."""
+class Receiver(Struct, frozen=True):
+    """A stored receiver; its secrets are encrypted, and so is the URL of a webhook: `url` is what may be shown."""
 
     uid: UUID
     name: str
@@ -126,5 +126,5 @@ def gives_up(failing_since: datetime, now: datetime) -> bool:
 
 
 def url_context(uid: UUID) -> bytes:
-    """Return the context of a sealed URL; that of a secret is the endpoint's UUID."""
+    """Return the context of a sealed URL; that of a secret is the receiver's UUID."""
     return uid.bytes + b" url"

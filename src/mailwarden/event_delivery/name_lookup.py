@@ -12,7 +12,7 @@ from contextlib import suppress
 from threading import Thread
 
 DEADLINE = 10.0  # seconds for one answer
-MAX_LOOKUPS = 100  # names at once: one for each endpoint, so that none waits for another
+MAX_LOOKUPS = 100  # names at once: one for each receiver, so that none waits for another
 
 Lookup = Callable[[str], Awaitable[Sequence[str]]]
 

@@ -1,4 +1,4 @@
-"""Opens the delivery of events with a configuration: for abby, and for the test of an endpoint."""
+"""Opens the delivery of events with a configuration: for abby, and for the test of a receiver."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,8 +13,8 @@ from mailwarden.event_delivery.http_client import client_trust, open_http_client
 from mailwarden.event_delivery.model import PURPOSE
 from mailwarden.event_delivery.name_lookup import Lookup, NameLookup
 from mailwarden.event_delivery.senders import Channels
-from mailwarden.event_delivery.service import EndpointService
-from mailwarden.event_delivery.store import EndpointStore
+from mailwarden.event_delivery.service import ReceiverService
+from mailwarden.event_delivery.store import ReceiverStore
 from mailwarden.events.reader import EventReader
 from mailwarden.telemetry.metrics import Metrics
 
@@ -23,7 +23,7 @@ from mailwarden.telemetry.metrics import Metrics
 async def open_channels(
     rules: AddressRules, authority: Path | None, folder: Path, pepper: KeyRing, lookup: Lookup | None = None
 ) -> AsyncIterator[Channels]:
-    """Open what senders need: `rules` are those of the deployment's endpoints."""
+    """Open what senders need: `rules` are those of the deployment's receivers."""
     trust, lookup = client_trust(authority), lookup or NameLookup()
     async with (
         open_http_client(rules, trust, lookup) as http,
@@ -35,7 +35,7 @@ async def open_channels(
 @asynccontextmanager
 async def open_delivery(database: Database, channels: Channels, metrics: Metrics) -> AsyncIterator[Delivery]:
     """Deliver events while the block runs."""
-    delivery = Delivery(EndpointStore(database), EventReader(database), channels, metrics)
+    delivery = Delivery(ReceiverStore(database), EventReader(database), channels, metrics)
     delivery.start()
     try:
         yield delivery
@@ -43,5 +43,5 @@ async def open_delivery(database: Database, channels: Channels, metrics: Metrics
         await delivery.stop()
 
 
-def open_endpoints(database: Database, pepper: KeyRing) -> EndpointService:
-    return EndpointService(EndpointStore(database), EventReader(database), Seal(pepper, PURPOSE))
+def open_receivers(database: Database, pepper: KeyRing) -> ReceiverService:
+    return ReceiverService(ReceiverStore(database), EventReader(database), Seal(pepper, PURPOSE))

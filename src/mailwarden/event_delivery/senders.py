@@ -1,4 +1,4 @@
-"""Turns events into the documents of an endpoint's format, and sends them by its kind."""
+"""Turns events into the documents of a receiver's format, and sends them by its kind."""
 
 import ssl
 import time
@@ -16,13 +16,13 @@ from mailwarden.event_delivery.addresses import AddressRules
 from mailwarden.event_delivery.file_sender import FileSender
 from mailwarden.event_delivery.formats import document_of, severity_of
 from mailwarden.event_delivery.http_client import DeliveryFailed, HttpClient
-from mailwarden.event_delivery.model import Endpoint, Kind, url_context
+from mailwarden.event_delivery.model import Kind, Receiver, url_context
 from mailwarden.event_delivery.name_lookup import Lookup
 from mailwarden.event_delivery.signatures import signed_headers
 from mailwarden.event_delivery.syslog import SyslogMessage, SyslogSender
 from mailwarden.events.catalogue import Event
 
-LANES = 8  # webhooks of one endpoint in flight
+LANES = 8  # webhooks of one receiver in flight
 BATCH = "events.batch"
 
 
@@ -42,7 +42,7 @@ class Sender(Protocol):
 class Channels:
     """The shared parts of the senders: HTTP clients, TLS settings, allowed networks, folder and secrets.
 
-    Endpoints with tenants have a separate client: its connections are never those to a private network.
+    Receivers with tenants have a separate client: its connections are never those to a private network.
     """
 
     http: HttpClient
@@ -53,16 +53,16 @@ class Channels:
     seal: Seal
     lookup: Lookup
 
-    def sender_of(self, endpoint: Endpoint) -> Sender:
-        if endpoint.kind is Kind.WEBHOOK:
-            return WebhookSender(endpoint, self.http if endpoint.is_deployment else self.tenant_http, self.seal)
-        if endpoint.kind is Kind.SYSLOG:
-            return SyslogEvents(endpoint, SyslogSender(endpoint.url, self.rules, self.trust, self.lookup))
-        return FileEvents(endpoint, FileSender(self.folder, endpoint.url))
+    def sender_of(self, receiver: Receiver) -> Sender:
+        if receiver.kind is Kind.WEBHOOK:
+            return WebhookSender(receiver, self.http if receiver.is_deployment else self.tenant_http, self.seal)
+        if receiver.kind is Kind.SYSLOG:
+            return SyslogEvents(receiver, SyslogSender(receiver.url, self.rules, self.trust, self.lookup))
+        return FileEvents(receiver, FileSender(self.folder, receiver.url))
 
 
 class UnusableSender:
-    """Stands for a sender that cannot be made from the stored endpoint: every attempt fails with the reason."""
+    """Stands for a sender that cannot be made from the stored receiver: every attempt fails with the reason."""
 
     lanes = 1
     chunk = 1
@@ -80,18 +80,18 @@ class UnusableSender:
 class WebhookSender:
     """Posts each event, or a batch of them; a batch keeps the order of all events, single ones that of a subject."""
 
-    def __init__(self, endpoint: Endpoint, http: HttpClient, seal: Seal) -> None:
-        self._endpoint = endpoint
+    def __init__(self, receiver: Receiver, http: HttpClient, seal: Seal) -> None:
+        self._receiver = receiver
         self._http = http
         self._seal = seal
-        self.lanes = 1 if endpoint.batch_size > 1 else LANES
-        self.chunk = endpoint.batch_size
+        self.lanes = 1 if receiver.batch_size > 1 else LANES
+        self.chunk = receiver.batch_size
 
     async def send(self, events: Sequence[Event]) -> None:
-        if self._endpoint.batch_size > 1:
+        if self._receiver.batch_size > 1:
             webhook_id, body = f"{events[0].id}_{events[-1].id}", self._batch(events)
         else:
-            webhook_id, body = str(events[0].id), msgspec.json.encode(document_of(self._endpoint.format, events[0]))
+            webhook_id, body = str(events[0].id), msgspec.json.encode(document_of(self._receiver.format, events[0]))
         headers = signed_headers(self._secrets(), webhook_id, int(time.time()), body)
         await self._http.post(self._url(), headers, body)
 
@@ -99,31 +99,31 @@ class WebhookSender:
         """Do nothing: the client is shared."""
 
     def _batch(self, events: Sequence[Event]) -> bytes:
-        documents = [document_of(self._endpoint.format, event) for event in events]
+        documents = [document_of(self._receiver.format, event) for event in events]
         return msgspec.json.encode({"type": BATCH, "time": datetime.now(UTC), "data": {"events": documents}})
 
     def _url(self) -> str:
-        endpoint = self._endpoint
-        assert endpoint.sealed_url is not None
+        receiver = self._receiver
+        assert receiver.sealed_url is not None
         try:
-            return self._seal.open(endpoint.sealed_url, url_context(endpoint.uid)).decode("ascii")
+            return self._seal.open(receiver.sealed_url, url_context(receiver.uid)).decode("ascii")
         except BrokenSeal as error:
             raise DeliveryFailed(f"The URL cannot be decrypted. {error}") from None
 
     def _secrets(self) -> Sequence[str]:
-        endpoint = self._endpoint
-        sealed = [endpoint.secret]
-        if endpoint.previous_until is not None and datetime.now(UTC) < endpoint.previous_until:
-            sealed.append(endpoint.previous_secret)
+        receiver = self._receiver
+        sealed = [receiver.secret]
+        if receiver.previous_until is not None and datetime.now(UTC) < receiver.previous_until:
+            sealed.append(receiver.previous_secret)
         try:
-            return [self._seal.open(each, endpoint.uid.bytes).decode("ascii") for each in sealed if each is not None]
+            return [self._seal.open(each, receiver.uid.bytes).decode("ascii") for each in sealed if each is not None]
         except BrokenSeal as error:
             raise DeliveryFailed(f"The secret cannot be decrypted. {error}") from None
 
 
 class SyslogEvents:
-    def __init__(self, endpoint: Endpoint, sender: SyslogSender) -> None:
-        self._format = endpoint.format
+    def __init__(self, receiver: Receiver, sender: SyslogSender) -> None:
+        self._format = receiver.format
         self._sender = sender
         self.lanes = 1
         self.chunk = 100
@@ -141,8 +141,8 @@ class SyslogEvents:
 
 
 class FileEvents:
-    def __init__(self, endpoint: Endpoint, sender: FileSender) -> None:
-        self._format = endpoint.format
+    def __init__(self, receiver: Receiver, sender: FileSender) -> None:
+        self._format = receiver.format
         self._sender = sender
         self.lanes = 1
         self.chunk = 500

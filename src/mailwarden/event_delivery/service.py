@@ -1,4 +1,4 @@
-"""The actions of administrators on endpoints: add, test, rotate the secret, enable, disable, remove."""
+"""The actions of administrators on receivers: add, test, rotate the secret, enable, disable, remove."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -16,16 +16,16 @@ from mailwarden.event_delivery.model import (
     MAX_BATCH,
     MAX_BATCH_SECONDS,
     OVERLAP,
-    Endpoint,
     Kind,
-    NewEndpoint,
+    NewReceiver,
+    Receiver,
     Sealed,
     url_context,
 )
 from mailwarden.event_delivery.senders import Channels
 from mailwarden.event_delivery.signatures import new_secret
-from mailwarden.event_delivery.store import EndpointStore, new_uid
-from mailwarden.events.catalogue import CATALOGUE, EndpointTest, Event, Json
+from mailwarden.event_delivery.store import ReceiverStore, new_uid
+from mailwarden.events.catalogue import CATALOGUE, Event, Json, ReceiverTest
 from mailwarden.events.reader import EventReader
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.scope import Actor, Scope
@@ -34,20 +34,20 @@ MAX_NAME = 60
 MAX_OVERLAP = timedelta(days=30)
 
 
-class EndpointService:
-    def __init__(self, store: EndpointStore, reader: EventReader, seal: Seal) -> None:
+class ReceiverService:
+    def __init__(self, store: ReceiverStore, reader: EventReader, seal: Seal) -> None:
         self._store = store
         self._reader = reader
         self._seal = seal
 
-    async def list(self, scope: Scope) -> Sequence[Endpoint]:
+    async def list(self, scope: Scope) -> Sequence[Receiver]:
         return await self._store.list(scope)
 
-    async def find(self, scope: Scope, uid: UUID) -> Endpoint:
+    async def find(self, scope: Scope, uid: UUID) -> Receiver:
         return await self._store.find(scope, uid)
 
-    async def add(self, scope: Scope, wanted: NewEndpoint, actor: Actor) -> tuple[Endpoint, str]:
-        """Store an endpoint that receives all events from now on; return it and its secret, which is shown once."""
+    async def add(self, scope: Scope, wanted: NewReceiver, actor: Actor) -> tuple[Receiver, str]:
+        """Store a receiver that receives all events from now on; return it and its secret, which is shown once."""
         _check(wanted)
         uid, secret, sealed = new_uid(), "", None
         if wanted.kind is Kind.WEBHOOK:
@@ -58,7 +58,7 @@ class EndpointService:
         made = await self._store.create(scope, uid, wanted, cursor=cursor, sealed=sealed, actor=actor)
         return made, secret
 
-    async def rotate(self, scope: Scope, uid: UUID, actor: Actor, overlap: timedelta = OVERLAP) -> tuple[Endpoint, str]:
+    async def rotate(self, scope: Scope, uid: UUID, actor: Actor, overlap: timedelta = OVERLAP) -> tuple[Receiver, str]:
         """Make a new secret; both sign until the end of the overlap."""
         if not timedelta(0) <= overlap <= MAX_OVERLAP:
             raise SchemaViolation(f"The overlap is between 0 and {MAX_OVERLAP.days} days.")
@@ -68,10 +68,10 @@ class EndpointService:
         sealed = self._seal.close(secret.encode("ascii"), uid.bytes)
         return await self._store.rotate(scope, uid, sealed, datetime.now(UTC) + overlap, actor), secret
 
-    async def enable(self, scope: Scope, uid: UUID, actor: Actor) -> Endpoint:
+    async def enable(self, scope: Scope, uid: UUID, actor: Actor) -> Receiver:
         return await self._store.enable(scope, uid, actor)
 
-    async def disable(self, scope: Scope, uid: UUID, actor: Actor) -> Endpoint:
+    async def disable(self, scope: Scope, uid: UUID, actor: Actor) -> Receiver:
         return await self._store.disable(scope, uid, BY_USER, actor)
 
     async def remove(self, scope: Scope, uid: UUID, actor: Actor) -> None:
@@ -79,11 +79,11 @@ class EndpointService:
 
     async def test(self, scope: Scope, uid: UUID, channels: Channels, actor: Actor) -> Event:
         """Send one test event to the receiver and return it, or raise DeliveryFailed; the audit log has both."""
-        endpoint = await self._store.begin_test(scope, uid, actor)
-        tenant = next(iter(endpoint.tenants)) if endpoint.tenants else None
-        data = cast("dict[str, Json]", msgspec.to_builtins(EndpointTest(endpoint=endpoint.name)))
-        event = Event(new_ggrid(), EndpointTest.type, datetime.now(UTC), tenant, str(uid), data)
-        sender = channels.sender_of(endpoint)
+        receiver = await self._store.begin_test(scope, uid, actor)
+        tenant = next(iter(receiver.tenants)) if receiver.tenants else None
+        data = cast("dict[str, Json]", msgspec.to_builtins(ReceiverTest(receiver=receiver.name)))
+        event = Event(new_ggrid(), ReceiverTest.type, datetime.now(UTC), tenant, str(uid), data)
+        sender = channels.sender_of(receiver)
         try:
             await sender.send([event])
         finally:
@@ -91,7 +91,7 @@ class EndpointService:
         return event
 
 
-def _check(wanted: NewEndpoint) -> None:
+def _check(wanted: NewReceiver) -> None:
     """Raise SchemaViolation for settings that no scope may have."""
     name = wanted.name
     if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
@@ -108,7 +108,7 @@ def _check(wanted: NewEndpoint) -> None:
     if wanted.kind is Kind.WEBHOOK:
         target = read_target(wanted.url, "https", "http")
         if target.scheme == "http" and wanted.tenants is not None:
-            raise SchemaViolation("The URL must start with https://: http is only for endpoints of the deployment.")
+            raise SchemaViolation("The URL must start with https://: http is only for receivers of the deployment.")
     elif wanted.kind is Kind.SYSLOG:
         read_target(wanted.url, "tls")
     else:

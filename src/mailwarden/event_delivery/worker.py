@@ -1,4 +1,4 @@
-"""Delivers the events of one endpoint: reads a page after the cursor, sends it, and moves the cursor.
+"""Delivers the events of one receiver: reads a page after the cursor, sends it, and moves the cursor.
 
 Webhooks go in lanes by a hash of the subject: one lane sends in order, the lanes run at once. The cursor moves after
 every event of the page was acknowledged, so each event is delivered at least once. After a failure the acknowledged
@@ -14,9 +14,9 @@ from uuid import UUID
 
 from mailwarden.errors import CursorExpired, MailwardenError, StorageUnavailable
 from mailwarden.event_delivery.http_client import DeliveryFailed
-from mailwarden.event_delivery.model import GIVE_UP, Endpoint, gives_up, pause_after
+from mailwarden.event_delivery.model import GIVE_UP, Receiver, gives_up, pause_after
 from mailwarden.event_delivery.senders import Sender
-from mailwarden.event_delivery.store import EndpointStore
+from mailwarden.event_delivery.store import ReceiverStore
 from mailwarden.events.catalogue import Event
 from mailwarden.events.reader import EventReader, Filter, Page, cursor_of, number_of
 from mailwarden.model.scope import Actor, Scope
@@ -33,24 +33,24 @@ _log = get_logger("event_delivery")
 
 
 class LeaseLost(Exception):
-    """Another process delivers for the endpoint, or it was disabled or removed."""
+    """Another process delivers for the receiver, or it was disabled or removed."""
 
 
 class Worker:
-    """The state of one leased endpoint in this process; `step` does the next piece of work."""
+    """The state of one leased receiver in this process; `step` does the next piece of work."""
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        receiver: Receiver,
         sender: Sender,
-        store: EndpointStore,
+        store: ReceiverStore,
         reader: EventReader,
         *,
         process: UUID,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self.endpoint = endpoint
+        self.receiver = receiver
         self.oldest: datetime | None = None  # time of the oldest event that waits
         self._sender = sender
         self._store = store
@@ -59,7 +59,7 @@ class Worker:
         self._clock = clock
         self._chance = chance
         self._acknowledged: set[UUID] = set()
-        self._cursor = endpoint.cursor  # ahead of the stored one by events that are not for this endpoint
+        self._cursor = receiver.cursor  # ahead of the stored one by events that are not for this receiver
         self._saved = clock()
 
     async def step(self) -> float:
@@ -78,8 +78,8 @@ class Worker:
 
     async def _step(self) -> float:
         now = self._clock()
-        wait = (self.endpoint.next_attempt - now).total_seconds()
-        if self.endpoint.failing_since is not None and wait > 0:
+        wait = (self.receiver.next_attempt - now).total_seconds()
+        if self.receiver.failing_since is not None and wait > 0:
             return wait
         page = await self._read()
         if page is None:
@@ -102,26 +102,26 @@ class Worker:
         await self._sender.close()
 
     async def _read(self) -> Page[Event] | None:
-        """Return the next page, or None after the endpoint lost events that retention had removed."""
-        endpoint = self.endpoint
-        wanted = Filter(endpoint.scope, endpoint.is_deployment, endpoint.types)
+        """Return the next page, or None after the receiver lost events that retention had removed."""
+        receiver = self.receiver
+        wanted = Filter(receiver.scope, receiver.is_deployment, receiver.types)
         try:
             return await self._reader.read_after(wanted, self._cursor, PAGE)
         except CursorExpired:
             removed = await self._store.last_removed(ALL)
             lost = max(0, removed - number_of(self._cursor))
-            _log.error("event_endpoint_lost_events", endpoint=str(endpoint.uid), name=endpoint.name, at_most=lost)
+            _log.error("event_receiver_lost_events", receiver=str(receiver.uid), name=receiver.name, at_most=lost)
             cursor = cursor_of(removed)
-            self._use(await self._store.lose(ALL, endpoint.uid, self.process, cursor, lost))
+            self._use(await self._store.lose(ALL, receiver.uid, self.process, cursor, lost))
             self._cursor = cursor
             return None
 
     def _batch_wait(self, page: Page[Event], now: datetime) -> float:
         """Return how long to wait for more events of a batch."""
-        endpoint = self.endpoint
-        if endpoint.batch_size <= 1 or len(page.events) >= endpoint.batch_size:
+        receiver = self.receiver
+        if receiver.batch_size <= 1 or len(page.events) >= receiver.batch_size:
             return 0.0
-        return endpoint.batch_seconds - (now - page.events[0].time).total_seconds()
+        return receiver.batch_seconds - (now - page.events[0].time).total_seconds()
 
     async def _send(self, events: Sequence[Event]) -> DeliveryFailed | None:
         """Send what is not acknowledged yet; return the first failure, after which no lane sends more."""
@@ -154,39 +154,39 @@ class Worker:
         return failures[0] if failures else None
 
     def _crash(self) -> DeliveryFailed:
-        """Log the current exception; return the failure that the endpoint shows."""
-        _log.exception("event_delivery_crashed", endpoint=str(self.endpoint.uid), name=self.endpoint.name)
+        """Log the current exception; return the failure that the receiver shows."""
+        _log.exception("event_delivery_crashed", receiver=str(self.receiver.uid), name=self.receiver.name)
         return DeliveryFailed(CRASHED)
 
     async def _advance(self, cursor: str, delivered: int) -> None:
         now = self._clock()
-        recovered = self.endpoint.failing_since is not None
-        uid = self.endpoint.uid
+        recovered = self.receiver.failing_since is not None
+        uid = self.receiver.uid
         self._use(await self._store.advance(ALL, uid, self.process, cursor, delivered=delivered, now=now))
         self._acknowledged.clear()
         self._cursor = cursor
         self._saved = now
         if recovered:
-            _log.info("event_endpoint_recovered", endpoint=str(uid), name=self.endpoint.name)
+            _log.info("event_receiver_recovered", receiver=str(uid), name=self.receiver.name)
 
     async def _pass_by(self, page: Page[Event], now: datetime) -> None:
-        """Move on over events that are not for this endpoint; store it now and then."""
+        """Move on over events that are not for this receiver; store it now and then."""
         self._cursor = page.next
-        if page.next != self.endpoint.cursor and now - self._saved >= SAVE_EVERY:
+        if page.next != self.receiver.cursor and now - self._saved >= SAVE_EVERY:
             await self._advance(page.next, 0)
 
     async def _record_failure(self, failure: DeliveryFailed) -> float:
-        now, endpoint = self._clock(), self.endpoint
-        if failure.gone or (endpoint.failing_since is not None and gives_up(endpoint.failing_since, now)):
+        now, receiver = self._clock(), self.receiver
+        if failure.gone or (receiver.failing_since is not None and gives_up(receiver.failing_since, now)):
             await self._give_up(failure)
-        pause = pause_after(endpoint.attempts + 1, self._chance(), failure.retry_after)
-        if endpoint.failing_since is None:
+        pause = pause_after(receiver.attempts + 1, self._chance(), failure.retry_after)
+        if receiver.failing_since is None:
             _log.warning(
-                "event_endpoint_failing", endpoint=str(endpoint.uid), name=endpoint.name, reason=failure.sentence
+                "event_receiver_failing", receiver=str(receiver.uid), name=receiver.name, reason=failure.sentence
             )
         changed = await self._store.fail(
             ALL,
-            endpoint.uid,
+            receiver.uid,
             self.process,
             now=now,
             next_attempt=now + timedelta(seconds=pause),
@@ -196,15 +196,15 @@ class Worker:
         return pause
 
     async def _give_up(self, failure: DeliveryFailed) -> None:
-        endpoint = self.endpoint
+        receiver = self.receiver
         reason = failure.sentence
         if not failure.gone:
             reason = f"No delivery succeeded for {GIVE_UP.days} days. {reason}"
-        await self._store.disable(ALL, endpoint.uid, reason, DELIVERY)
-        _log.error("event_endpoint_disabled", endpoint=str(endpoint.uid), name=endpoint.name, reason=reason)
+        await self._store.disable(ALL, receiver.uid, reason, DELIVERY)
+        _log.error("event_receiver_disabled", receiver=str(receiver.uid), name=receiver.name, reason=reason)
         raise LeaseLost
 
-    def _use(self, changed: Endpoint | None) -> None:
+    def _use(self, changed: Receiver | None) -> None:
         if changed is None:
             raise LeaseLost
-        self.endpoint = changed
+        self.receiver = changed

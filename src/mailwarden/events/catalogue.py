@@ -50,10 +50,10 @@ class EventData(Struct, frozen=True, rename="camel", omit_defaults=False):
     type: ClassVar[str]
 
 
-class MessageJudged(EventData, frozen=True, rename="camel"):
+class MessageScanned(EventData, frozen=True, rename="camel"):
     """guard has decided about a message, and history has stored it. One event for each tenant of the message."""
 
-    type = "message.judged"
+    type = "message.scanned"
 
     ggrid: Annotated[UUID, Meta(description="The id of the analysis, as in the result and in history.")]
     verdict: Verdict
@@ -78,7 +78,7 @@ class MessageJudged(EventData, frozen=True, rename="camel"):
 
 
 class MessageHeld(EventData, frozen=True, rename="camel"):
-    """A message is in quarantine. It may precede `message.judged`: it is stored before the reply to the MTA."""
+    """A message is in quarantine. It may precede `message.scanned`: it is stored before the reply to the MTA."""
 
     type = "message.held"
 
@@ -131,7 +131,7 @@ class MessageReported(EventData, frozen=True, rename="camel"):
 
     uid: Annotated[UUID, Meta(description="The report, as in `/v1/reports`.")]
     ggrid: Annotated[UUID | None, Meta(description="The analysis; null if the message was not scanned here.")]
-    kind: Annotated[str, Meta(description="`phishing`, `spam`, `fine` or `released`.")]
+    kind: Annotated[str, Meta(description="`phishing`, `spam`, `good` or `released`.")]
     subject: Subject
     by: By
 
@@ -243,28 +243,28 @@ class TenantChanged(EventData, frozen=True, rename="camel"):
     by: By
 
 
-class EndpointDisabled(EventData, frozen=True, rename="camel"):
-    """An endpoint of the event delivery was disabled: after three days of failures, by its receiver or by a user."""
+class ReceiverDisabled(EventData, frozen=True, rename="camel"):
+    """A receiver of the event delivery was disabled: after three days of failures, by its receiver or by a user."""
 
-    type = "endpoint.disabled"
+    type = "receiver.disabled"
 
-    endpoint: Annotated[str, Meta(description="The name of the endpoint.")]
-    endpoint_uid: UUID
+    receiver: Annotated[str, Meta(description="The name of the receiver.")]
+    receiver_uid: UUID
     reason: str
 
 
-class EndpointTest(EventData, frozen=True, rename="camel"):
-    """A test of an endpoint. It is sent to this endpoint alone and is not stored."""
+class ReceiverTest(EventData, frozen=True, rename="camel"):
+    """A test of a receiver. It is sent to this receiver alone and is not stored."""
 
-    type = "endpoint.test"
+    type = "receiver.test"
 
-    endpoint: Annotated[str, Meta(description="The name of the endpoint.")]
+    receiver: Annotated[str, Meta(description="The name of the receiver.")]
 
 
 CATALOGUE: Mapping[str, type[EventData]] = {
     kind.type: kind
     for kind in (
-        MessageJudged,
+        MessageScanned,
         MessageHeld,
         MessageReleased,
         MessageDeleted,
@@ -278,8 +278,8 @@ CATALOGUE: Mapping[str, type[EventData]] = {
         EngineUp,
         TenantCreated,
         TenantChanged,
-        EndpointDisabled,
-        EndpointTest,
+        ReceiverDisabled,
+        ReceiverTest,
     )
 }
 

@@ -13,7 +13,7 @@ class EventRecord(Struct, frozen=True, rename="camel"):
     id: Annotated[
         UUID, Meta(description="UUID version 7, the same in every delivery: receivers drop duplicates by it.")
     ]
-    type: Annotated[str, Meta(description="The event type, such as `message.judged`.")]
+    type: Annotated[str, Meta(description="The event type, such as `message.scanned`.")]
     version: Annotated[int, Meta(description="The version of the type's schema.")]
     time: Annotated[datetime, Meta(description="When the event was recorded, by the clock of the database.")]
     tenant_uid: Annotated[UUID | None, Meta(description="The tenant; null for events of the deployment.")]

@@ -20,7 +20,7 @@ from mailwarden.lists.store import ListScope
 MAX_NAME = 60
 MAX_BYTES = 256 * 1024 * 1024  # of any feed
 MAX_JSON = 64 * 1024 * 1024  # bytes of MISP, STIX and TAXII
-SECRET = b"mailwarden feed credential 1"  # the purpose of the seal
+SECRET = b"mailwarden feeds credential 1"  # the purpose of the seal
 AUTHOR = "feed:"  # before the name of a feed, where a list names who added an entry
 # The kinds of indicators for a list that is matched on a value.
 _INDICATORS: Mapping[MatchOn, frozenset[IndicatorKind]] = {

@@ -203,7 +203,7 @@ class FeedStore:
         async with self._in(feed.scope) as connection:
             await connection.execute(_SEAL, feed.uid, sealed)
 
-    async def reseal(self, feed: Feed, sealed: bytes) -> bool:
+    async def reencrypt(self, feed: Feed, sealed: bytes) -> bool:
         """Replace the sealed credential; return False if it changed or was deleted meanwhile."""
         async with self._in(feed.scope) as connection:
             done = await connection.execute(

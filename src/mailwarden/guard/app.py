@@ -22,7 +22,7 @@ from mailwarden.database.pool_metrics import DatabaseMetrics
 from mailwarden.engines.engine import AnyEngine
 from mailwarden.engines.table import open_engines
 from mailwarden.errors import CommandError
-from mailwarden.events.judged import JudgedEvents
+from mailwarden.events.scanned import ScannedEvents
 from mailwarden.guard.background import running_jobs
 from mailwarden.guard.config import PATH, GuardConfig, check_rules, domains_folder, rules_folder
 from mailwarden.guard.context import PROGRAM, GuardContext, open_mail
@@ -63,7 +63,7 @@ from mailwarden.telemetry.self_tests import BASIC, require_known_answers
 from mailwarden.telemetry.tracing import open_tracing
 from mailwarden.user_reports.reports import ContentsSeal
 from mailwarden.user_reports.store import ReportStore
-from mailwarden.user_reports.training import Learning
+from mailwarden.user_reports.training import Training
 
 # Longest wait for the first list replica; after that guard opens its port and reports that the lists are missing.
 LISTS_SECONDS = 10.0
@@ -308,7 +308,7 @@ def _start_history(
 ) -> tuple[SenderHistory, Journal]:
     """Open the journal and start the writer of history."""
     events = config.events
-    store = open_history(database, JudgedEvents(events.judged, events.sample), clickhouse=clickhouse)
+    store = open_history(database, ScannedEvents(events.scanned, events.sample), clickhouse=clickhouse)
     journal = Journal.open(config.journal.place(folder, config.lists.replica), config.journal.limits, metrics)
     journal.start()
     stack.push_async_callback(journal.stop)
@@ -432,12 +432,12 @@ def _measure_disks(config: GuardConfig, folder: Path, metrics: Metrics, stack: A
     disks.start()
 
 
-def _learning(config: GuardConfig, folder: Path, database: Database, engines: Sequence[AnyEngine]) -> Learning | None:
+def _learning(config: GuardConfig, folder: Path, database: Database, engines: Sequence[AnyEngine]) -> Training | None:
     teacher = next(filter(None, (engine.teacher() for engine in engines)), None)
     if teacher is None:
         return None
     seal = ContentsSeal(read_ring(folder / config.contents.key, "contents.key"))
-    return Learning(ReportStore(database), teacher, seal, config.learning.retention_days)
+    return Training(ReportStore(database), teacher, seal, config.training.retention_days)
 
 
 async def _start_lists(

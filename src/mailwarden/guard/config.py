@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr
 
 from mailwarden.engines import table
 from mailwarden.engines.engine import EngineSettings
-from mailwarden.events.judged import Selection
+from mailwarden.events.scanned import Selection
 from mailwarden.history.settings import HistoryStoreSettings
 from mailwarden.journal.settings import JournalSettings
 from mailwarden.quarantine.settings import GuardQuarantine
@@ -184,7 +184,7 @@ class History(HistoryStoreSettings, frozen=True, rename="camel", forbid_unknown_
 class Events(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The event outbox; see docs/events.md."""
 
-    judged: Annotated[
+    scanned: Annotated[
         Selection,
         Meta(description="Which judged messages get an event: `all`, `notClean` (all but verdict clean) or `none`."),
     ] = "all"
@@ -219,7 +219,7 @@ class Domains(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     ] = ""
 
 
-class Learning(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class Training(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Retention of reported messages, for an engine that learns."""
 
     retention_days: Annotated[Count, Meta(description="Retention of learned messages, in days.")] = 365
@@ -307,7 +307,7 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     lists: Lists = Lists()
     yara: Yara = Yara()
     domains: Domains = Domains()
-    learning: Learning = Learning()
+    training: Training = Training()
     contents: Contents = Contents()
     quarantine: GuardQuarantine = GuardQuarantine()
     weekly_report: Annotated[

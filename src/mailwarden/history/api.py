@@ -27,10 +27,10 @@ from mailwarden.history.requests import (
     AttackRecord,
     CountQuery,
     DayRecord,
-    FoundMessage,
-    FoundMessages,
     MessageCount,
     MessagesQuery,
+    SearchResult,
+    SearchResults,
     StatisticsQuery,
     StreamEnd,
     TenantStatistics,
@@ -111,7 +111,7 @@ class MessagesApi:
                 return await self._stream(call, caller, asked, search)
             page = await search.read(_place(asked), PAGE if asked.limit is UNSET else asked.limit)
         return _answer(
-            FoundMessages(
+            SearchResults(
                 messages=tuple(map(found_message, page.rows)),
                 next=_next(page),
                 complete=page.complete,
@@ -206,8 +206,8 @@ class MessagesApi:
         return scope, parse_query(asked.q, since=since, until=until, tenants=names)
 
 
-def found_message(row: Row) -> FoundMessage:
-    return FoundMessage(
+def found_message(row: Row) -> SearchResult:
+    return SearchResult(
         ggrid=row.ggrid,
         tenant_uid=row.tenant,
         created=row.created.astimezone(UTC),
@@ -291,8 +291,8 @@ ENDPOINTS = (
     Endpoint(
         "GET", "/v1/messages", ApiPermission.READ, MessagesApi.search, "searchMessages",
         "Search messages; one page, or all messages as a stream with `Accept: application/x-ndjson`.",
-        query=MessagesQuery, result=FoundMessages,
-        lines=Lines("One FoundMessage a line, and one StreamEnd last; a stream without it was cut.", (StreamEnd,)),
+        query=MessagesQuery, result=SearchResults,
+        lines=Lines("One SearchResult a line, and one StreamEnd last; a stream without it was cut.", (StreamEnd,)),
         errors=(*_SEARCH, errors.InvalidQuery),
     ),
     Endpoint(

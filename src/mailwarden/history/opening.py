@@ -1,7 +1,7 @@
 """Chooses the implementation of the history store."""
 
 from mailwarden.database.pool import Database
-from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents
+from mailwarden.events.scanned import NO_SCANNED_EVENTS, ScannedEvents
 from mailwarden.history.clickhouse.client import Clickhouse
 from mailwarden.history.clickhouse.store import ClickhouseHistoryStore
 from mailwarden.history.postgresql.store import PostgresqlHistoryStore
@@ -9,7 +9,7 @@ from mailwarden.history.store import HistoryStore
 
 
 def open_history(
-    database: Database, judged: JudgedEvents = NO_JUDGED_EVENTS, *, clickhouse: Clickhouse | None = None
+    database: Database, judged: ScannedEvents = NO_SCANNED_EVENTS, *, clickhouse: Clickhouse | None = None
 ) -> HistoryStore:
     """Return the history store that uses these connections; nothing connects before the first call.
 

@@ -52,7 +52,7 @@ class MessagesQuery(CountQuery, frozen=True, rename="camel", forbid_unknown_fiel
     ] = UNSET
 
 
-class FoundMessage(Struct, frozen=True, rename="camel"):
+class SearchResult(Struct, frozen=True, rename="camel"):
     """One message of a search; a message with recipients of several tenants is found once for each tenant."""
 
     ggrid: Annotated[UUID, Meta(description="Id of the message.")]
@@ -70,10 +70,10 @@ class FoundMessage(Struct, frozen=True, rename="camel"):
     campaign: Annotated[UUID | None, Meta(description="Id of the similar messages; null if there are none.")]
 
 
-class FoundMessages(Struct, frozen=True, rename="camel"):
+class SearchResults(Struct, frozen=True, rename="camel"):
     """A page of messages, and how far the search came."""
 
-    messages: Annotated[tuple[FoundMessage, ...], Meta(description="The messages, in the order of the search.")]
+    messages: Annotated[tuple[SearchResult, ...], Meta(description="The messages, in the order of the search.")]
     next: Annotated[str | None, Meta(description="`after` of the next page; null: there are no more messages.")]
     complete: Annotated[
         bool,

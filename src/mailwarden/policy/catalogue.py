@@ -8,7 +8,7 @@ from mailwarden.policy.rules import Policy
 
 class VerdictEntry(Struct, frozen=True, rename="camel"):
     verdict: str
-    meaning: str
+    description: str
     decisions: dict[str, str]
 
 
@@ -16,7 +16,7 @@ class TagEntry(Struct, frozen=True, rename="camel"):
     """A tag, its meaning and its rules; the decision itself adds a tag without rules."""
 
     tag: str
-    sentence: str
+    description: str
     rules: tuple[str, ...]
 
 

@@ -88,8 +88,8 @@ class QuarantineApi:
             caller.actor(call),
             recipients=None if order.recipients is UNSET else order.recipients,
             allow=None if order.allow is UNSET else order.allow,
-            everywhere=order.everywhere,
-            learn=order.learn,
+            global_list=order.global_list,
+            train=order.train,
         )
         return _answer(held_of(message), 202)
 

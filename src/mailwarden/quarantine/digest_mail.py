@@ -136,7 +136,7 @@ def text_of(lines: Sequence[Line], rest: int, recipient: str, until: datetime) -
         shown = line.shown
         block = f"{shown.received:%Y-%m-%d %H:%M} UTC, {shown.verdict}\n  From:    {shown.sender}\n"
         block += f"  Subject: {shown.subject}"
-        blocks.append(block + (f"\n  Look:    {line.address}" if line.address else ""))
+        blocks.append(block + (f"\n  View or release: {line.address}" if line.address else ""))
     return "\n\n".join([*blocks, *(textwrap.fill(sentence, 76) for sentence in _sentences(lines, rest, until))]) + "\n"
 
 

@@ -65,7 +65,7 @@ AND EXISTS (SELECT FROM tenants WHERE tenants.uid = quarantine.tenant AND quaran
 """
 _RECIPIENT = "SELECT recipient, state FROM quarantine_recipients WHERE message = $1 AND number = $2"
 _REQUEST = """
-UPDATE quarantine_recipients SET state = 'releasing', failure = '', changed_by = $3, changed_at = now(), learn = false
+UPDATE quarantine_recipients SET state = 'releasing', failure = '', changed_by = $3, changed_at = now(), train = false
 WHERE message = $1 AND folded = $2 AND state = 'held'
 """
 

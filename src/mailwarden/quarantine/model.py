@@ -102,4 +102,4 @@ class Release(Struct, frozen=True):
     message: HeldMessage
     recipients: Sequence[str]
     requested_by: str
-    learn: bool = False
+    train: bool = False

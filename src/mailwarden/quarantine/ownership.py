@@ -73,9 +73,12 @@ async def _may_claim(vault: Vault, deployment: Deployment) -> bool:
 async def foreign_text(vault: Vault, owner: UUID | None, deployment: Deployment) -> str:
     """Return why nothing in the vault is removed or changed, and the remedy."""
     if owner is None:
-        state, command = "has messages and no owner, and this database was restored", "mailwarden quarantine adopt"
+        state, command = (
+            "has messages and no owner, and this database was restored",
+            "mailwarden quarantine take-ownership",
+        )
     else:
-        state, command = f"belongs to the deployment {owner}", f"mailwarden quarantine adopt {owner}"
+        state, command = f"belongs to the deployment {owner}", f"mailwarden quarantine take-ownership {owner}"
     return (
         f"The vault {await vault.uid()} {state}; this deployment is {deployment.uid}. Messages in the vault are not "
         "removed and not encrypted again. Give this deployment a vault of its own (quarantine.store), or, if no other "

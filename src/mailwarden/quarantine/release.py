@@ -150,4 +150,4 @@ def _waits(release: Release, failures: Mapping[str, str]) -> bool:
 def _is_learned_from(release: Release) -> bool:
     """Return whether the tenant learns from it: if asked to, but never by a recipient's click, nor malware."""
     by_recipient = release.requested_by.startswith(BY_RECIPIENT)
-    return release.learn and release.message.verdict is not Verdict.MALWARE and not by_recipient
+    return release.train and release.message.verdict is not Verdict.MALWARE and not by_recipient

@@ -30,7 +30,7 @@ WITH next AS (
 UPDATE quarantine_recipients AS those SET claimed_until = now() + make_interval(secs => $3)
 FROM next WHERE those.message = next.message AND those.changed_by = next.changed_by AND state = 'releasing'
   AND (claimed_until IS NULL OR claimed_until < now())
-RETURNING those.message, those.recipient, those.changed_by, those.learn
+RETURNING those.message, those.recipient, those.changed_by, those.train
 """  # noqa: S608 -- built from constants
 _ONE = f"{SELECT_MESSAGE} AND uid = $2"
 _RELEASED = """
@@ -61,8 +61,8 @@ class ReleaseStore:
         names = {str(row["recipient"]) for row in rows}
         message = message_of(found)
         ordered = [each for each in message.in_state(State.RELEASING) if each in names]
-        learn = any(bool(row["learn"]) for row in rows)
-        return Release(message, ordered, str(rows[0]["changed_by"]), learn)
+        train = any(bool(row["train"]) for row in rows)
+        return Release(message, ordered, str(rows[0]["changed_by"]), train)
 
     async def record_result(self, scope: Scope, release: Release, failures: Mapping[str, str]) -> Sequence[str]:
         """Record the result of a release and return its recipients; failed recipients stay held, with the reason."""

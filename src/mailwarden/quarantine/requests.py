@@ -64,11 +64,11 @@ class ReleaseOrder(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
         Listed | UnsetType,
         Meta(description="Adds the sender's address, or domain with subdomains, to `sender-allow` before the release."),
     ] = UNSET
-    everywhere: Annotated[
+    global_list: Annotated[
         bool, Meta(description="Adds it to the global list instead of the tenant's, if the token has that permission.")
     ] = False
-    learn: Annotated[
-        bool, Meta(description="Trains the tenant's statistics that such messages are fine; absent means no training.")
+    train: Annotated[
+        bool, Meta(description="Trains the tenant's statistics that such messages are good; absent means no training.")
     ] = False
 
 
@@ -118,7 +118,7 @@ class Held(Struct, frozen=True, rename="camel"):
     size: Annotated[int, Meta(description="Bytes of the message.")]
     received_at: Annotated[datetime, Meta(tz=True, description="Time of receipt.")]
     expires_at: Annotated[datetime, Meta(tz=True, description="Time of its deletion.")]
-    kept: Annotated[bool, Meta(description="Whether the message is stored and can be released.")]
+    stored: Annotated[bool, Meta(description="Whether the message is stored and can be released.")]
     recipients: Annotated[tuple[HeldFor, ...], Meta(description="Recipients with their states.")]
 
 

@@ -60,20 +60,20 @@ class QuarantineService:
         *,
         recipients: Sequence[str] | None = None,
         allow: Listed | None = None,
-        everywhere: bool = False,
-        learn: bool = False,
+        global_list: bool = False,
+        train: bool = False,
     ) -> HeldMessage:
         """Request the release of a message; `allow` adds its sender to sender-allow, for the tenant or globally.
 
-        With `learn` the tenant's statistics learn it as fine once it is delivered.
+        With `train` the tenant's statistics learn it as good once it is delivered.
         """
         if allow is not None:
             message = await self._store.find(scope, uid)
             if message.verdict is Verdict.MALWARE:
                 raise NotReleasable("Malware is never delivered, and its sender cannot be allowed.")
             check_release(message, recipients)
-            await self._list(scope, _SENDER_ALLOW, message, allow, actor, everywhere=everywhere)
-        return await self._store.request_release(scope, uid, recipients, actor, learn=learn)
+            await self._list(scope, _SENDER_ALLOW, message, allow, actor, global_list=global_list)
+        return await self._store.request_release(scope, uid, recipients, actor, train=train)
 
     async def delete(
         self,
@@ -83,13 +83,13 @@ class QuarantineService:
         *,
         recipients: Sequence[str] | None = None,
         block: Listed | None = None,
-        everywhere: bool = False,
+        global_list: bool = False,
     ) -> HeldMessage:
         """Delete a message; `block` adds its sender to sender-block, for the tenant or globally."""
         if block is not None:
             message = await self._store.find(scope, uid)
             check_deletion(message, recipients)
-            await self._list(scope, _SENDER_BLOCK, message, block, actor, everywhere=everywhere)
+            await self._list(scope, _SENDER_BLOCK, message, block, actor, global_list=global_list)
         return await self._store.delete(scope, uid, recipients, actor)
 
     async def export(self, scope: Scope, uid: UUID, actor: Actor) -> Spooled:
@@ -112,13 +112,13 @@ class QuarantineService:
             raise NotReleasable("The stored message is missing or damaged.") from None
 
     async def _list(
-        self, scope: Scope, name: str, message: HeldMessage, what: Listed, actor: Actor, *, everywhere: bool
+        self, scope: Scope, name: str, message: HeldMessage, what: Listed, actor: Actor, *, global_list: bool
     ) -> None:
         """Add the sender to a list; the caller has checked that the rest will succeed.
 
         An invalid entry raises before anything is released or deleted.
         """
-        if everywhere and scope.tenants is not None:
+        if global_list and scope.tenants is not None:
             raise GlobalScopeForbidden("Only an administrator of the deployment may change a global list.")
         address = message.from_address or message.sender
         domain = address.rpartition("@")[2]
@@ -127,7 +127,7 @@ class QuarantineService:
             raise NotReleasable("The message has no sender to list. Repeat without the list entry.")
         given = [ListEntryInput(entry, comment=f"Quarantine, message {message.uid}") for entry in entries]
         try:
-            await self._lists.add_entries(ListScope(None if everywhere else message.tenant), name, given, actor)
+            await self._lists.add_entries(ListScope(None if global_list else message.tenant), name, given, actor)
         except (InvalidEntry, EntryTooBroad) as error:
             why = next((str(detail["reason"]) for detail in error.details if "reason" in detail), error.message)
             raise NotReleasable(f"The sender cannot be a list entry. Repeat without it. {why}") from None
@@ -147,7 +147,7 @@ def held_of(message: HeldMessage) -> Held:
         size=message.size,
         received_at=message.received,
         expires_at=message.expires,
-        kept=message.is_kept,
+        stored=message.is_kept,
         recipients=tuple(
             HeldFor(recipient.address, recipient.state, recipient.failure, recipient.changed_by, recipient.changed_at)
             for recipient in message.recipients

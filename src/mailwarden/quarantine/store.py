@@ -73,7 +73,7 @@ SELECT verdict, count(*) AS messages FROM quarantine WHERE {IN_SCOPE} AND ($2::u
 GROUP BY verdict
 """  # noqa: S608 -- built from constants
 _REQUEST_RELEASE = """
-UPDATE quarantine_recipients SET state = 'releasing', failure = '', changed_by = $3, changed_at = now(), learn = $4
+UPDATE quarantine_recipients SET state = 'releasing', failure = '', changed_by = $3, changed_at = now(), train = $4
 WHERE message = $1 AND CASE WHEN $2::text[] IS NULL THEN state = 'held'
                             ELSE folded = ANY ($2) AND state IN ('held', 'released') END
 RETURNING recipient
@@ -269,17 +269,17 @@ class QuarantineStore:
         return {Verdict(str(row["verdict"])): read(row, "messages", int) for row in rows}
 
     async def request_release(
-        self, scope: Scope, uid: UUID, recipients: Sequence[str] | None, actor: Actor, *, learn: bool = False
+        self, scope: Scope, uid: UUID, recipients: Sequence[str] | None, actor: Actor, *, train: bool = False
     ) -> HeldMessage:
-        """Request the release to all held recipients, or to those given; a guard delivers, and trains if `learn`."""
+        """Request the release to all held recipients, or to those given; a guard delivers, and trains if `train`."""
         async with self._database.connection() as connection, connection.transaction():
             before = await _locked(connection, scope, uid)
             wanted = check_release(before, recipients)
-            rows = await connection.fetch(_REQUEST_RELEASE, uid, wanted, actor.name, learn)
+            rows = await connection.fetch(_REQUEST_RELEASE, uid, wanted, actor.name, train)
             if not rows:
                 raise _no_recipient_waits()
             names = [str(row["recipient"]) for row in rows]
-            details: dict[str, object] = {"recipients": names, **({"learn": True} if learn else {})}
+            details: dict[str, object] = {"recipients": names, **({"train": True} if train else {})}
             await record_audit_event(connection, actor, _event("release", before, details))
             return await _locked(connection, scope, uid)
 

@@ -100,7 +100,7 @@ class Vault:
         """Record the owner unless there is one; return whether it was recorded."""
         return await self._blobs.create(OWNER, str(owner).encode("ascii"))
 
-    async def adopt(self, owner: UUID) -> None:
+    async def take_ownership(self, owner: UUID) -> None:
         """Record the owner in place of another."""
         await self._blobs.put(OWNER, [str(owner).encode("ascii")])
 
@@ -117,7 +117,7 @@ class Vault:
         await self._write(tenant, address, raw)
         return address
 
-    async def reseal(self, tenant: UUID, address: bytes, spool: Path) -> bool:
+    async def reencrypt(self, tenant: UUID, address: bytes, spool: Path) -> bool:
         """Encrypt a message with the current key under the same address; return False if it is already, or is gone."""
         if await self.key_of(tenant, address) in (None, self._ring.current.key_id):
             return False

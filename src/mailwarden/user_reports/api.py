@@ -33,14 +33,14 @@ from mailwarden.user_reports.reports import (
     UserReport,
 )
 from mailwarden.user_reports.requests import (
-    Forgotten,
-    Learning,
+    DeletedReports,
     MessageReportQuery,
     Report,
     ReportQuery,
     Reports,
     ReportsQuery,
     TenantQuery,
+    Training,
 )
 from mailwarden.user_reports.service import ReportService
 from mailwarden.wire.strict_json import T, read_query, violation_at
@@ -96,15 +96,15 @@ class ReportApi:
         await self._reports.withdraw(caller.scope, _uid_in(call.variables["uid"]), caller.actor(call))
         return web.Response(status=204)
 
-    async def show_learning(self, call: Call, caller: Caller) -> web.StreamResponse:
+    async def show_training(self, call: Call, caller: Caller) -> web.StreamResponse:
         tenant = await self._tenant(_query(call, TenantQuery).tenant_uid, caller)
         standing = await self._reports.status(caller.scope, tenant)
-        return _answer(learning_of(standing))
+        return _answer(training_of(standing))
 
     async def reset(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Delete all training of a tenant."""
         tenant = await self._tenant(_query(call, TenantQuery).tenant_uid, caller)
-        return _answer(Forgotten(await self._reports.reset(caller.scope, tenant, caller.actor(call))))
+        return _answer(DeletedReports(await self._reports.reset(caller.scope, tenant, caller.actor(call))))
 
     async def _receive(self, request: web.BaseRequest) -> ReportedMessage:
         intake = MessageCollector()
@@ -137,15 +137,15 @@ def report_of(report: UserReport) -> Report:
     )
 
 
-def learning_of(standing: TrainingStatus) -> Learning:
+def training_of(standing: TrainingStatus) -> Training:
     """Return the API record of a tenant's training status."""
-    return Learning(
+    return Training(
         tenant_uid=standing.tenant,
         threats=standing.threats,
-        fine=standing.fine,
+        good=standing.good,
         waiting=standing.waiting,
-        enough=MIN_REPORTS,
-        speaks=standing.speaks,
+        required=MIN_REPORTS,
+        active=standing.active,
         rebuilding=standing.rebuilding,
     )
 
@@ -180,7 +180,7 @@ def _uid_in(text: str) -> UUID:
         raise ReportNotFound("There is no such report.") from None
 
 
-def _answer(record: Report | Reports | Learning | Forgotten, status: int = 200) -> web.Response:
+def _answer(record: Report | Reports | Training | DeletedReports, status: int = 200) -> web.Response:
     return web.Response(status=status, body=_encoder.encode(record), content_type="application/json")
 
 
@@ -189,14 +189,14 @@ ENDPOINTS = (
         "POST", "/v1/messages/{ggrid}/report", ApiPermission.REPORT, ReportApi.report_message, "reportMessage",
         "Say what a message is that was scanned; it is learned from if it comes as well, exactly as it was scanned.",
         query=MessageReportQuery, message="optional", result=Report, status=202,
-        errors=(errors.MessageNotFound, errors.MessageMismatch, errors.LearningFull),
+        errors=(errors.MessageNotFound, errors.MessageMismatch, errors.TrainingFull),
         example={"kind": "spam"},
     ),
     Endpoint(
         "POST", "/v1/reports", ApiPermission.REPORT, ReportApi.report, "reportContents",
         "Say what a message is, and have it learned from.",
         query=ReportQuery, message="required", result=Report, status=202,
-        errors=(*OF_TENANT, errors.LearningFull), example={"kind": "spam"},
+        errors=(*OF_TENANT, errors.TrainingFull), example={"kind": "spam"},
     ),
     Endpoint(
         "GET", "/v1/reports", ApiPermission.REPORT, ReportApi.list_reports, "listReports",
@@ -205,18 +205,18 @@ ENDPOINTS = (
         example={"limit": 500},
     ),
     Endpoint(
-        "DELETE", "/v1/reports/{uid}", ApiPermission.REPORT, ReportApi.take_back, "takeReportBack",
+        "DELETE", "/v1/reports/{uid}", ApiPermission.REPORT, ReportApi.take_back, "withdrawReport",
         "Undo a report and train again without it.",
         status=204, errors=(errors.ReportNotFound,),
     ),
     Endpoint(
-        "GET", "/v1/learning", ApiPermission.REPORT, ReportApi.show_learning, "getLearning",
+        "GET", "/v1/training", ApiPermission.REPORT, ReportApi.show_training, "getTraining",
         "Show how much a tenant has learned from reports.",
-        query=TenantQuery, result=Learning, errors=OF_TENANT,
+        query=TenantQuery, result=Training, errors=OF_TENANT,
     ),
     Endpoint(
-        "DELETE", "/v1/learning", ApiPermission.REPORT, ReportApi.reset, "resetLearning",
+        "DELETE", "/v1/training", ApiPermission.REPORT, ReportApi.reset, "resetTraining",
         "Forget all reports of a tenant and what was learned from them.",
-        query=TenantQuery, result=Forgotten, errors=OF_TENANT,
+        query=TenantQuery, result=DeletedReports, errors=OF_TENANT,
     ),
 )  # fmt: skip

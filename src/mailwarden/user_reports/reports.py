@@ -25,7 +25,7 @@ class Kind(StrEnum):
     RELEASED = "released"  # from quarantine
     PHISHING = "phishing"
     SPAM = "spam"
-    FINE = "fine"
+    GOOD = "good"
 
     @property
     def is_threat(self) -> bool:
@@ -37,8 +37,8 @@ class TrainingState(StrEnum):
 
     WAITING = "waiting"
     LEARNED = "learned"
-    REFUSED = "refused"  # too little text, a test message of spam filters, or the engine failed twice
-    NOT_KEPT = "not-kept"  # the report came without the message, or the message is too large
+    REJECTED = "rejected"  # too little text, a test message of spam filters, or the engine failed twice
+    NOT_STORED = "not-stored"  # the report came without the message, or the message is too large
 
 
 class UserReport(Struct, frozen=True):
@@ -85,13 +85,13 @@ class TrainingStatus(Struct, frozen=True):
     generation: int = 1
     wanted: int = 1
     threats: int = 0
-    fine: int = 0
+    good: int = 0
     waiting: int = 0
 
     @property
-    def speaks(self) -> bool:
+    def active(self) -> bool:
         """Return whether the classifier has enough reports of both sides to be used."""
-        return self.threats >= MIN_REPORTS and self.fine >= MIN_REPORTS
+        return self.threats >= MIN_REPORTS and self.good >= MIN_REPORTS
 
     @property
     def rebuilding(self) -> bool:

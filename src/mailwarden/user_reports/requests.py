@@ -17,7 +17,7 @@ class ReportKind(StrEnum):
 
     PHISHING = "phishing"
     SPAM = "spam"
-    FINE = "fine"
+    GOOD = "good"
 
 
 SaidKind = Annotated[ReportKind, Meta(description="Kind of the report.")]
@@ -79,8 +79,8 @@ class Report(Struct, frozen=True, rename="camel"):
     state: Annotated[
         str,
         Meta(
-            description="`refused` has too little text, or GTUBE; `not-kept` is too large, or only its ggrid is known.",
-            extra_json_schema={"enum": ["waiting", "learned", "refused", "not-kept"]},
+            description="`rejected` has too little text, or GTUBE; `not-stored` is too large, or came without content.",
+            extra_json_schema={"enum": ["waiting", "learned", "rejected", "not-stored"]},
         ),
     ]
     ggrid: Annotated[UUID | None, Meta(description="The analysis of the message; null if it was not named.")]
@@ -96,23 +96,23 @@ class Reports(Struct, frozen=True, rename="camel"):
     reports: tuple[Report, ...]
 
 
-class Learning(Struct, frozen=True, rename="camel"):
+class Training(Struct, frozen=True, rename="camel"):
     """The number of messages that a tenant has learned from reports."""
 
     tenant_uid: Annotated[UUID, Meta(description="The tenant.")]
     threats: Annotated[int, Meta(description="Learned messages that were reported as phishing or spam.")]
-    fine: Annotated[int, Meta(description="Learned messages that were reported as fine or released.")]
+    good: Annotated[int, Meta(description="Learned messages that were reported as good or released.")]
     waiting: Annotated[int, Meta(description="Messages that wait for training.")]
-    enough: Annotated[
+    required: Annotated[
         int, Meta(description="Learned messages of each side that the statistics need before they count.")
     ]
-    speaks: Annotated[bool, Meta(description="Whether both sides have enough messages.")]
+    active: Annotated[bool, Meta(description="Whether both sides have enough messages.")]
     rebuilding: Annotated[
         bool, Meta(description="Whether the statistics are being rebuilt after a report was withdrawn.")
     ]
 
 
-class Forgotten(Struct, frozen=True, rename="camel"):
+class DeletedReports(Struct, frozen=True, rename="camel"):
     """The response of a reset."""
 
-    forgotten: Annotated[int, Meta(ge=0, description="Number of deleted reports.")]
+    deleted: Annotated[int, Meta(ge=0, description="Number of deleted reports.")]

@@ -13,7 +13,7 @@ from mailwarden.user_reports.mailbox.report_mail import MAX_REPORT
 _HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:-]{0,252}")
 _WORD = re.compile(r"[ !#-\[\]-~]{1,200}")  # printable ASCII without `"` and `\`: an IMAP quoted string
 
-ReportKind = Literal["phishing", "spam", "fine"]
+ReportKind = Literal["phishing", "spam", "good"]
 FolderName = Annotated[str, Meta(max_length=200)]
 
 

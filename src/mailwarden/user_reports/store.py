@@ -14,7 +14,7 @@ from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.database.rows import read, read_optional
 from mailwarden.database.visible import in_scope
-from mailwarden.errors import LearningFull, ReportNotFound, TenantForbidden
+from mailwarden.errors import ReportNotFound, TenantForbidden, TrainingFull
 from mailwarden.events.catalogue import MessageReported, short
 from mailwarden.events.outbox import new_event, record
 from mailwarden.model.scope import Actor, Scope
@@ -25,14 +25,14 @@ MAX_PAGE = 500
 _TRAINING_LOCK = 0x6D77_6C65  # only one guard trains at a time
 
 _STATE = """
-CASE WHEN contents IS NULL THEN 'not-kept' WHEN refused THEN 'refused'
+CASE WHEN contents IS NULL THEN 'not-stored' WHEN refused THEN 'rejected'
      WHEN learned_in >= generation THEN 'learned' ELSE 'waiting' END AS state
 """
 _COLUMNS = f"uid, lessons.tenant, kind, size, ggrid, subject, reported_by, reported_at, {_STATE}"
-_FROM = "FROM lessons JOIN learning ON learning.tenant = lessons.tenant"
+_FROM = "FROM lessons JOIN training ON training.tenant = lessons.tenant"
 _MINE = in_scope("lessons.tenant")
-_ENSURE_TENANT = "INSERT INTO learning (tenant) VALUES ($1) ON CONFLICT DO NOTHING"
-_LOCK = "SELECT generation FROM learning WHERE tenant = $1 FOR UPDATE"
+_ENSURE_TENANT = "INSERT INTO training (tenant) VALUES ($1) ON CONFLICT DO NOTHING"
+_LOCK = "SELECT generation FROM training WHERE tenant = $1 FOR UPDATE"
 _COUNT = "SELECT count(*) FROM lessons WHERE tenant = $1"
 _FIND_SAME = "SELECT uid, kind, remembered, contents IS NOT NULL AS kept FROM lessons WHERE tenant = $1 AND digest = $2"
 _DELETE = "DELETE FROM lessons WHERE uid = $1"
@@ -57,20 +57,20 @@ _WITHDRAW = f"""
 DELETE FROM lessons WHERE {_MINE} AND uid = $2
 RETURNING tenant, kind, subject, contents IS NOT NULL AND NOT refused AS learned, remembered
 """  # noqa: S608 -- from constants above
-_REBUILD = "UPDATE learning SET wanted = wanted + 1 WHERE tenant = $1"
+_REBUILD = "UPDATE training SET wanted = wanted + 1 WHERE tenant = $1"
 _RETRY_REFUSED = "UPDATE lessons SET refused = false WHERE tenant = $1 AND refused"
 _DELETE_ALL = "DELETE FROM lessons WHERE tenant = $1"
 _STATUSES = f"""
-SELECT learning.tenant, generation, wanted,
+SELECT training.tenant, generation, wanted,
        count(uid) FILTER (WHERE taken AND kind IN ('phishing', 'spam')) AS threats,
-       count(uid) FILTER (WHERE taken AND kind IN ('fine', 'released')) AS fine,
+       count(uid) FILTER (WHERE taken AND kind IN ('good', 'released')) AS good,
        count(uid) FILTER (WHERE contents IS NOT NULL AND NOT refused AND learned_in < wanted) AS waiting
-FROM learning LEFT JOIN LATERAL (
+FROM training LEFT JOIN LATERAL (
     SELECT uid, kind, contents, refused, learned_in, learned_in >= generation AND NOT refused AS taken
-    FROM lessons WHERE lessons.tenant = learning.tenant
+    FROM lessons WHERE lessons.tenant = training.tenant
 ) AS lesson ON true
-WHERE {in_scope("learning.tenant")}
-GROUP BY learning.tenant, generation, wanted
+WHERE {in_scope("training.tenant")}
+GROUP BY training.tenant, generation, wanted
 """  # noqa: S608 -- from constants above
 # Tenants alternate, so that no tenant waits for all reports of another.
 _PENDING = f"""
@@ -84,15 +84,15 @@ ORDER BY turn, reported_at, uid LIMIT $2
 _LEARNED = "UPDATE lessons SET learned_in = $2, refused = $3 WHERE uid = $1"
 _SWITCH = """
 WITH whole AS (
-    SELECT tenant, generation FROM learning
+    SELECT tenant, generation FROM training
     WHERE wanted > generation AND ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND NOT EXISTS (
-        SELECT FROM lessons WHERE lessons.tenant = learning.tenant
+        SELECT FROM lessons WHERE lessons.tenant = training.tenant
         AND contents IS NOT NULL AND NOT refused AND learned_in < wanted
     )
     FOR UPDATE
 )
-UPDATE learning SET generation = wanted FROM whole WHERE learning.tenant = whole.tenant
-RETURNING learning.tenant, whole.generation AS former, learning.generation
+UPDATE training SET generation = wanted FROM whole WHERE training.tenant = whole.tenant
+RETURNING training.tenant, whole.generation AS former, training.generation
 """
 _DELETE_OLD = "DELETE FROM lessons WHERE reported_at < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2))"
 
@@ -129,13 +129,13 @@ class ReportStore:
                     # The engine cannot unlearn: the next generation is trained without the earlier report.
                     await connection.execute(_REBUILD, report.tenant)
             elif int(cast("int", await connection.fetchval(_COUNT, report.tenant))) >= MAX_REPORTS:
-                raise LearningFull(
+                raise TrainingFull(
                     f"This tenant has {MAX_REPORTS:,} reports, the maximum. Withdraw some, or reset what was learned."
                 )
             uid = await _put(connection, report, actor, before)
             details = {"kind": report.kind, "uid": str(uid), "ggrid": report.ggrid and str(report.ggrid)}
             await record_event(
-                connection, actor, "learning.report", report.subject[:200], details, tenant=report.tenant
+                connection, actor, "training.report", report.subject[:200], details, tenant=report.tenant
             )
             reported = MessageReported(uid, report.ggrid, report.kind, short(report.subject), actor.name)
             await record(connection, [new_event(reported, report.tenant, report.ggrid or uid)])
@@ -161,7 +161,7 @@ class ReportStore:
                 await connection.execute(_REBUILD, tenant)
             details = {"kind": row["kind"], "uid": str(uid)}
             await record_event(
-                connection, actor, "learning.withdraw", str(row["subject"])[:200], details, tenant=tenant
+                connection, actor, "training.withdraw", str(row["subject"])[:200], details, tenant=tenant
             )
         return tenant, _change(row)
 
@@ -172,7 +172,7 @@ class ReportStore:
             await connection.execute(_ENSURE_TENANT, tenant)
             deleted = int((await connection.execute(_DELETE_ALL, tenant)).rpartition(" ")[2])
             await connection.execute(_REBUILD, tenant)
-            await record_event(connection, actor, "learning.reset", str(tenant), {"lessons": deleted}, tenant=tenant)
+            await record_event(connection, actor, "training.reset", str(tenant), {"lessons": deleted}, tenant=tenant)
         return deleted
 
     async def rebuild(self, scope: Scope, tenant: UUID, actor: Actor) -> None:
@@ -182,7 +182,7 @@ class ReportStore:
             await connection.execute(_ENSURE_TENANT, tenant)
             await connection.execute(_REBUILD, tenant)
             await connection.execute(_RETRY_REFUSED, tenant)
-            await record_event(connection, actor, "learning.rebuild", str(tenant), {}, tenant=tenant)
+            await record_event(connection, actor, "training.rebuild", str(tenant), {}, tenant=tenant)
 
     async def page(
         self,

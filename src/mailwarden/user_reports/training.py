@@ -24,10 +24,10 @@ TRUSTED = HOUR  # between two checks that the engine isolates learners: its conf
 ROUND = 50  # reports between two reads of the learners in use
 FAILURES = 2  # tenants with failed reports: with one it may be the message, with two it is the engine
 _ALL = Scope.deployment()
-_log = get_logger("guard.learning")
+_log = get_logger("guard.training")
 
 
-class Learning:
+class Training:
     """The learner of each tenant, returned without I/O, and the background job that trains them."""
 
     def __init__(self, store: ReportStore, teacher: Teacher, seal: ContentsSeal, retention_days: int) -> None:
@@ -39,7 +39,7 @@ class Learning:
         self._trusted = False  # to isolate the tenants' training data
         self._check_at = 0.0
         self._tasks = (
-            PeriodicTask("learning", self.work, PERIOD),
+            PeriodicTask("training", self.work, PERIOD),
             PeriodicTask("report expiry", self.expire, HOUR, quiet=True),
         )
 
@@ -78,7 +78,7 @@ class Learning:
 
     async def _read_learners(self) -> None:
         statuses = await self._store.statuses(_ALL)
-        self._learners = {status.tenant: status.learner for status in statuses if status.speaks and self._trusted}
+        self._learners = {status.tenant: status.learner for status in statuses if status.active and self._trusted}
 
     async def _round(self) -> bool:
         """Train some reports, and return whether more may be pending."""

@@ -112,7 +112,7 @@ def _lists(report: WeeklyReport) -> Sequence[tuple[str, Sequence[tuple[str, int]
     attacked = report.attacked
     found: Sequence[tuple[str, Sequence[tuple[str, int]]]] = (
         ("Most attacked recipients", attacked.recipients),
-        ("Domains that sent most attacks", attacked.senders),
+        ("Top attacking domains", attacked.senders),
         ("Largest campaigns", [(campaign.subject, campaign.messages) for campaign in attacked.campaigns]),
     )
     return [(title, [(_shown(value), messages) for value, messages in values]) for title, values in found if values]

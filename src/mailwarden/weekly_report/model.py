@@ -101,8 +101,8 @@ class Actions(Struct, frozen=True):
 
     @property
     def corrected(self) -> int | None:
-        """False positives that users corrected: reported as fine, or released with training."""
-        return None if self.reported is None else sum(self.reported.get(kind, 0) for kind in ("fine", "released"))
+        """False positives that users corrected: reported as good, or released with training."""
+        return None if self.reported is None else sum(self.reported.get(kind, 0) for kind in ("good", "released"))
 
 
 class Figure(Struct, frozen=True):

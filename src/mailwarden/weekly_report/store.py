@@ -58,7 +58,7 @@ ON CONFLICT (tenant) DO UPDATE SET recipients = excluded.recipients,
 """
 # The users of a tenant with an address: a user of the whole deployment belongs to no tenant.
 _USERS = f"""
-SELECT {USER_COLUMNS} FROM people
+SELECT {USER_COLUMNS} FROM users
 WHERE $1 = ANY (tenants) AND disabled IS NULL AND email <> '' AND ($2::uuid[] IS NULL OR tenants <@ $2)
 ORDER BY lower(name) LIMIT 1000
 """  # noqa: S608 -- one constant
@@ -79,7 +79,7 @@ UPDATE weekly_report_mails AS those SET attempts = attempts + 1, next_attempt = 
 WHERE those.tenant = next.tenant AND those.week = next.week RETURNING those.tenant, those.attempts, those.tried
 """
 _RECIPIENTS = f"""
-SELECT {USER_COLUMNS} FROM people JOIN weekly_reports ON people.uid = ANY (recipients)
+SELECT {USER_COLUMNS} FROM users JOIN weekly_reports ON users.uid = ANY (recipients)
 WHERE weekly_reports.tenant = $1 AND enabled_since IS NOT NULL AND $1 = ANY (tenants)
   AND disabled IS NULL AND email <> ''
 ORDER BY lower(name)

@@ -129,7 +129,7 @@ def test_messages_are_deleted_for_some_and_for_all(run, keep, database_url):
     (one,) = run("delete", uid, "--to", "ann@north.example", "-o", "json")
     assert [each["state"] for each in one["recipients"]] == ["deleted", "held"]
     (whole,) = run("delete", uid, "--block", "domain", "-o", "json")
-    assert (whole["kept"], [each["state"] for each in whole["recipients"]]) == (False, ["deleted"] * 2)
+    assert (whole["stored"], [each["state"] for each in whole["recipients"]]) == (False, ["deleted"] * 2)
     assert entries(database_url, "sender-block") == ["*.evil.example", "evil.example"]
     assert "no longer stored" in run("release", uid, code=2).err
 
@@ -142,12 +142,12 @@ def test_the_message_itself_is_taken_out_byte_for_byte(run, keep, tmp_path):
 
 
 def test_days_of_a_tenant_are_shown_changed_and_forgotten(run):
-    assert "As guard.yml says." in run("days", "default").out
-    assert run("days", "default", "--set", "malware=7", "--set", "default=60", "-o", "json") == {
+    assert "As guard.yml says." in run("retention", "default").out
+    assert run("retention", "default", "--set", "malware=7", "--set", "default=60", "-o", "json") == {
         "default": 60,
         "malware": 7,
     }
-    assert "malware  7 days" in run("days", "default").out
-    assert run("days", "default", "--reset", "-o", "json") == {}
+    assert "malware  7 days" in run("retention", "default").out
+    assert run("retention", "default", "--reset", "-o", "json") == {}
     for wrong in ("malware", "malware=x", "nonsense=3", "spam=0"):
-        run("days", "default", "--set", wrong, code=2)
+        run("retention", "default", "--set", wrong, code=2)

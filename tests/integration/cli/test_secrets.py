@@ -109,8 +109,8 @@ def test_a_rotation_loses_nothing_and_a_needed_key_stays(run, folder, pepper, da
     assert "has no key `00000000`" in run("drop", "contents", "00000000", code=2).err
     assert (folder / "secrets" / "contents").read_bytes() == before
 
-    assert f"1 held messages, 1 lessons sealed with the key {new}" in run("reseal", "contents").out
-    assert "nothing sealed" in run("reseal", "contents").out
+    assert f"1 held messages, 1 lessons encrypted with the key {new}" in run("reencrypt", "contents").out
+    assert "nothing encrypted" in run("reencrypt", "contents").out
     assert opened(folder, first, tmp_path) == RAW
     assert states(run, "contents")[old] == ("old", {})
     assert "hold until" in run("drop", "contents", old, code=2).err, "its links are still on their way"
@@ -130,7 +130,7 @@ def test_a_vault_of_another_deployment_is_not_encrypted_with_a_key_that_its_owne
     whole = (folder / "secrets" / "contents").read_bytes()
     asyncio.run(vault_of(folder).claim(uuid4()))
     run("rotate", "contents")
-    assert "belongs to the deployment" in run("reseal", "contents", code=2).err
+    assert "belongs to the deployment" in run("reencrypt", "contents", code=2).err
     (folder / "secrets" / "contents").write_bytes(whole)
     assert opened(folder, held, tmp_path) == RAW, "the owner has the old key alone"
 
@@ -147,7 +147,7 @@ def test_a_lost_key_is_reported_and_its_data_is_kept(run, folder, pepper, databa
     seen = run("list", code=1).out
     assert re.search(rf"{old}\s+MISSING", seen)
     assert "restore its line" in seen
-    assert f"needs the key {old}" in run("reseal", "contents", code=1).out
+    assert f"needs the key {old}" in run("reencrypt", "contents", code=1).out
     file.write_text(both)
     assert opened(folder, held, tmp_path) == RAW
 
@@ -202,7 +202,7 @@ def test_api_keys_codes_and_authenticators_outlast_a_rotation(run, folder, peppe
     assert (
         "is still needed by 1 API keys, 1 authenticators, 10 recovery codes" in run("drop", "pepper", old, code=2).err
     )
-    assert "1 authenticators sealed with the key" in run("reseal", "pepper").out
+    assert "1 authenticators encrypted with the key" in run("reencrypt", "pepper").out
     asyncio.run(after(text, accounts))
     found = states(run, "pepper")
     assert found[old] == ("old", {"API keys": 1, "recovery codes": 10})
@@ -225,5 +225,5 @@ def test_a_command_that_was_interrupted_leaves_the_file_alone(run, folder, peppe
 
 
 def report(folder: Path, message: Path) -> None:
-    words = ["reports", "add", str(message), "--tenant", "default", "--kind", "spam", "--config", str(folder)]
+    words = ["training", "add", str(message), "--tenant", "default", "--kind", "spam", "--config", str(folder)]
     assert main(words) == 0

@@ -1,4 +1,4 @@
-"""An outbox with its own database, and receivers that end with the test."""
+"""An outbox with its own database, and servers that end with the test."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mailwarden.database.pool import Database
-from tests.integration.event_delivery.receivers import Outbox, Receiver, open_outbox
+from tests.integration.event_delivery.webhook_servers import Outbox, WebhookServer, open_outbox
 
 
 @pytest.fixture
@@ -16,20 +16,20 @@ async def outbox(database: Database, tmp_path: Path) -> AsyncIterator[Outbox]:
 
 
 @pytest.fixture
-async def new_receiver() -> AsyncIterator[Callable[[], Awaitable[Receiver]]]:
-    made: list[Receiver] = []
+async def new_server() -> AsyncIterator[Callable[[], Awaitable[WebhookServer]]]:
+    made: list[WebhookServer] = []
 
-    async def make() -> Receiver:
-        receiver = Receiver()
-        await receiver.start()
-        made.append(receiver)
-        return receiver
+    async def make() -> WebhookServer:
+        server = WebhookServer()
+        await server.start()
+        made.append(server)
+        return server
 
     yield make
-    for receiver in made:
-        await receiver.stop()
+    for server in made:
+        await server.stop()
 
 
 @pytest.fixture
-async def receiver(new_receiver: Callable[[], Awaitable[Receiver]]) -> Receiver:
-    return await new_receiver()
+async def server(new_server: Callable[[], Awaitable[WebhookServer]]) -> WebhookServer:
+    return await new_server()

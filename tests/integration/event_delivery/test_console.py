@@ -18,7 +18,7 @@ from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.users import NewUser, Position, Role
 from mailwarden.console.auth import ConsoleAuth, VisitorSessions
 from mailwarden.console.language import Languages
-from mailwarden.console.screens.event_receivers import EventReceiversScreen
+from mailwarden.console.screens.receivers import ReceiversScreen
 from mailwarden.console.services import StatusView
 from mailwarden.console.templating import Assets, Templates
 from mailwarden.event_delivery.model import State
@@ -26,10 +26,10 @@ from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant
 from mailwarden.serving.http_app import HttpApp
 from mailwarden.telemetry.metrics import Metrics
-from tests.integration.event_delivery.receivers import ALL, PEPPER, ROOT, Outbox, Receiver
+from tests.integration.event_delivery.webhook_servers import ALL, PEPPER, ROOT, Outbox, WebhookServer
 
-SECRET = re.compile(r'id="endpoint-secret"[^>]*>(whsec_[0-9A-Za-z+/=]+)<')
-PAGE = re.compile(r'"(/console/events/[0-9a-f-]{36})')
+SECRET = re.compile(r'id="receiver-secret"[^>]*>(whsec_[0-9A-Za-z+/=]+)<')
+PAGE = re.compile(r'"(/console/receivers/[0-9a-f-]{36})')
 
 
 class Directory:
@@ -66,7 +66,7 @@ class User:
 
     async def add(self, **fields: object) -> tuple[int, str]:
         given = {"name": f"soar {uuid4().hex[:8]}", "target": "https://soar.example/hook", "bound": "global", **fields}
-        return await self.post("/console/events/new", **given)
+        return await self.post("/console/receivers/new", **given)
 
 
 Invite = Callable[..., Awaitable[User]]
@@ -79,7 +79,7 @@ async def invite(outbox: Outbox, tmp_path: Path) -> AsyncIterator[Invite]:
     made = [await tenants.create(ALL, name, [f"{name}.example"]) for name in ("acme", "club")]
     assets, visitors = Assets(), VisitorSessions(registry)
     templates = Templates(assets, lambda: StatusView("GREEN"), Languages())
-    pages = EventReceiversScreen(outbox.service, outbox.channels, visitors).pages()
+    pages = ReceiversScreen(outbox.service, outbox.channels, visitors).pages()
     auth = ConsoleAuth(registry.sessions, templates, cast("TenantDirectory", Directory(made)), tmp_path)
     app = HttpApp([*auth.routes(pages), assets.route()], Metrics())
     client: TestClient[web.BaseRequest, None] = TestClient(RawTestServer(app.answer))
@@ -102,33 +102,33 @@ def text_of(page: str) -> str:
 
 
 def made_of(answer: tuple[int, str]) -> tuple[str, str]:
-    """Return the path of the endpoint's page and the secret that is shown once."""
+    """Return the path of the receiver's page and the secret that is shown once."""
     secret, path = SECRET.search(answer[1]), PAGE.search(answer[1])
     assert secret is not None, text_of(answer[1])
     assert path is not None
     return path[1], secret[1]
 
 
-async def test_a_webhook_from_its_form_to_its_deletion(invite: Invite, outbox: Outbox, receiver: Receiver) -> None:
+async def test_a_webhook_from_its_form_to_its_deletion(invite: Invite, outbox: Outbox, server: WebhookServer) -> None:
     root = await invite(Role.DEPLOYMENT_ADMINISTRATOR)
-    path, receiver.secret = made_of(await root.add(target=receiver.url, types=["key.revoked", "message.held"]))
-    first = receiver.secret
-    assert first not in (await root.get("/console/events/made"))[1]
+    path, server.secret = made_of(await root.add(target=server.url, types=["key.revoked", "message.held"]))
+    first = server.secret
+    assert first not in (await root.get("/console/receivers/made"))[1]
     assert "accepted the test event" in text_of((await root.post(f"{path}/test"))[1])
-    assert [document["type"] for document in receiver.seen] == ["endpoint.test"]
+    assert [document["type"] for document in server.seen] == ["receiver.test"]
 
     assert (await root.post(f"{path}/rotate", overlap="9"))[0] == 400
     same, second = made_of(await root.post(f"{path}/rotate", overlap="24"))
     assert (same, second != first) == (path, True)
-    await root.post(f"{path}/test")  # the receiver still verifies with the first secret
-    receiver.secret = second
+    await root.post(f"{path}/test")  # the server still verifies with the first secret
+    server.secret = second
     await root.post(f"{path}/test")
-    assert len(receiver.seen) == 3
-    _, receiver.secret = made_of(await root.post(f"{path}/rotate", overlap="0"))
+    assert len(server.seen) == 3
+    _, server.secret = made_of(await root.post(f"{path}/rotate", overlap="0"))
     await root.post(f"{path}/test")
-    assert len(receiver.seen) == 4
+    assert len(server.seen) == 4
 
-    receiver.status = 500
+    server.status = 500
     status, page = await root.post(f"{path}/test")
     assert (status, "not delivered. The receiver answered 500." in text_of(page)) == (200, True)
     for action, notice, state in (
@@ -136,35 +136,37 @@ async def test_a_webhook_from_its_form_to_its_deletion(invite: Invite, outbox: O
         ("enable", "continue after", State.ENABLED),
     ):
         assert notice in text_of((await root.post(f"{path}/{action}"))[1])
-        (endpoint,) = await outbox.store.list(ALL)
-        assert (endpoint.state, endpoint.types) == (state, frozenset({"key.revoked", "message.held"}))
-    for shown in (path, "/console/events"):
+        (receiver,) = await outbox.store.list(ALL)
+        assert (receiver.state, receiver.types) == (state, frozenset({"key.revoked", "message.held"}))
+    for shown in (path, "/console/receivers"):
         page = (await root.get(shown))[1]
-        assert receiver.url.replace("hook", "…") in text_of(page)
+        assert server.url.replace("hook", "…") in text_of(page)
         assert "/hook" not in page
     assert (await root.get(f"{path}/delete"))[0] == 200
     assert "was deleted" in text_of((await root.post(f"{path}/delete"))[1])
     assert (await root.get(path))[0] == 404
     async with outbox.database.connection() as connection:
-        audit = await connection.fetch("SELECT actor, action FROM audit WHERE action LIKE 'events.%' ORDER BY number")
+        audit = await connection.fetch(
+            "SELECT actor, action FROM audit WHERE action LIKE 'receivers.%' ORDER BY number"
+        )
     actions = ("create", "rotate", "rotate", "disable", "enable", "remove")
-    recorded = [str(row["action"]).removeprefix("events.endpoint-") for row in audit]
+    recorded = [str(row["action"]).removeprefix("receivers.") for row in audit]
     assert [action for action in recorded if action != "test"] == list(actions)
     assert recorded.count("test") == 5
     assert all(str(row["actor"]).startswith("user:user ") for row in audit)
 
 
-async def test_endpoints_of_others_do_not_exist(invite: Invite, outbox: Outbox) -> None:
+async def test_receivers_of_others_do_not_exist(invite: Invite, outbox: Outbox) -> None:
     root, acme = await invite(Role.DEPLOYMENT_ADMINISTRATOR), await invite(Role.TENANT_ADMINISTRATOR, "acme")
     club = await invite(Role.TENANT_ADMINISTRATOR, "club")
     own, _ = made_of(await acme.add(bound="acme", name="of acme"))
     whole, _ = made_of(await root.add(name="of the deployment"))
     seen = {
-        name: [each for each in ("of acme", "of the deployment") if each in (await user.get("/console/events"))[1]]
+        name: [each for each in ("of acme", "of the deployment") if each in (await user.get("/console/receivers"))[1]]
         for name, user in (("root", root), ("acme", acme), ("club", club))
     }
     assert seen == {"root": ["of acme", "of the deployment"], "acme": ["of acme"], "club": []}
-    for user, path in ((club, own), (acme, whole), (acme, "/console/events/no-uuid")):
+    for user, path in ((club, own), (acme, whole), (acme, "/console/receivers/no-uuid")):
         for page in ("", "/rotate", "/delete"):
             assert (await user.get(path + page))[0] == 404
         for action in ("test", "pause", "enable", "rotate", "delete"):
@@ -209,12 +211,12 @@ async def test_a_file_has_no_secret(invite: Invite) -> None:
 async def test_failing_and_disabled_receivers_say_why(invite: Invite, outbox: Outbox) -> None:
     root = await invite(Role.DEPLOYMENT_ADMINISTRATOR)
     path, _ = made_of(await root.add())
-    (endpoint,) = await outbox.store.list(ALL)
+    (receiver,) = await outbox.store.list(ALL)
     async with outbox.database.connection() as connection:
-        await connection.execute("UPDATE event_endpoints SET failing_since = now(), last_error = 'It failed.'")
-    for shown in (path, "/console/events"):
+        await connection.execute("UPDATE event_receivers SET failing_since = now(), last_error = 'It failed.'")
+    for shown in (path, "/console/receivers"):
         assert "failing" in text_of((await root.get(shown))[1])
     assert "Deliveries have failed since" in text_of((await root.get(path))[1])
-    await outbox.store.disable(ALL, endpoint.uid, "The receiver answered 410 Gone.", ROOT)
+    await outbox.store.disable(ALL, receiver.uid, "The receiver answered 410 Gone.", ROOT)
     text = text_of((await root.get(path))[1])
     assert "This receiver is disabled and gets no events. The receiver answered 410 Gone." in text

@@ -16,8 +16,8 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.errors import ListFull, MessageNotFound
 from mailwarden.events.catalogue import Event, encode, schemas
-from mailwarden.events.judged import JudgedEvents
 from mailwarden.events.reader import EventReader, Filter
+from mailwarden.events.scanned import ScannedEvents
 from mailwarden.guard.engine_watch import EngineEvents
 from mailwarden.history.opening import open_history
 from mailwarden.hop.records import EngineState
@@ -70,7 +70,7 @@ async def outbox(database: Database, tenant: UUID) -> Outbox:
 
 
 async def test_a_stored_message_has_one_event_however_often_it_is_written(database: Database, outbox: Outbox) -> None:
-    store = open_history(database, JudgedEvents())
+    store = open_history(database, ScannedEvents())
     requests = [finished_request() for _ in range(50)]
     await store.save(ALL, requests[:30])
     await store.save(ALL, [*requests, requests[0]])  # a retry of an unknown result, and another guard
@@ -79,14 +79,14 @@ async def test_a_stored_message_has_one_event_however_often_it_is_written(databa
     by_ggrid = {event.subject: event for event in events}
     for request in requests:
         event = by_ggrid[str(request.ggrid)]
-        assert (event.type, event.tenant, event.data["subject"]) == ("message.judged", request.tenant, "Grüße 🎁")
+        assert (event.type, event.tenant, event.data["subject"]) == ("message.scanned", request.tenant, "Grüße 🎁")
         assert event.data["verdict"] == request.judgement.verdict
     await open_history(database).save(ALL, [finished_request()])
     assert await outbox.new() == [], "a store without a selection writes none"
 
 
 async def test_a_rejected_row_has_no_event_and_stops_no_other(database: Database, outbox: Outbox) -> None:
-    store = open_history(database, JudgedEvents())
+    store = open_history(database, ScannedEvents())
     good, bad = finished_request(), finished_request(completed=datetime(1, 1, 1, tzinfo=UTC))
     old = finished_request(ggrid=uuid4())
     await store.save(ALL, [bad, good, old])
@@ -216,7 +216,7 @@ async def test_keys_tenants_users_and_engines_have_events(database: Database, ou
     tenants = TenantStore(database)
     await tenants.change(ALL, tenant, TenantSettings("South", ["south.example"]), ANN)
     assert (await outbox.only("tenant.changed")).data["changed"] == ["name", "domains"]
-    await tenants.weigh(ALL, tenant, {"x": 1}, ANN)
+    await tenants.set_weights(ALL, tenant, {"x": 1}, ANN)
     assert (await outbox.only("tenant.changed")).data["changed"] == ["weights"]
     await tenants.hold(ALL, tenant, {"spam": 3}, ANN)
     assert (await outbox.only("tenant.changed")).data["changed"] == ["quarantineDays"]

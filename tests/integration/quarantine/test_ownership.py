@@ -76,7 +76,9 @@ async def test_another_deployment_removes_nothing(
     await retention_of(database, blobs)._run()
     vault, address = await hold(database, blobs, setup)
     stranger = retention_of(other, blobs)
-    with pytest.raises(CommandError, match=r"belongs to the deployment .* run: mailwarden quarantine adopt \S+$"):
+    with pytest.raises(
+        CommandError, match=r"belongs to the deployment .* run: mailwarden quarantine take-ownership \S+$"
+    ):
         await stranger.find_orphans(timedelta(seconds=-60))
     stranger._swept -= 2 * SWEEP
     await stranger._run()
@@ -149,5 +151,5 @@ async def test_a_restored_database_claims_an_empty_vault(database: Database, blo
 
 async def test_an_unreadable_owner_is_another(database: Database, blobs: BlobStore) -> None:
     await blobs.put("owner", [b"\xff"])
-    with pytest.raises(CommandError, match="adopt 00000000-0000-0000-0000-000000000000"):
+    with pytest.raises(CommandError, match="take-ownership 00000000-0000-0000-0000-000000000000"):
         await retention_of(database, blobs).find_orphans()

@@ -95,7 +95,7 @@ async def test_no_call_reaches_over_the_wall_of_a_tenant(setup: QuarantineSetup)
 
 async def test_a_release_is_handed_on_whole_noted_audited_and_learned_from(setup: QuarantineSetup):
     uid = await setup.keep(recipients=("ann@north.example", "bob@north.example"))
-    asked = await setup.store.request_release(Scope.of(setup.north), uid, None, ANN, learn=True)
+    asked = await setup.store.request_release(Scope.of(setup.north), uid, None, ANN, train=True)
     assert asked.in_state(State.RELEASING) == ("ann@north.example", "bob@north.example")
 
     assert await setup.releasing.release_all() == 2
@@ -115,7 +115,7 @@ async def test_a_release_is_handed_on_whole_noted_audited_and_learned_from(setup
 async def test_a_release_teaches_only_if_it_is_asked_to(setup: QuarantineSetup):
     uid = await setup.keep(recipients=("ann@north.example", "bob@north.example"))
     setup.sink.refused = {"ann@north.example": "550 5.1.1 No such user"}
-    await setup.store.request_release(ALL, uid, ["ann@north.example"], ANN, learn=True)
+    await setup.store.request_release(ALL, uid, ["ann@north.example"], ANN, train=True)
     await setup.releasing.release_all()
     setup.sink.refused = {}
     await setup.store.request_release(ALL, uid, None, ANN)

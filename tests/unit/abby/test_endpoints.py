@@ -32,7 +32,7 @@ OPEN = "getEventSchemas getHealth getReadiness getDescription getCatalogue"
 NEEDED = {
     "messages:submit": "submitEmail",
     "messages:read": "searchMessages countMessages explainMessage getStatistics",
-    "reports:write": "reportMessage reportContents listReports takeReportBack getLearning resetLearning",
+    "reports:write": "reportMessage reportContents listReports withdrawReport getTraining resetTraining",
     "quarantine:read": "listHeldMessages showHeldMessage",
     "quarantine:manage": "downloadHeldMessage releaseHeldMessage deleteHeldMessage",
     "events:read": "listEvents",

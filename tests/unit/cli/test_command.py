@@ -8,12 +8,12 @@ import pytest
 from mailwarden.cli.command import expiry
 from mailwarden.cli.main import COMMANDS, build_parser, load_command
 
-WITH_LIST = ("keys", "lists", "people", "quarantine", "reports", "secrets", "tenants")
+WITH_LIST = ("keys", "lists", "users", "quarantine", "training", "secrets", "tenants")
 
 
 @pytest.mark.parametrize("name", WITH_LIST)
 def test_ls_is_an_alias_of_list(name: str) -> None:
-    more = ["--tenant", "acme"] if name == "reports" else []
+    more = ["--tenant", "acme"] if name == "training" else []
     for word in ("list", "ls"):
         assert build_parser([name]).parse_args([name, word, *more]).action == "list"
 

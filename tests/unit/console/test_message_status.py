@@ -59,7 +59,7 @@ def test_many_recipients_are_counted() -> None:
 
 def test_the_response_is_shown_where_nothing_is_held() -> None:
     (line,) = status_of(finished_request(), None, POLICY)
-    assert line.sentence.startswith("The caller received: quarantine, ")
+    assert line.sentence.startswith("The API answered “quarantine”, ")
     (line,) = status_of(finished_request(source="smtp"), None, POLICY)
     assert line.sentence.startswith("Quarantined, ")
     assert status_of(None, None, POLICY) == ()
@@ -70,7 +70,7 @@ def test_the_response_is_shown_where_nothing_is_held() -> None:
     [
         ("smtp", "The sender received: 451 4.7.1,"),
         ("rspamdApi", "The client received: soft reject,"),
-        ("restApi", "The caller received: undecided,"),
+        ("restApi", "The API answered “undecided”;"),
     ],
 )
 def test_an_undecided_message_shows_what_the_sender_received(source: str, reply: str) -> None:

@@ -20,7 +20,7 @@ def test_an_analyst_may_change_lists_release_and_report_only() -> None:
     assert PERMISSIONS[Role.ANALYST] & WRITING == {
         Permission.QUARANTINE_WRITE,
         Permission.LISTS_WRITE,
-        Permission.LEARNING_WRITE,
+        Permission.TRAINING_WRITE,
         Permission.ANALYZE,
     }
 

@@ -100,7 +100,7 @@ def handle_of(sender: FileSender) -> int | None:
     return sender._handle
 
 
-async def test_a_disk_that_hangs_fails_its_own_endpoint_within_the_deadline(
+async def test_a_disk_that_hangs_fails_its_own_receiver_within_the_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on, synchronised = Event(), os.fsync

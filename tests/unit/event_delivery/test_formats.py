@@ -29,7 +29,7 @@ def variants() -> Iterator[Event]:
     """Yield an example of each type, judged messages with each verdict and decision, and events with little data."""
     yield from EXAMPLES
     for event in EXAMPLES:
-        if event.type == "message.judged":
+        if event.type == "message.scanned":
             for verdict in Verdict:
                 for decision in Decision:
                     yield replace(event, data={**event.data, "verdict": verdict.value, "decision": decision.value})
@@ -123,7 +123,7 @@ def test_an_address_that_ocsf_does_not_allow_is_a_mailbox() -> None:
 
 
 def test_a_conviction_is_a_finding_and_other_messages_are_email_activity() -> None:
-    judged = next(event for event in EXAMPLES if event.type == "message.judged")
+    judged = next(event for event in EXAMPLES if event.type == "message.scanned")
     classes = {
         verdict: document_of(Format.OCSF, replace(judged, data={**judged.data, "verdict": verdict.value}))["class_uid"]
         for verdict in Verdict
@@ -185,6 +185,6 @@ def test_an_event_of_a_newer_version_is_delivered_too(wanted: Format) -> None:
 def test_syslog_severities_follow_the_event() -> None:
     found = {event.type: severity_of(event) for event in EXAMPLES}
     assert found["engine.down"] == 4
-    assert found["message.judged"] == 5
+    assert found["message.scanned"] == 5
     assert found["list.changed"] == 6
     assert all(re.fullmatch(r"[!-~]{1,32}", each) for each in found)

@@ -15,7 +15,7 @@ def test_the_pause_that_a_receiver_asks_for_is_kept() -> None:
     assert pause_after(9, 0.5, requested=3) == 1_280
 
 
-def test_an_endpoint_is_given_up_after_three_days() -> None:
+def test_an_receiver_is_given_up_after_three_days() -> None:
     since = datetime(2026, 3, 2, tzinfo=UTC)
     assert not gives_up(since, since + timedelta(days=3, seconds=-1))
     assert gives_up(since, since + timedelta(days=3))

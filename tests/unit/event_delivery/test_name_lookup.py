@@ -15,7 +15,7 @@ from mailwarden.crypto.seal import Seal
 from mailwarden.event_delivery import name_lookup
 from mailwarden.event_delivery.addresses import AddressRules
 from mailwarden.event_delivery.http_client import DeliveryFailed, client_trust, open_http_client
-from mailwarden.event_delivery.model import PURPOSE, Endpoint, Format, Kind, State, url_context
+from mailwarden.event_delivery.model import PURPOSE, Format, Kind, Receiver, State, url_context
 from mailwarden.event_delivery.name_lookup import LookupFailed, NameLookup
 from mailwarden.event_delivery.opening import open_channels
 from mailwarden.event_delivery.signatures import new_secret
@@ -57,13 +57,13 @@ async def test_a_slow_name_holds_one_thread_and_delays_no_other(system: SlowSyst
     assert sorted(system.asked) == ["fast.example", "slow.example", "slow.example"]
 
 
-def endpoint_of(kind: Kind, url: str) -> Endpoint:
+def receiver_of(kind: Kind, url: str) -> Receiver:
     uid = uuid4()
     seal = Seal(PEPPER, PURPOSE)
     secret = seal.close(new_secret().encode(), uid.bytes)
     sealed_url = seal.close(url.encode(), url_context(uid)) if kind is Kind.WEBHOOK else None
     rest = (None, None, 1, 0, datetime.now(UTC), "user:root", State.ENABLED, "")
-    return Endpoint(uid, "a", kind, Format.NATIVE, url, *rest, sealed_url=sealed_url, secret=secret)
+    return Receiver(uid, "a", kind, Format.NATIVE, url, *rest, sealed_url=sealed_url, secret=secret)
 
 
 @pytest.mark.parametrize(("kind", "url"), [(Kind.WEBHOOK, "https://a.example/"), (Kind.SYSLOG, "tls://a.example")])
@@ -74,7 +74,7 @@ async def test_deliveries_never_use_the_threads_of_asyncio(
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answer)
     monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", None)
     async with open_channels(AddressRules(), None, tmp_path, PEPPER) as channels:
-        sender = channels.sender_of(endpoint_of(kind, url))
+        sender = channels.sender_of(receiver_of(kind, url))
         with pytest.raises(DeliveryFailed, match="resolves to an address that deliveries must not reach"):
             await sender.send([Event(uuid4(), "key.revoked", datetime.now(UTC), None, "a", {})])
         await sender.close()
@@ -100,7 +100,7 @@ async def test_an_error_does_not_tell_whether_an_internal_name_exists(
             lambda *_, **__: answer("192.0.2.1", "10.0.0.1"),
         ):
             monkeypatch.setattr(socket, "getaddrinfo", system)
-            sender = channels.sender_of(endpoint_of(kind, url))
+            sender = channels.sender_of(receiver_of(kind, url))
             with pytest.raises(DeliveryFailed) as failed:
                 await sender.send([Event(uuid4(), "key.revoked", datetime.now(UTC), None, "a", {})])
             await sender.close()

@@ -9,9 +9,9 @@ import pytest
 
 from mailwarden.errors import SchemaViolation
 from mailwarden.events.catalogue import CATALOGUE, MAX_LISTED, MAX_TEXT, Event, encode, schemas
-from mailwarden.events.judged import JudgedEvents, judged
 from mailwarden.events.outbox import encode_data
 from mailwarden.events.reader import cursor_of, number_of
+from mailwarden.events.scanned import ScannedEvents, judged
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
@@ -49,19 +49,19 @@ def test_a_judged_message_is_bounded_and_storable() -> None:
     assert len(data.subject) == MAX_TEXT
     text = encode_data(data)
     text.encode("utf-8")
-    event = Event(data.ggrid, "message.judged", datetime.now(UTC), None, "x", json.loads(text))
-    jsonschema_rs.validator_for(schemas()["message.judged"]).validate(json.loads(encode(event)))
+    event = Event(data.ggrid, "message.scanned", datetime.now(UTC), None, "x", json.loads(text))
+    jsonschema_rs.validator_for(schemas()["message.scanned"]).validate(json.loads(encode(event)))
 
 
 def test_judged_messages_are_selected_by_verdict_and_share() -> None:
     bad = [finished_request() for _ in range(2_000)]
     verdict = msgspec.structs.replace(bad[0].judgement, verdict=Verdict.CLEAN)
     clean = msgspec.structs.replace(bad[0], judgement=verdict)
-    assert JudgedEvents("all").includes(clean)
-    assert not JudgedEvents("notClean").includes(clean)
-    assert JudgedEvents("notClean").includes(bad[0])
-    assert not JudgedEvents("none").includes(bad[0])
-    tenth = JudgedEvents("all", 0.1)
+    assert ScannedEvents("all").includes(clean)
+    assert not ScannedEvents("notClean").includes(clean)
+    assert ScannedEvents("notClean").includes(bad[0])
+    assert not ScannedEvents("none").includes(bad[0])
+    tenth = ScannedEvents("all", 0.1)
     chosen = [each.ggrid for each in bad if tenth.includes(each)]
     assert 100 < len(chosen) < 320
     assert chosen == [each.ggrid for each in bad if tenth.includes(each)], "every guard chooses the same"

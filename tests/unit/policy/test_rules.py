@@ -130,7 +130,7 @@ def test_every_tag_of_the_catalogue_has_the_public_form_and_a_sentence(policy):
     for entry in shown.tags:
         assert TAG_FORM.match(entry.tag)
         assert entry.tag.partition(".")[0] in NAMESPACES
-        assert entry.sentence.endswith(".")
+        assert entry.description.endswith(".")
         assert entry.rules or entry.tag.startswith(("policy.", "analysis.", "list."))
     assert {rule.tag for rule in policy.rules if rule.tag} <= {entry.tag for entry in shown.tags}
     assert msgspec.json.encode(shown)

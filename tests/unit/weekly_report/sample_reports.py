@@ -39,7 +39,7 @@ def sample_report(**changes: object) -> WeeklyReport:
             senders=(("evil.example", 41), ("xn--80ak6aa92e.example", 1)),
             campaigns=(CampaignFigure(UUID(int=7), HOSTILE, 12),),
         ),
-        actions=Actions(held=63, released=4, released_dangerous=1, deleted=2, reported={"fine": 3, "spam": 5},
+        actions=Actions(held=63, released=4, released_dangerous=1, deleted=2, reported={"good": 3, "spam": 5},
                         list_changes=8),
         actions_before=Actions(held=0, released=4, released_dangerous=0, deleted=4, reported={}, list_changes=8),
     )  # fmt: skip

@@ -53,7 +53,7 @@ def test_a_tenant_that_is_no_uuid_has_its_own_error():
 
 
 def test_a_caller_cannot_set_the_released_state():
-    assert read_query([("kind", "fine")], MessageReportQuery).kind is ReportKind.FINE
+    assert read_query([("kind", "good")], MessageReportQuery).kind is ReportKind.GOOD
     with pytest.raises(SchemaViolation, match="released"):
         read_query([("kind", "released")], MessageReportQuery)
 

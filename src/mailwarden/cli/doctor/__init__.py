@@ -30,7 +30,7 @@ from mailwarden.cli.doctor.scans import check_postfix, check_scans
 from mailwarden.cli.doctor.servers import (
     check_database,
     check_engines,
-    check_event_endpoints,
+    check_event_receivers,
     check_history_store,
     check_processes,
     check_smtp,
@@ -53,7 +53,7 @@ CHECKS: tuple[Check, ...] = (
     check_text_recognition,
     check_database,
     check_history_store,
-    check_event_endpoints,
+    check_event_receivers,
     check_engines,
     check_smtp,
     check_report_mailboxes,

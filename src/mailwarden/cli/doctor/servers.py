@@ -23,7 +23,7 @@ from mailwarden.database.migrations import pending, server_time
 from mailwarden.engines.table import open_engines
 from mailwarden.errors import CommandError, MailwardenError, StorageUnavailable
 from mailwarden.event_delivery.model import State
-from mailwarden.event_delivery.store import EndpointStore
+from mailwarden.event_delivery.store import ReceiverStore
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
 from mailwarden.history.clickhouse.client import Clickhouse
@@ -95,26 +95,26 @@ async def _clickhouse(name: str, clickhouse: Clickhouse, *, replicated: bool) ->
     return Line(True, name, f"{len(clickhouse.target.urls)} addresses of ClickHouse answer, the table is up to date")
 
 
-async def check_event_endpoints(host: Host) -> AsyncIterator[Line]:
+async def check_event_receivers(host: Host) -> AsyncIterator[Line]:
     """Report the receivers of events that are disabled, fail, or have lost events."""
     if host.abby is None:
         return
     url = host.abby.database.url
-    for endpoint in await read_stored(url, lambda database: EndpointStore(database).list(Scope.deployment())) or ():
-        name, remedy = f"event endpoint {shown(endpoint.name)}", "see `mailwarden events endpoint list`, then `test`"
-        if endpoint.is_paused:
+    for receiver in await read_stored(url, lambda database: ReceiverStore(database).list(Scope.deployment())) or ():
+        name, remedy = f"event receiver {shown(receiver.name)}", "see `mailwarden receivers list`, then `test`"
+        if receiver.is_paused:
             yield Line(True, name, "disabled by an administrator")
-        elif endpoint.state is State.DISABLED:
-            yield Line(True, name, f"disabled. {shown(endpoint.last_error)}", f"{remedy} and `enable`", warning=True)
-        elif endpoint.failing_since is not None:
-            seen = f"failing since {endpoint.failing_since:%Y-%m-%d %H:%M} UTC. {shown(endpoint.last_error)}"
+        elif receiver.state is State.DISABLED:
+            yield Line(True, name, f"disabled. {shown(receiver.last_error)}", f"{remedy} and `enable`", warning=True)
+        elif receiver.failing_since is not None:
+            seen = f"failing since {receiver.failing_since:%Y-%m-%d %H:%M} UTC. {shown(receiver.last_error)}"
             yield Line(True, name, seen, remedy, warning=True)
-        elif endpoint.lost:
+        elif receiver.lost:
             yield Line(
-                True, name, f"at most {endpoint.lost} events were lost", "raise events.retentionDays", warning=True
+                True, name, f"at most {receiver.lost} events were lost", "raise events.retentionDays", warning=True
             )
         else:
-            yield Line(True, name, f"{endpoint.delivered} events delivered")
+            yield Line(True, name, f"{receiver.delivered} events delivered")
 
 
 async def check_engines(host: Host) -> AsyncIterator[Line]:

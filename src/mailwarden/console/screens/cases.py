@@ -19,10 +19,10 @@ from mailwarden.console.request import UserRequest, see_other, with_error_status
 from mailwarden.errors import (
     CaseClosed,
     CaseNotFound,
-    LearningFull,
     MailwardenError,
     MessageNotFound,
     SchemaViolation,
+    TrainingFull,
 )
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.outcome import Verdict
@@ -93,7 +93,7 @@ OUTCOMES: Mapping[CaseOutcome, OutcomeText] = {
     CaseOutcome.HARMLESS: OutcomeText(
         N_("Close as harmless"),
         N_("The message is wanted or harmless."),
-        N_("The filter learns the messages of the case as fine."),
+        N_("The messages of the case train the filter as good mail."),
     ),
     CaseOutcome.UNDECIDED: OutcomeText(
         N_("Close as undecided"), N_("The case needs no decision."), N_("The filter learns nothing.")
@@ -116,10 +116,10 @@ class CasesScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/cases", Permission.LEARNING_READ, self.show_list),
-            Page("GET", "/cases/{case}", Permission.LEARNING_READ, self.show),
-            Page("GET", "/cases/{case}/close", Permission.LEARNING_WRITE, self.ask),
-            Page("POST", "/cases/{case}/close", Permission.LEARNING_WRITE, self.close),
+            Page("GET", "/cases", Permission.TRAINING_READ, self.show_list),
+            Page("GET", "/cases/{case}", Permission.TRAINING_READ, self.show),
+            Page("GET", "/cases/{case}/close", Permission.TRAINING_WRITE, self.ask),
+            Page("POST", "/cases/{case}/close", Permission.TRAINING_WRITE, self.close),
         ]
 
     async def show_list(self, request: UserRequest) -> web.StreamResponse:
@@ -164,7 +164,7 @@ class CasesScreen:
         uid, outcome = case_in(request.variables["case"]), _outcome_in(request.form.text("outcome"))
         try:
             await self._cases.close(request.scope, uid, outcome, request.actor)
-        except (CaseClosed, LearningFull) as error:
+        except (CaseClosed, TrainingFull) as error:
             return with_error_status(await self._page(request, await self._found(request), error), error)
         return see_other(f"{CASES}/{uid}", "case-closed")
 

@@ -196,7 +196,7 @@ def curl_of(site: str, key: ApiKey, text: str, recipient: str) -> str:
     if key.may(KeyScope.HELD):
         return f"{head}'{site}/v1/quarantine?limit=1'"
     if key.may(KeyScope.REPORTS) and tenant:
-        return f"{head}'{site}/v1/learning?tenantUid={tenant}'"
+        return f"{head}'{site}/v1/training?tenantUid={tenant}'"
     return ""
 
 

@@ -66,13 +66,13 @@ class LoginScreen:
 
     async def show_code(self, request: VisitorRequest) -> web.StreamResponse:
         session = await self._visitors.find_session(request)
-        if session is None or session.user is not None or session.notes.person is None:
+        if session is None or session.user is not None or session.notes.user_id is None:
             return see_other(LOGIN)
         return self._render_code(request, session)
 
     async def take_code(self, request: VisitorRequest) -> web.StreamResponse:
         session = await self._visitors.checked_session(request)
-        if session.notes.person is None:
+        if session.notes.user_id is None:
             return see_other(LOGIN)
         try:
             _, value = await self._visitors.logins.check_code(

@@ -20,14 +20,13 @@ from mailwarden.console.message_view import MessageView, view_of
 from mailwarden.console.permissions import Permission
 from mailwarden.console.policy_texts import request_in_language
 from mailwarden.console.request import GLOBAL, UserRequest, preview_response, see_other, with_error_status
-from mailwarden.console.screens.learning import REPORT_KINDS, notice_code, read_contents, read_kind
 from mailwarden.console.screens.quarantine import QUARANTINE, uid_in
+from mailwarden.console.screens.training import REPORT_KINDS, notice_code, read_contents, read_kind
 from mailwarden.console.templating import HEADERS
 from mailwarden.errors import (
     EntryTooBroad,
     Forbidden,
     InvalidEntry,
-    LearningFull,
     ListFull,
     MailwardenError,
     MessageMismatch,
@@ -36,6 +35,7 @@ from mailwarden.errors import (
     PayloadTooLarge,
     SchemaViolation,
     StorageUnavailable,
+    TrainingFull,
 )
 from mailwarden.history.store import HistoryStore, find_message
 from mailwarden.message.preview import document_of, notice
@@ -53,7 +53,7 @@ MAX_OTHERS = 20  # other tenants named on the page of a message
 MAX_TICKS = 100  # recipients shown with a tick box each; with more, the action applies to all
 ACTION_ERRORS = (EntryTooBroad, InvalidEntry, ListFull, NotReleasable, SchemaViolation)
 READ_ERRORS = (NotReleasable, StorageUnavailable)
-REPORT_ERRORS = (LearningFull, MessageMismatch, PayloadTooLarge, SchemaViolation)
+REPORT_ERRORS = (TrainingFull, MessageMismatch, PayloadTooLarge, SchemaViolation)
 
 
 class Order(Struct, frozen=True):
@@ -62,7 +62,7 @@ class Order(Struct, frozen=True):
     action: str  # release or delete
     recipients: Sequence[str] | None
     listed: Listed | None  # the sender's address or domain, for sender-allow or sender-block
-    learn: bool = False
+    train: bool = False
 
 
 class MessagePages:
@@ -124,7 +124,7 @@ class MessagePages:
             }
         readable = request.may(Permission.QUARANTINE_READ)
         values["status_lines"] = status_of(finished, held, self._policy, reads_quarantine=readable)
-        may_see_reports = request.may(Permission.LEARNING_READ)
+        may_see_reports = request.may(Permission.TRAINING_READ)
         told = request_in_language(finished, self._policy) if finished else None
         values["events"] = events_of(told, held, reports if may_see_reports else ())
         values |= held_values(request, held)
@@ -174,7 +174,7 @@ class MessageScreen:
     def pages(self) -> Sequence[Page]:
         return [
             Page("GET", "/messages/{ggrid}", Permission.MESSAGES, self.show),
-            Page("POST", "/messages/{ggrid}/report", Permission.LEARNING_WRITE, self.report, BodyType.UPLOAD),
+            Page("POST", "/messages/{ggrid}/report", Permission.TRAINING_WRITE, self.report, BodyType.UPLOAD),
         ]
 
     async def show(self, request: UserRequest) -> web.StreamResponse:
@@ -228,14 +228,14 @@ class HeldScreen:
         message = await self._found(request)
         try:
             chosen, allow = _recipients(request, message), _listed(request, "allow")
-            order = Order("release", chosen, allow, request.form.ticked("learn"))
+            order = Order("release", chosen, allow, request.form.ticked("train"))
             # Malware needs no question: the service rejects its release.
             if message.verdict is not Verdict.MALWARE and not request.form.ticked("confirmed"):
                 finished = await self._pages.finished_of(request, message)
                 if needs_confirmation(message, finished):
                     return self._pages.confirm(request, message, finished, order)
             await self._quarantine.release(
-                request.scope, message.uid, request.actor, recipients=chosen, allow=allow, learn=order.learn
+                request.scope, message.uid, request.actor, recipients=chosen, allow=allow, train=order.train
             )
         except ACTION_ERRORS as error:
             return await self._pages.of_held(request, await self._found(request), error)

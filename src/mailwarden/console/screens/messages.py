@@ -227,7 +227,7 @@ def shown_entries(search: Search, query: Query, found: Found) -> Sequence[Entry]
 
 def may_choose(request: UserRequest, search: Search) -> bool:
     """Return whether messages can be ticked: a page that follows replaces its rows all the time."""
-    return not search.tail and (request.may(Permission.QUARANTINE_WRITE) or request.may(Permission.LEARNING_WRITE))
+    return not search.tail and (request.may(Permission.QUARANTINE_WRITE) or request.may(Permission.TRAINING_WRITE))
 
 
 def is_empty(search: Search, query: Query, found: Found) -> bool:

@@ -31,8 +31,8 @@ FURTHER: tuple[tuple[str, str, Permission], ...] = (
     (N_("Check a value in the lists"), "/console/lists/check", Permission.LISTS_READ),
     (N_("New tenant"), "/console/tenants/new", Permission.TENANTS_WRITE),
     (N_("New API key"), "/console/keys/new", Permission.KEYS_WRITE),
-    (N_("New event receiver"), "/console/events/new", Permission.EVENTS_WRITE),
-    (N_("Invite a user"), "/console/people/new", Permission.PEOPLE_WRITE),
+    (N_("New event receiver"), "/console/receivers/new", Permission.RECEIVERS_WRITE),
+    (N_("Invite a user"), "/console/users/new", Permission.USERS_WRITE),
 )
 
 

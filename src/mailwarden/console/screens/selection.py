@@ -12,7 +12,7 @@ from mailwarden.console.message_rows import read_rows
 from mailwarden.console.message_search import ADDRESS, read_back
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, see_other, with_error_status
-from mailwarden.console.screens.learning import REPORT_KINDS, read_kind
+from mailwarden.console.screens.training import REPORT_KINDS, read_kind
 from mailwarden.errors import MailwardenError, MessageNotFound, NotReleasable, SchemaViolation
 from mailwarden.history.store import Cursor, HistoryStore, Row
 from mailwarden.user_reports.reports import Kind
@@ -35,8 +35,8 @@ class SelectionScreen:
     def pages(self) -> Sequence[Page]:
         return [
             Page("POST", "/messages/chosen", Permission.QUARANTINE_WRITE, self.ask),
-            Page("POST", "/messages/chosen/reports", Permission.LEARNING_WRITE, self.ask_kind),
-            Page("POST", "/messages/chosen/reports/do", Permission.LEARNING_WRITE, self.report),
+            Page("POST", "/messages/chosen/reports", Permission.TRAINING_WRITE, self.ask_kind),
+            Page("POST", "/messages/chosen/reports/do", Permission.TRAINING_WRITE, self.report),
         ]
 
     async def ask(self, request: UserRequest) -> web.StreamResponse:

@@ -105,7 +105,7 @@ class WeightsScreen:
         name = request.form.text("rule")
         if name not in tenant.weights:
             raise NotFound("This tenant does not override the weight of that rule.")
-        await self._tenants.weigh_rules(request.scope, tenant.uid, {name: None}, request.actor)
+        await self._tenants.change_weights(request.scope, tenant.uid, {name: None}, request.actor)
         await self._directory.refresh()
         return see_other(f"/console/tenants/{tenant.uid}", "weights-changed")
 
@@ -117,7 +117,7 @@ class WeightsScreen:
             rule = find_rule(self._policy, each.rule_id)
             if rule is not None and each.before is not None:
                 read_weight(request, rule, str(each.before))
-        done = await self._tenants.weigh_rules(
+        done = await self._tenants.change_weights(
             request.scope,
             tenant.uid,
             {each.rule_id: each.before for each in change.rules},
@@ -153,7 +153,7 @@ class WeightsScreen:
         if rule is None:
             raise SchemaViolation(f"There is no rule `{name}`. Choose one of the rules on this page.")
         weight = read_weight(request, rule, given)
-        await self._tenants.weigh_rules(
+        await self._tenants.change_weights(
             request.scope,
             tenant.uid,
             {rule.id: None if weight == rule.weight else weight},

@@ -7,7 +7,7 @@
   const TYPING = "input:not([type=checkbox]), textarea, select";
   const MESSAGE = "^/console/(messages|quarantine)/[0-9a-f-]{36}";
   const PAGE = new RegExp(MESSAGE + "(/block|/tune)?$");
-  const ACTION = new RegExp(MESSAGE + "/(block|release|delete|rescan|report|tune)$|^/console/learning/reports/");
+  const ACTION = new RegExp(MESSAGE + "/(block|release|delete|rescan|report|tune)$|^/console/training/reports/");
   const KEYS = "mailwarden-keys"; // "off" turns single-key shortcuts off in this browser
 
   const kept = () => {

@@ -9,7 +9,7 @@ from mailwarden.events.catalogue import VERSION, Event
 from mailwarden.model.outcome import Verdict
 
 NOTICE, WARNING, INFORMATIONAL = 5, 4, 6  # severities of RFC 5424
-_WARNINGS = frozenset({"user.login-failed", "engine.down", "endpoint.disabled"})
+_WARNINGS = frozenset({"user.login-failed", "engine.down", "receiver.disabled"})
 _DANGEROUS = frozenset({Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF})
 
 

@@ -37,7 +37,7 @@ class Row(Struct, frozen=True):
 
 
 TABLE: Mapping[str, Row] = {
-    "message.judged": Row("email", ("info",), "success", "A message was judged."),
+    "message.scanned": Row("email", ("info",), "success", "A message was judged."),
     "message.held": Row("email", ("info",), "success", "A message was put into quarantine."),
     "message.released": Row("email", ("info",), "success", "A held message was delivered."),
     "message.deleted": Row("email", ("info",), "success", "A held message was deleted."),
@@ -51,8 +51,8 @@ TABLE: Mapping[str, Row] = {
     "engine.up": Row("process", ("start",), "success", "An engine answers."),
     "tenant.created": Row("iam", ("creation",), "success", "A tenant was created."),
     "tenant.changed": Row("iam", ("change",), "success", "The settings of a tenant changed."),
-    "endpoint.disabled": Row("configuration", ("change",), "failure", "An event endpoint was disabled."),
-    "endpoint.test": Row("configuration", ("info",), "success", "A test event."),
+    "receiver.disabled": Row("configuration", ("change",), "failure", "An event receiver was disabled."),
+    "receiver.test": Row("configuration", ("info",), "success", "A test event."),
 }
 _UNKNOWN = Row("configuration", ("info",), "unknown", "An event of a newer version.")
 
@@ -79,7 +79,7 @@ def ecs_document(event: Event) -> Document:
 
 def _event_fields(event: Event, row: Row) -> Document:
     verdict = event.data.get("verdict")
-    judged = event.type == "message.judged"
+    judged = event.type == "message.scanned"
     categories = [row.category, "malware"] if judged and verdict == Verdict.MALWARE else [row.category]
     fields: Document = {
         "id": str(event.id),

@@ -256,7 +256,7 @@ def _text(event: Event, key: str) -> str:
 
 
 TABLE: Mapping[str, Callable[[Event], Document]] = {
-    "message.judged": _judged,
+    "message.scanned": _judged,
     "message.held": _held,
     "message.released": _released,
     "message.deleted": _deleted,
@@ -270,6 +270,6 @@ TABLE: Mapping[str, Callable[[Event], Document]] = {
     "engine.up": _engine,
     "tenant.created": _entity(1, "Tenant", "name", "", "A tenant was created."),
     "tenant.changed": _entity(3, "Tenant", "name", "", "The settings of a tenant changed."),
-    "endpoint.disabled": _entity(9, "Event endpoint", "endpoint", "endpointUid", "An event endpoint was disabled."),
-    "endpoint.test": _entity(99, "Event endpoint", "endpoint", "", "A test event."),
+    "receiver.disabled": _entity(9, "Event receiver", "receiver", "receiverUid", "An event receiver was disabled."),
+    "receiver.test": _entity(99, "Event receiver", "receiver", "", "A test event."),
 }

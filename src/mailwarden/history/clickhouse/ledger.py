@@ -41,7 +41,7 @@ WHERE history_ledger.ggrid = given.ggrid AND history_ledger.tenant = given.tenan
 """
 _ANNOUNCE = """
 INSERT INTO events (id, type, tenant, subject, data)
-SELECT event, 'message.judged', tenant, ggrid::text, judged
+SELECT event, 'message.scanned', tenant, ggrid::text, judged
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[]) AS judgements (ggrid, tenant, event, judged)
 """
 _DELETE = """

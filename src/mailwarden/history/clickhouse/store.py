@@ -12,7 +12,7 @@ from uuid import UUID
 
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable
-from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents
+from mailwarden.events.scanned import NO_SCANNED_EVENTS, ScannedEvents
 from mailwarden.history.clickhouse.binary import Reader, day_literal, list_literal, read_one, read_rows, uuid_literal
 from mailwarden.history.clickhouse.clauses import hours_literal
 from mailwarden.history.clickhouse.client import BadData, Clickhouse, TooSlow
@@ -56,7 +56,7 @@ _log = get_logger("history.clickhouse")
 class ClickhouseHistoryStore(HistoryStoreBase):
     """The rows are in ClickHouse, the rest is in PostgreSQL."""
 
-    def __init__(self, clickhouse: Clickhouse, database: Database, judged: JudgedEvents = NO_JUDGED_EVENTS) -> None:
+    def __init__(self, clickhouse: Clickhouse, database: Database, judged: ScannedEvents = NO_SCANNED_EVENTS) -> None:
         self._days = KnownDays(clickhouse)
         super().__init__(
             database,

@@ -15,7 +15,7 @@ from mailwarden.database.pool import Connection, Database, confirm_earlier
 from mailwarden.database.rows import read
 from mailwarden.database.visible import in_scope
 from mailwarden.errors import StorageUnavailable
-from mailwarden.events.judged import NO_JUDGED_EVENTS, JudgedEvents
+from mailwarden.events.scanned import NO_SCANNED_EVENTS, ScannedEvents
 from mailwarden.history.postgresql.attacked import AttackedReader
 from mailwarden.history.postgresql.partitions import check_clock, create_days, drop_days, existing_days
 from mailwarden.history.postgresql.search import PostgresqlSearcher
@@ -59,7 +59,7 @@ RETURNING ggrid, tenant
 _INSERT_WITH_EVENTS = f"""
 WITH stored AS ({_INSERT}), announced AS (
     INSERT INTO events (id, type, tenant, subject, data)
-    SELECT event, 'message.judged', tenant, ggrid::text, judged
+    SELECT event, 'message.scanned', tenant, ggrid::text, judged
     FROM stored
     JOIN unnest($2::uuid[], $3::uuid[], $23::uuid[], $24::text[]) AS judgements (ggrid, tenant, event, judged)
          USING (ggrid, tenant)
@@ -100,7 +100,7 @@ class _Row(Struct, frozen=True):
 class PostgresqlHistoryStore(HistoryStoreBase):
     """The HistoryStore of PostgreSQL."""
 
-    def __init__(self, database: Database, judged: JudgedEvents = NO_JUDGED_EVENTS) -> None:
+    def __init__(self, database: Database, judged: ScannedEvents = NO_SCANNED_EVENTS) -> None:
         super().__init__(
             database,
             searcher=PostgresqlSearcher(database),

@@ -16,7 +16,7 @@ from mailwarden.user_reports.reports import Kind
 
 MIN_AGREEING = 2  # different persons
 MAX_LESSONS = 20  # of one case
-NOT_LEARNED = "not-kept"  # the lesson of a report without a copy of the message
+NOT_LEARNED = "not-stored"  # the lesson of a report without a copy of the message
 
 
 class CaseState(StrEnum):
@@ -38,7 +38,7 @@ class CaseOutcome(StrEnum):
         return _KINDS.get(self)
 
 
-_KINDS = {CaseOutcome.MALICIOUS: Kind.PHISHING, CaseOutcome.SPAM: Kind.SPAM, CaseOutcome.HARMLESS: Kind.FINE}
+_KINDS = {CaseOutcome.MALICIOUS: Kind.PHISHING, CaseOutcome.SPAM: Kind.SPAM, CaseOutcome.HARMLESS: Kind.GOOD}
 
 
 class AnswerState(StrEnum):
@@ -169,5 +169,5 @@ def agreed_kind(kinds: Sequence[Kind]) -> Kind | None:
     if len(kinds) < MIN_AGREEING or len({kind.is_threat for kind in kinds}) != 1:
         return None
     if not kinds[0].is_threat:
-        return Kind.FINE
+        return Kind.GOOD
     return Kind.PHISHING if kinds.count(Kind.PHISHING) >= MIN_AGREEING else Kind.SPAM

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import BrokenSeal
-from mailwarden.errors import LearningFull, MessageNotFound
+from mailwarden.errors import MessageNotFound, TrainingFull
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.record import FinishedRequest, MessageSummary
 from mailwarden.model.scope import Actor, Scope
@@ -197,9 +197,9 @@ class CaseService:
         for report in [each for each in reports[:MAX_LESSONS] if each.lesson not in (kind, NOT_LEARNED)]:
             try:
                 is_learned = await self._learn_one(scope, report, kind, actor)
-            except LearningFull as error:
+            except TrainingFull as error:
                 log.warning("case_not_learned", case=str(report.case), reason=error.message)
-                raise LearningFull(
+                raise TrainingFull(
                     f"The case is closed, but not learned. {error.message} Then close it again with the same outcome."
                 ) from error
             await self._store.set_lesson(scope, report.uid, kind if is_learned else NOT_LEARNED)
@@ -218,7 +218,7 @@ class CaseService:
                 same = found is not None and report.digest is not None and found.summary.sha256 == report.digest.hex()
                 given = contents if same else None
                 reported = await self._reports.report_message(scope, str(report.ggrid), kind, actor, given)
-                is_kept = reported.state is not TrainingState.NOT_KEPT
+                is_kept = reported.state is not TrainingState.NOT_STORED
             except MessageNotFound:  # no longer in history
                 same = False
             if same:

@@ -44,14 +44,14 @@ _MICROSOFT_SHORT = re.compile(r"\s*([123])\|(.*)", re.DOTALL)
 _MICROSOFT_WORDS = re.compile(r"\s*(junk|not junk|phishing):(.*)", re.IGNORECASE | re.DOTALL)
 _MICROSOFT_KINDS = {
     "1": Kind.SPAM,
-    "2": Kind.FINE,
+    "2": Kind.GOOD,
     "3": Kind.PHISHING,
     "junk": Kind.SPAM,
-    "not junk": Kind.FINE,
+    "not junk": Kind.GOOD,
     "phishing": Kind.PHISHING,
 }
 # RFC 5965, section 7.3, and `not-spam` of RFC 6430.
-_FEEDBACK_KINDS = {"abuse": Kind.SPAM, "fraud": Kind.PHISHING, "virus": Kind.PHISHING, "not-spam": Kind.FINE}
+_FEEDBACK_KINDS = {"abuse": Kind.SPAM, "fraud": Kind.PHISHING, "virus": Kind.PHISHING, "not-spam": Kind.GOOD}
 
 _FROM = (
     "from|von|de|da|van|från|fra|od|от|feladó|lähettäjä|gönderen|kimden|expéditeur|remetente|remitente|mittente|"

@@ -100,7 +100,7 @@ async def test_bytes_under_the_message_id_of_another_message_are_not_learned(set
     assert (report.ggrid, report.digest, report.kept) == (mine.ggrid, None, False)
     await setup.service.close(ALL, added.case, CaseOutcome.HARMLESS, ANALYST)
     [lesson] = await setup.lessons.page(ALL, setup.north)
-    assert (lesson.kind, lesson.ggrid, lesson.state) == (Kind.FINE, mine.ggrid, "not-kept")
+    assert (lesson.kind, lesson.ggrid, lesson.state) == (Kind.GOOD, mine.ggrid, "not-stored")
     [report] = await setup.service.reports(ALL, added.case)
     assert report.lesson == NOT_LEARNED
 
@@ -230,8 +230,8 @@ async def test_closing_teaches_the_outcome_and_answers_each_report_once(setup: C
     assert (case.state, case.outcome, case.closed_by) == (CaseState.CLOSED, CaseOutcome.HARMLESS, "user:ada")
     lessons = await setup.lessons.page(ALL, setup.north)
     assert {(each.kind, each.ggrid, each.state) for each in lessons} == {
-        (Kind.FINE, mine.ggrid, "not-kept"),
-        (Kind.FINE, None, "waiting"),  # the bytes as the mailbox had them
+        (Kind.GOOD, mine.ggrid, "not-stored"),
+        (Kind.GOOD, None, "waiting"),  # the bytes as the mailbox had them
     }
     with pytest.raises(CaseClosed):
         await setup.service.close(ALL, added.case, CaseOutcome.SPAM, ANALYST)
@@ -244,7 +244,7 @@ async def test_closing_teaches_the_outcome_and_answers_each_report_once(setup: C
     assert await setup.store.claim_answer(ALL, now) is None
     reports = await setup.service.reports(ALL, added.case)
     assert [(each.answer, each.kept) for each in reports] == [(AnswerState.SENT, False), (AnswerState.NONE, False)]
-    assert [each.lesson for each in reports] == ["fine", NOT_LEARNED]  # the second one has only a header
+    assert [each.lesson for each in reports] == ["good", NOT_LEARNED]  # the second one has only a header
     assert (await setup.report(mails.google())).stored is Stored.OPENED
 
 

@@ -32,7 +32,7 @@ def titles(request: UserRequest, text: str, *saved: SavedSearch) -> list[str]:
 def test_without_words_the_pages_of_the_role_are_listed() -> None:
     found, fewer = titles(ROOT, ""), titles(ANALYST, "")
     assert found[0] == "Dashboard"
-    assert {"Health", "New tenant", "People", "Audit"} <= set(found) - set(fewer)
+    assert {"Health", "New tenant", "Users", "Audit"} <= set(found) - set(fewer)
     assert "Messages" in fewer
     assert not any(title.startswith("north") for title in found)
 

@@ -57,7 +57,7 @@ def test_nobody_lowers_a_rule_for_malware() -> None:
 
 def test_a_change_names_its_rules_and_whether_it_is_current() -> None:
     details = {"before": {"weights": {"a.a": 1, "b.b": 2}}, "after": {"weights": {"b.b": 3, "c.c": 4}}, "undoes": 7}
-    event = AuditEvent(9, datetime.now(UTC), Actor("user:ada"), uuid4(), "tenants.weigh", "acme", details)
+    event = AuditEvent(9, datetime.now(UTC), Actor("user:ada"), uuid4(), "tenants.weights", "acme", details)
     change = change_of(event, {"b.b": 3, "c.c": 4})
     assert change.rules == (RuleWeights("a.a", 1, None), RuleWeights("b.b", 2, 3), RuleWeights("c.c", None, 4))
     assert change.is_current

@@ -5,7 +5,7 @@ import pytest
 from mailwarden.user_reports.cases.model import agreed_kind, person_of
 from mailwarden.user_reports.reports import Kind
 
-P, S, F = Kind.PHISHING, Kind.SPAM, Kind.FINE
+P, S, F = Kind.PHISHING, Kind.SPAM, Kind.GOOD
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_the_digest_survives_changed_line_ends(changed):
 
 @pytest.mark.parametrize(
     ("subject", "kind"),
-    [("1|a|b|c|(d)", Kind.SPAM), ("2|x", Kind.FINE), ("Not junk: x", Kind.FINE), ("Junk: x", Kind.SPAM), ("4|x", None)],
+    [("1|a|b|c|(d)", Kind.SPAM), ("2|x", Kind.GOOD), ("Not junk: x", Kind.GOOD), ("Junk: x", Kind.SPAM), ("4|x", None)],
 )
 def test_the_subject_of_microsoft_says_the_kind(subject, kind):
     raw = mails.mixed(subject, b"Content-Type: message/rfc822\r\n\r\n" + mails.ORIGINAL)
@@ -48,7 +48,7 @@ def test_the_subject_of_microsoft_says_the_kind(subject, kind):
 @pytest.mark.parametrize("feedback", ["abuse", "not-spam", "opt-out"])
 def test_feedback_reports_are_automatic_and_say_the_kind(feedback):
     report = read_report(mails.arf(feedback=feedback))
-    assert report.kind == {"abuse": Kind.SPAM, "not-spam": Kind.FINE}.get(feedback)
+    assert report.kind == {"abuse": Kind.SPAM, "not-spam": Kind.GOOD}.get(feedback)
     assert report.automatic
 
 

@@ -14,7 +14,7 @@ CREATE TABLE cases (
     opened_at timestamptz NOT NULL DEFAULT now(),
     changed_at timestamptz NOT NULL DEFAULT now(),
     closed_by text NOT NULL DEFAULT '',
-    agreed text CHECK (agreed IN ('phishing', 'spam', 'fine')), -- what reporters agree on: it raises the priority
+    agreed text CHECK (agreed IN ('phishing', 'spam', 'good')), -- what reporters agree on: it raises the priority
     CHECK ((state = 'closed') = (outcome IS NOT NULL))
 );
 CREATE UNIQUE INDEX cases_open_campaign ON cases (tenant, campaign) WHERE state = 'open' AND campaign IS NOT NULL;
@@ -30,7 +30,7 @@ CREATE TABLE case_reports (
     mail bytea NOT NULL CHECK (octet_length(mail) = 32), -- SHA-256 of the report: a second delivery adds nothing
     number integer NOT NULL, -- of the message in the report
     reporter text NOT NULL, -- the address in lower case
-    kind text NOT NULL CHECK (kind IN ('phishing', 'spam', 'fine')),
+    kind text NOT NULL CHECK (kind IN ('phishing', 'spam', 'good')),
     format text NOT NULL, -- of the report: forwarded as attachment, ARF, of a mail program, inline
     message_id text NOT NULL,
     subject text NOT NULL, -- this and the next two are of the reported message

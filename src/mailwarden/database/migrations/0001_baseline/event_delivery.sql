@@ -3,7 +3,7 @@
 -- Row: a receiver (webhook, syslog server or file), and the last event that it has acknowledged.
 -- Written by: administrators; the abby process that has the lease, after each delivery.
 -- Deleted by: an administrator.
-CREATE TABLE event_endpoints (
+CREATE TABLE event_receivers (
     uid uuid PRIMARY KEY,
     name text NOT NULL,
     kind text NOT NULL CHECK (kind IN ('webhook', 'syslog', 'file')),
@@ -33,4 +33,4 @@ CREATE TABLE event_endpoints (
     sealed_url bytea, -- of a webhook: its URL can be a secret, and is sealed with the pepper
     CHECK (tenants IS NULL OR kind = 'webhook')
 );
-CREATE UNIQUE INDEX event_endpoints_name ON event_endpoints (tenants, lower(name)) NULLS NOT DISTINCT;
+CREATE UNIQUE INDEX event_receivers_name ON event_receivers (tenants, lower(name)) NULLS NOT DISTINCT;

@@ -54,7 +54,7 @@ CREATE TABLE quarantine_recipients (
     claimed_until timestamptz, -- until then one guard releases it
     -- When a digest listed it for the recipient. One for each, because rows do not commit in the order of their times.
     told_at timestamptz,
-    learn boolean NOT NULL DEFAULT false, -- whether the release also trains the tenant's statistics, as its user chose
+    train boolean NOT NULL DEFAULT false, -- whether the release also trains the tenant's statistics, as its user chose
     PRIMARY KEY (message, number)
 );
 CREATE INDEX quarantine_recipients_named ON quarantine_recipients (folded, message);

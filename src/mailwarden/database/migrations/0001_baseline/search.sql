@@ -5,9 +5,9 @@
 -- Deleted by: the user.
 CREATE TABLE saved_searches (
     uid uuid PRIMARY KEY DEFAULT gen_random_uuid(),
-    person uuid NOT NULL REFERENCES people (uid) ON DELETE CASCADE,
+    user_id uuid NOT NULL REFERENCES users (uid) ON DELETE CASCADE,
     name text NOT NULL,
     query text NOT NULL,
     created timestamptz NOT NULL DEFAULT now(),
-    UNIQUE (person, name)
+    UNIQUE (user_id, name)
 );
