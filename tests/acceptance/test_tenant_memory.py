@@ -107,7 +107,7 @@ def test_a_partner_with_another_account_is_fraud_for_the_tenant_that_knows_it(te
     known, unknown = tenants["acme"].gets(attack, PARTNER), tenants["club"].gets(attack, PARTNER)
     assert known["verdict"] == "fraud"
     assert known["decision"] == "quarantine"
-    assert "relationship.changed-account-change" in rules(known)
+    assert "relationship.new-bank-account-bank-change" in rules(known)
     assert any("NL91ABNA0417164300" in reason["summary"] for reason in known["reasons"])
     assert unknown["verdict"] != "fraud"
     assert not {rule for rule in rules(unknown) if "account" in rule and rule.startswith("relationship.")}
@@ -117,7 +117,7 @@ def test_the_known_account_of_a_partner_is_no_finding(tenants: dict[str, Tenant]
     again = written(PARTNER, "Invoice", INVOICE.format(account=TRUE.replace(" ", "")), "4@pass.example")
     explained = tenants["acme"].gets(again, PARTNER)
     assert explained["verdict"] == "clean"
-    assert "sender.changed-account" not in explained["tags"]
+    assert "sender.new-bank-account" not in explained["tags"]
 
 
 def test_an_answer_in_an_invented_conversation_is_fraud_for_the_tenant_that_never_had_it(

@@ -83,7 +83,7 @@ def _composed() -> Iterator[str]:
     """Yield the names whose second half has two variable parts, or a part of another file."""
     results = ("pass", "fail", "softfail", "neutral", "error", "none")  # SenderChecks in analysis/analyzer.py
     yield from (f"authentication.{check}-{result}" for check in ("spf", "dkim", "dmarc") for result in results)
-    yield from (f"learned.{side}-{band}" for side in ("threat", "fine") for _, band in BANDS)
+    yield from (f"learned.{side}-{band}" for side in ("bad", "good") for _, band in BANDS)
 
 
 def test_every_finding_that_a_rule_names_is_reported() -> None:

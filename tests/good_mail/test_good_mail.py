@@ -124,7 +124,7 @@ def test_a_known_sender_may_call_and_charge(name, verdict):
     reports = examined(Path(__file__).with_name(f"{name}.eml"))
     assert judged(reports, (*PROVED, "relationship.known-sender")).verdict is verdict
     assert judged(reports, (*UNPROVED, "relationship.known-sender")).verdict is judged(reports, UNPROVED).verdict
-    answered_elsewhere = judged(reports, (*PROVED, "relationship.known-sender", "sender.reply-elsewhere"))
+    answered_elsewhere = judged(reports, (*PROVED, "relationship.known-sender", "sender.reply-to-other-domain"))
     assert answered_elsewhere.points[Verdict.FRAUD] >= judged(reports, PROVED).points[Verdict.FRAUD]
 
 
@@ -133,14 +133,14 @@ def test_a_popular_sender_may_charge_and_name_its_telephone():
     popular = judged(reports, (*PROVED, "domains.sender-popular"))
     assert decided(popular) is Decision.DELIVER
     assert decided(judged(reports, (*UNPROVED, "domains.sender-popular"))) is decided(judged(reports, UNPROVED))
-    pressing = judged(reports, (*PROVED, "domains.sender-popular", "fraud.call-us-often"))
+    pressing = judged(reports, (*PROVED, "domains.sender-popular", "fraud.call-request-often"))
     assert decided(pressing) is Decision.QUARANTINE, "all users can have such a service send an invoice"
 
 
 def test_a_known_service_that_presses_for_a_call_is_not_heard():
     reports = examined(Path(__file__).with_name("invoice-renewal-nolink.eml"))
-    pressing = judged(reports, (*PROVED, "fraud.call-us-often"))
-    known = judged(reports, (*PROVED, "fraud.call-us-often", "relationship.known-sender"))
+    pressing = judged(reports, (*PROVED, "fraud.call-request-often"))
+    known = judged(reports, (*PROVED, "fraud.call-request-often", "relationship.known-sender"))
     assert decided(known) is Decision.QUARANTINE, "anybody can have such a service send an invoice"
     assert known.points[Verdict.FRAUD] == pressing.points[Verdict.FRAUD]
 
@@ -167,7 +167,7 @@ def test_a_conclusive_finding_convicts_good_mail(hard):
 def test_the_first_message_of_an_honest_domain_is_delivered():
     def check(path):
         reports = examined(path)
-        new = ("relationship.first-contact", "relationship.new-domain")
+        new = ("relationship.first-contact", "relationship.first-seen-domain")
         judgement = judged(reports, (*PROVED, *declared(path), *new))
         usual = judged(reports, (*PROVED, *declared(path), new[0]))
         assert decided(judgement) is decided(usual), judgement.summary

@@ -151,7 +151,7 @@ async def relations_of(store: SenderStore, request: FinishedRequest, free: str =
 async def test_a_lookalike_of_a_stored_correspondent_is_reported(store: SenderStore) -> None:
     await remember(store, written("robin@northbridge.example", "Robin Weaver"))
     seen = await relations_of(store, written("robin@northbrldge.example", "Robin Weaver"))
-    assert seen == {"first-contact", "new-domain", "lookalike-domain", "correspondent-name", "imitation"}
+    assert seen == {"first-contact", "first-seen-domain", "lookalike-domain", "correspondent-name", "impersonation"}
     assert await relations_of(store, written("robin@northbridge.example", "Robin Weaver")) == {
         "known-sender",
         "known-domain",
@@ -163,7 +163,7 @@ async def test_a_lookalike_of_a_stored_correspondent_is_reported(store: SenderSt
 async def test_the_name_of_a_stored_colleague_is_reported(store: SenderStore) -> None:
     await remember(store, written("robin@acme-works.example", "Robin Weaver"))
     stranger = written("robin.weaver@mailbox.example", "Weaver, Robin")
-    assert await relations_of(store, stranger, FREE_MAILBOX) == {"first-contact", "colleague-name", "imitation"}
+    assert await relations_of(store, stranger, FREE_MAILBOX) == {"first-contact", "colleague-name", "impersonation"}
 
 
 async def test_relations_of_one_tenant_are_no_evidence_for_another(store: SenderStore) -> None:
@@ -171,7 +171,7 @@ async def test_relations_of_one_tenant_are_no_evidence_for_another(store: Sender
     elsewhere = written("robin@northbrldge.example", "Robin Weaver", tenant=uuid4())
     assert await relations_of(store, elsewhere) == set()
     await remember(store, written("kim@otherfirm.example", "Kim Field", tenant=elsewhere.tenant))
-    assert await relations_of(store, elsewhere) == {"first-contact", "new-domain"}
+    assert await relations_of(store, elsewhere) == {"first-contact", "first-seen-domain"}
 
 
 async def test_a_history_from_before_relations_reports_no_new_domain(store: SenderStore) -> None:
@@ -194,13 +194,13 @@ async def findings_in(store: SenderStore, request: FinishedRequest) -> set[str]:
 
 async def test_another_account_of_a_correspondent_is_reported_to_its_tenant_only(store: SenderStore) -> None:
     await remember(store, naming("DE44500105175407324931"))
-    assert "changed-account" in await findings_in(store, naming("NL91ABNA0417164300"))
-    assert "changed-account" not in await findings_in(store, naming("DE44500105175407324931"))
+    assert "new-bank-account" in await findings_in(store, naming("NL91ABNA0417164300"))
+    assert "new-bank-account" not in await findings_in(store, naming("DE44500105175407324931"))
     elsewhere = uuid4()
     await remember(store, written("robin@northbridge.example", "Robin Weaver", elsewhere))
-    assert "changed-account" not in await findings_in(store, naming("NL91ABNA0417164300", elsewhere))
+    assert "new-bank-account" not in await findings_in(store, naming("NL91ABNA0417164300", elsewhere))
     imitator = naming("NL91ABNA0417164300", sender="robin@northbrldge.example")
-    assert "imitation-account" in await findings_in(store, imitator)
+    assert "impersonation-bank-account" in await findings_in(store, imitator)
 
 
 async def test_an_answer_is_compared_with_the_messages_of_its_tenant(store: SenderStore) -> None:
@@ -245,7 +245,7 @@ async def seen_by(store: SenderStore, url: str, *tenants: UUID, verdict: Verdict
 
 
 async def known_here(store: SenderStore, evidence: Evidence = PROVED, sender: str = "news@shop.example") -> bool:
-    return "domains.known-here" in await findings_in(
+    return "domains.known-to-deployment" in await findings_in(
         store, replace(written(sender, "Shop", uuid4()), evidence=evidence)
     )
 

@@ -21,7 +21,7 @@ from workshop.bench.variation import Variation
 
 # Of each step, in units: about 1.7 times what it used when the budget was set, and at least 0.04 more.
 BUDGETS = {
-    "pictures": 7.31,
+    "images": 7.31,
     "urls": 2.4,  # the first step that needs phrases searches for those of all steps
     "html": 0.47,
     "message": 0.36,
@@ -38,7 +38,7 @@ BUDGETS = {
     "wording": 0.06,
     "commands": 0.05,
     "calendar": 0.04,
-    "camouflage": 0.06,
+    "obfuscation": 0.06,
     "pdf": 0.05,
     "lures": 0.06,
     "office": 0.05,

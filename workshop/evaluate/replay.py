@@ -171,13 +171,13 @@ def replay_tables(without: Sequence[Judged], replayed: Sequence[Replayed], tenan
         (f"from day {RIPE_DAY}, without memory", (one for one in without if one.sample.path in late)),
         (f"from day {RIPE_DAY}, with memory", (each.judged for each in replayed if each.day >= RIPE_DAY)),
     )
-    here = sum(each.judged.scanned.evidence.has("domains.known-here") for each in replayed)
+    here = sum(each.judged.scanned.evidence.has("domains.known-to-deployment") for each in replayed)
     for name, judged in parts:
         some = counted(judged)
         ham, attacks = ham_of(some), attacks_of(some)
         cells = f"{held(ham).percent:>10}{suspicious(ham).percent:>12}{held(attacks).percent:>14}"
         yield f"{name:40}{len(some):>9}{cells}"
-    yield f"messages of a domain that the deployment knows (domains.known-here): {here}"
+    yield f"messages of a domain that the deployment knows (domains.known-to-deployment): {here}"
 
 
 def _by_tenant(records: Iterable[Scanned]) -> list[list[Scanned]]:

@@ -101,7 +101,7 @@ def elsewhere_table(learned: Sequence[Judged], elsewhere: Sequence[Judged]) -> I
     for subset in sorted({one.sample.subset for one in elsewhere}):
         some = [one for one in elsewhere if one.sample.subset == subset]
         taught = [one for one in learned if one.sample.kind == HAM and one.sample.subset == subset]
-        bad = sum(any(name.startswith("learned.threat") for name in one.finding_names) for one in some)
+        bad = sum(any(name.startswith("learned.bad") for name in one.finding_names) for one in some)
         cells = (percent(sum(one.held for one in group) / len(group)) for group in (taught, some))
         row = "".join(f"{cell:>{size}}" for cell, size in zip(cells, (9, 10), strict=True))
         yield f"{subset:26}{len(some):9}{row}{percent(bad / len(some)):>10}"

@@ -16,7 +16,7 @@ TRIES = 3
 HISTORY_SECONDS = 5.0
 # The product's size limit, less the envelope and the frame of the upload.
 LARGEST = 52_428_800 - 1_024
-CONSPICUOUS = {"analysis.mime-ambiguous", "analysis.structure-limit"}
+CONSPICUOUS = {"analysis.ambiguous-mime", "analysis.structure-limit"}
 
 
 def caller_of(product: Product) -> Caller:

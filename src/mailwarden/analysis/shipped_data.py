@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 FOLDER = Path(__file__).parent
 NAMES = (
-    "analyzers/pictures.yml",
+    "analyzers/images.yml",
     "analyzers/sender_words.yml",
     "links/brands.yml",
     "links/companies.yml",

@@ -37,7 +37,7 @@ _HEURISTICS = (
     ("Heuristics.Limits.Exceeded", LIMITS_EXCEEDED),
     ("Heuristics.Encrypted", "clamav.encrypted"),
     ("Heuristics.OLE2.ContainsMacros", "clamav.macro"),
-    ("Heuristics.Broken", "clamav.broken-executable"),
+    ("Heuristics.Broken", "clamav.damaged-executable"),
     ("Heuristics.Phishing", "clamav.phishing"),
 )
 # `ClamAV 1.4.3/27852/Sat Nov 14 09:35:12 2026`: the version, the number of the signatures, when those were made.

@@ -100,7 +100,7 @@ _TEMPORARY = frozenset({"R_SPF_DNSFAIL", "R_DKIM_TEMPFAIL", "DMARC_DNSFAIL"})
 
 # Findings about links: their options name the hosts.
 _ABOUT_LINKS = frozenset(
-    {"rspamd.phished-url", "rspamd.known-phishing-url", "rspamd.known-malware-url", "rspamd.lookalike-url",
+    {"rspamd.link-mismatch", "rspamd.known-phishing-url", "rspamd.known-malware-url", "rspamd.lookalike-url",
      "rspamd.listed-url"}
 )  # fmt: skip
 _HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)+", re.IGNORECASE)

@@ -4,19 +4,19 @@ from mailwarden.analysis.analyzer import ConcludingAnalyzer, LocalAnalyzer
 from mailwarden.analysis.analyzers.attachments import AttachmentsAnalyzer
 from mailwarden.analysis.analyzers.authentication import AuthenticationAnalyzer
 from mailwarden.analysis.analyzers.calendar import CalendarAnalyzer
-from mailwarden.analysis.analyzers.camouflage import CamouflageAnalyzer
 from mailwarden.analysis.analyzers.commands import CommandsAnalyzer
 from mailwarden.analysis.analyzers.domains import DomainsAnalyzer
 from mailwarden.analysis.analyzers.fraud import FraudAnalyzer
 from mailwarden.analysis.analyzers.html import HtmlAnalyzer
+from mailwarden.analysis.analyzers.images import ImagesAnalyzer
 from mailwarden.analysis.analyzers.learned import LearnedAnalyzer
 from mailwarden.analysis.analyzers.lookalike import LookalikeAnalyzer
 from mailwarden.analysis.analyzers.lures import LuresAnalyzer
 from mailwarden.analysis.analyzers.newsletter import NewsletterAnalyzer
+from mailwarden.analysis.analyzers.obfuscation import ObfuscationAnalyzer
 from mailwarden.analysis.analyzers.offers import OffersAnalyzer
 from mailwarden.analysis.analyzers.office import OfficeAnalyzer
 from mailwarden.analysis.analyzers.pdf import PdfAnalyzer
-from mailwarden.analysis.analyzers.pictures import PicturesAnalyzer
 from mailwarden.analysis.analyzers.sender import SenderAnalyzer
 from mailwarden.analysis.analyzers.shortcuts import ShortcutsAnalyzer
 from mailwarden.analysis.analyzers.thread import ThreadAnalyzer
@@ -42,9 +42,9 @@ LOCAL: tuple[LocalAnalyzer, ...] = (
     OfficeAnalyzer(),
     ShortcutsAnalyzer(),
     YARA,
-    PicturesAnalyzer(),
+    ImagesAnalyzer(),
     HtmlAnalyzer(),
-    CamouflageAnalyzer(),
+    ObfuscationAnalyzer(),
     UrlsAnalyzer(),
     PdfAnalyzer(),
     SenderAnalyzer(),

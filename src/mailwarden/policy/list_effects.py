@@ -22,7 +22,7 @@ PROTECTED_SENDER = f"{ANALYZER}.protected-sender"
 MAX_FINDINGS_PER_LIST = 20  # findings per list, so that one list cannot displace the others
 _FINDINGS = {definition.name: definition.finding for definition in CATALOGUE}
 # Analyzers with one finding per file. YARA is not one of them: a rule that matches several files yields one finding.
-_ABOUT_FILES = frozenset({"attachments", "html", "office", "pdf", "pictures", "shortcuts"})
+_ABOUT_FILES = frozenset({"attachments", "html", "office", "pdf", "images", "shortcuts"})
 
 
 def report_of(listing: Listing, milliseconds: float) -> Report:

@@ -52,10 +52,10 @@ def findings_of(relation: Relation, seen: Mapping[str, ContactStats], *, imitate
         if any(_account(own, account) in seen for own in relation.own[:MAX_OWN]):
             continue
         if 0 < groups < MANY and not _is_settled(seen, _account(correspondent, account)):
-            yield _finding("changed-account", correspondent, account)
+            yield _finding("new-bank-account", correspondent, account)
             return
         if imitates and not _is_settled(seen, _anyones(account)):
-            yield _finding("imitation-account", correspondent, account)
+            yield _finding("impersonation-bank-account", correspondent, account)
             return
 
 

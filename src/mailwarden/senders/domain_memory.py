@@ -25,7 +25,7 @@ BAD_SHARE = 5  # one tenant with bad mail for so many with good mail; one alone 
 GROUPS = 63  # bits of a signed number
 AUTHENTICATED = "authentication.aligned"
 # Everyone can send from these domains.
-SHARED = ("sender.free-mail", "sender.hosted-domain", "sender.rented-domain", "domains.sender-disposable")
+SHARED = ("sender.free-mail", "sender.shared-domain", "sender.service-domain", "domains.sender-disposable")
 # `blocked` and the allow lists say what a tenant wants, not what a message is.
 BAD = frozenset({Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF, Verdict.SPAM})
 
@@ -72,7 +72,7 @@ def domain_digest(salt: bytes, domain: str) -> bytes:
 
 def findings_of(domain: str, known: DomainStats) -> Iterator[Finding]:
     if domain and is_known(known):
-        yield Finding("domains.known-here", area("From"), {"domain": domain[:FACT]})
+        yield Finding("domains.known-to-deployment", area("From"), {"domain": domain[:FACT]})
 
 
 def is_known(known: DomainStats) -> bool:

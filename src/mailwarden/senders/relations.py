@@ -39,14 +39,14 @@ MAX_OWN = 3  # domains of recipients that are looked up
 GOOD = frozenset({Verdict.CLEAN, Verdict.BULK})  # mail that proves a relation
 
 MEMORY = "memory"  # any message of the tenant
-IMITATION = "relationship.imitation"
+IMITATION = "relationship.impersonation"
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _NOTHING = ContactStats()
 _WHOM = {
     "relationship.own-lookalike": "the recipient's own domain",
     "relationship.lookalike-domain": "the domain of a correspondent",
     "relationship.similar-domain": "the domain of a correspondent",
-    "relationship.other-ending": "the domain of a correspondent",
+    "relationship.other-tld": "the domain of a correspondent",
     "relationship.colleague-name": "a colleague",
     "relationship.correspondent-name": "a correspondent",
 }
@@ -134,7 +134,7 @@ def findings_of(
     else:
         strange = relation.domain and not relation.colleague
         if strange and new_sender and ripe and not domain.messages:
-            yield _finding("new-domain", domain=relation.domain)
+            yield _finding("first-seen-domain", domain=relation.domain)
         yield from _imitations(relation, seen)
     if relation.reply and known_sender and ripe and not seen.get(_answered(relation.address, relation.reply)):
         yield _finding("new-reply-to", address=relation.address, reply=relation.reply)
@@ -150,7 +150,7 @@ def _imitations(relation: Relation, seen: Mapping[str, ContactStats]) -> Iterato
     found = [*(_lookalikes(relation, seen) if strange else ()), *_borrowed_name(relation, seen)]
     yield from found
     if found:
-        yield _finding("imitation", whom=_WHOM[found[0].name], address=relation.address)
+        yield _finding("impersonation", whom=_WHOM[found[0].name], address=relation.address)
 
 
 def _lookalikes(relation: Relation, seen: Mapping[str, ContactStats]) -> Iterator[Finding]:
@@ -166,7 +166,7 @@ def _lookalikes(relation: Relation, seen: Mapping[str, ContactStats]) -> Iterato
     elif any(_is_another(each, same) for each in near):
         yield _finding("similar-domain", domain=relation.domain)
     elif is_known(same):  # the domain itself is not known
-        yield _finding("other-ending", domain=relation.domain)
+        yield _finding("other-tld", domain=relation.domain)
 
 
 def _borrowed_name(relation: Relation, seen: Mapping[str, ContactStats]) -> Iterator[Finding]:

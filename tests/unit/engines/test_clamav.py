@@ -17,7 +17,7 @@ def test_ok_is_no_finding():
         ("Heuristics.Limits.Exceeded.MaxFileSize", "clamav.limits-exceeded"),
         ("Heuristics.Encrypted.Zip", "clamav.encrypted"),
         ("Heuristics.OLE2.ContainsMacros.VBA", "clamav.macro"),
-        ("Heuristics.Broken.Executable", "clamav.broken-executable"),
+        ("Heuristics.Broken.Executable", "clamav.damaged-executable"),
         ("Heuristics.Phishing.Email.SpoofedDomain", "clamav.phishing"),
         ("Heuristics.Something.New", "clamav.malware"),
     ],

@@ -157,8 +157,8 @@ def test_a_low_score_is_no_finding():
 
 def test_named_symbols_become_findings_with_their_options():
     symbols = {"PHISHING": Symbol(4.0, ("bank.example->evil.example",))}
-    (finding,) = findings_of(answer(symbols=symbols), {"PHISHING": "rspamd.phished-url"})
-    assert finding.name == "rspamd.phished-url"
+    (finding,) = findings_of(answer(symbols=symbols), {"PHISHING": "rspamd.link-mismatch"})
+    assert finding.name == "rspamd.link-mismatch"
     assert finding.facts["options"] == "bank.example->evil.example"
 
 

@@ -66,7 +66,7 @@ def test_images_with_swapped_extensions_are_harmless():
 
 
 def test_a_program_called_a_document_is_disguised():
-    assert found("invoice.pdf", PROGRAM) == {"attachments.disguised-executable"}
+    assert found("invoice.pdf", PROGRAM) == {"attachments.executable-type-mismatch"}
     assert found("setup.exe", PROGRAM) == {"attachments.executable"}
     assert found("", PROGRAM) == {"attachments.executable"}
 

@@ -58,7 +58,7 @@ def test_harmless_files_in_front_hide_nothing(name: str, before: int):
 def test_bait_is_found_behind_others():
     harmless = [document("ordinary.eml") + b"\n%% %d" % number for number in range(20)]
     found = {finding.name for _, finding in look(*harmless, document("bait.eml"))[0].findings}
-    assert "pdf.bait" in found
+    assert "pdf.lure" in found
 
 
 def test_findings_of_many_files_are_bounded():
@@ -91,10 +91,12 @@ def with_links(count: int) -> bytes:
 @pytest.mark.parametrize("count", [2, PER_KIND + 2])
 def test_an_allowed_link_of_a_document_hides_no_other(count):
     evidence, _ = look(with_links(count))
-    ports = [str(finding.facts["url"]) for _, finding in evidence.findings if finding.name == "urls.port"]
+    ports = [str(finding.facts["url"]) for _, finding in evidence.findings if finding.name == "urls.unusual-port"]
     assert ports == [f"https://shop{number}.example:8081/a" for number in range(min(count, PER_KIND))]
     omitted = [each.name for report in evidence.reports for each in report.omitted]
-    assert ("urls.port" in omitted) is (count > PER_KIND)
+    assert ("urls.unusual-port" in omitted) is (count > PER_KIND)
     allowed = Listing(allowed_urls=frozenset(ports))
-    assert without_allowed_links(evidence, allowed, Observables()).has("urls.port") is (count > PER_KIND)
-    assert without_allowed_links(evidence, Listing(allowed_urls=frozenset(ports[:1])), Observables()).has("urls.port")
+    assert without_allowed_links(evidence, allowed, Observables()).has("urls.unusual-port") is (count > PER_KIND)
+    assert without_allowed_links(evidence, Listing(allowed_urls=frozenset(ports[:1])), Observables()).has(
+        "urls.unusual-port"
+    )

@@ -39,7 +39,7 @@ def zipped(members):
 
 def test_the_source_of_macros_is_read():
     assert "Workbook_Open" in read_compound(macro_file(CODE)).code
-    assert found("a.xls", macro_file(CODE)) == {"office.macro", "office.auto-macro", "office.reaching-macro"}
+    assert found("a.xls", macro_file(CODE)) == {"office.macro", "office.auto-macro", "office.macro-system-access"}
 
 
 def test_copies_in_packed_source_are_followed():
@@ -157,7 +157,7 @@ def test_a_packed_file_is_returned_with_its_content():
     body += (7).to_bytes(4, "little") + b"eval(1)"
     native = compound({"\x01Ole10Native": len(body).to_bytes(4, "little") + body})
     assert read_compound(native).packages == (("invoice.js", b"eval(1)"),)
-    assert "office.packed-program" in found(
+    assert "office.embedded-executable" in found(
         "a.docx", zipped({"[Content_Types].xml": "<Types/>", "word/embeddings/oleObject1.bin": native})
     )
 

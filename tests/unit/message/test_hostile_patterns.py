@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mailwarden.analysis import pictures
-from mailwarden.analysis.analyzers import camouflage, html, sender, urls
+from mailwarden.analysis.analyzers import html, obfuscation, sender, urls
 from mailwarden.analysis.links import hosts, targets
 from mailwarden.analysis.text import calendars, renderings
 from mailwarden.analysis.text import extraction as passwords
@@ -35,7 +35,7 @@ NEAR_MATCHES = [
     (targets._NUMBERS, "search", "/1/1/1_"),
     (targets._INNER, "search", "http:///"),
     (targets._AMP, "match", "https://google.com/amp/s/"),
-    (camouflage._FAR, "search", "<br>&nbsp;&nbsp;"),
+    (obfuscation._FAR, "search", "<br>&nbsp;&nbsp;"),
     (html._ANCHOR, "search", "<a <a "),
     (html._HANDLER_SENDS_ON, "search", "onload=' onload="),
     (pictures._CARRIED, "search", "data:image/png;base64,"),

@@ -41,20 +41,23 @@ def concluded(
 
 
 def test_the_one_reason_that_convicts_would_change_it(policy):
-    found = what_would_change(concluded(policy, "attachments.disguised-executable", "html.link-mismatch"), policy)
+    found = what_would_change(concluded(policy, "attachments.executable-type-mismatch", "html.link-mismatch"), policy)
     assert found.verdict is Verdict.MALWARE
     (alone,) = found.alone
-    assert [reason.rule for reason in alone.reasons] == ["attachments.disguised-executable"]
+    assert [reason.rule for reason in alone.reasons] == ["attachments.executable-type-mismatch"]
     assert alone.verdict in (Verdict.SUSPICIOUS, Verdict.CLEAN, Verdict.PHISHING)
     assert found.together is None
 
 
 def test_the_smallest_set_of_deciding_reasons_is_shown(policy):
-    request = concluded(policy, "attachments.disguised-executable", "clamav.malware")
+    request = concluded(policy, "attachments.executable-type-mismatch", "clamav.malware")
     found = what_would_change(request, policy)
     assert found.alone == ()
     assert found.together is not None
-    assert {reason.rule for reason in found.together.reasons} == {"attachments.disguised-executable", "clamav.malware"}
+    assert {reason.rule for reason in found.together.reasons} == {
+        "attachments.executable-type-mismatch",
+        "clamav.malware",
+    }
     assert found.together.verdict is not Verdict.MALWARE
 
 

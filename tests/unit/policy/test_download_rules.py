@@ -7,7 +7,7 @@ from mailwarden.policy.judge import judge
 from tests.unit.policy.conftest import evidence, finished
 from tests.unit.policy.test_judge import SHIPPED
 
-PROGRAM = ("urls.program-link", "urls.strange-program", "domains.links-unknown", "authentication.unaligned")
+PROGRAM = ("urls.program-link", "urls.unrelated-program", "domains.links-unknown", "authentication.unaligned")
 
 
 def test_a_program_on_an_unknown_domain_alone_is_clean() -> None:

@@ -41,7 +41,7 @@ def test_facts_and_the_rest_add_up_to_the_points_of_the_verdict():
     of_the_sender = ("sender.authentication", "sender.trusted")
     topics = {rule.topic: rule.id for rule in POLICY.rules if rule.topic not in of_the_sender}
     many = [reason(rule, 5 + number) for number, rule in enumerate(topics.values())]
-    relief = reason("restraint.home-eases", -25)
+    relief = reason("restraint.own-links", -25)
     judgement = judged(Verdict.PHISHING, *many, relief, ALIGNED)
     explanation = explain(judgement, POLICY)
     (total,) = explanation.sums

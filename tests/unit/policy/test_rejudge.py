@@ -54,7 +54,7 @@ FINDINGS = (
     Finding("rspamd.reject", facts={"score": 20.0, "required": 15.0}),
     Finding("html.credential-form", Place(part="1"), {"host": "thief.example", "url": "http://thief.example/pay"}),
     Finding("html.smuggling", Place(part="2", name="tool.exe"), {"how": "it saves a decoded blob"}),
-    Finding("rspamd.phished-url", facts={"options": "shown.example->thief.example"}),
+    Finding("rspamd.link-mismatch", facts={"options": "shown.example->thief.example"}),
     Finding("authentication.spf-pass", facts={"domain": "north.example"}),
 )
 

@@ -19,44 +19,44 @@ HARD = (
     "html.credential-form",
     "lookalike.sender-domain",
     "lookalike.link-domain",
-    "lookalike.link-poses",
+    "lookalike.link-brand-prefix",
     "lookalike.name-links",
     "rspamd.known-phishing-url",
     "rspamd.known-malware-url",
     "rspamd.lookalike-url",
     "rspamd.strong-spam",
     "rspamd.listed-url",
-    "urls.mailing-kit",
+    "urls.spam-kit",
     "urls.userinfo",
-    "urls.data",
-    "urls.hidden-letters",
-    "urls.open-redirection",
-    "sender.disguised-name",
-    "pictures.qr-stranger",
+    "urls.data-uri",
+    "urls.percent-encoded-letters",
+    "urls.open-redirect",
+    "sender.homoglyph-name",
+    "images.qr-unrelated-domain",
     "clamav.phishing",
     "lists.url-block",
     "lists.vip-impersonation",
     "yara.phishing",
 )
-NEWSLETTER = ("newsletter.one-click", "newsletter.leave-link", "domains.sender-popular")
+NEWSLETTER = ("newsletter.one-click-unsubscribe", "newsletter.unsubscribe-link", "domains.sender-popular")
 WORDS = (
     "lures.any",
     "lures.several",
     "lures.many",
-    "lures.impersonal",
+    "lures.generic-greeting",
     "lures.deadline",
     "lures.prize",
     "lures.prize-often",
     "lures.account-trouble",
     "lures.verify-request",
-    "lures.foreign-links",
-    "urls.one-stranger",
-    "urls.counted",
+    "lures.unrelated-links",
+    "urls.one-unrelated-domain",
+    "urls.click-tracking",
     "urls.button",
-    "urls.recipient",
-    "fraud.windfall",
-    "fraud.stranger",
-    "fraud.stranger-often",
+    "urls.recipient-address",
+    "fraud.unexpected-money",
+    "fraud.scam-wording",
+    "fraud.scam-wording-often",
     "fraud.no-link",
     "fraud.gift-cards",
     "offers.any",
@@ -89,15 +89,15 @@ def policy_of(*rules: Rule) -> Policy:
     ("restrains", "cap", "points"),
     [
         (("tested.a",), 30, 30 + 50 + 40),  # a rule
-        (("content.pressure",), 30, 60 + 30 + 40),  # a tag
+        (("content.urgency",), 30, 60 + 30 + 40),  # a tag
         (("tested",), 30, 30),  # an analyzer
-        (("tested.a", "content.pressure"), 90, 90 + 40),
+        (("tested.a", "content.urgency"), 90, 90 + 40),
         (("tested.a",), 60, 150),  # what is within its bounds stays
         (("html",), 30, 150),
     ],
 )
 def test_rules_tags_and_analyzers_are_held_together(restrains, cap, points):
-    rules = (words("a", 60), words("b", 50, tag="content.pressure"), words("c", 40), restraint("r", restrains, cap))
+    rules = (words("a", 60), words("b", 50, tag="content.urgency"), words("c", 40), restraint("r", restrains, cap))
     judgement = said("tested.a", "tested.b", "tested.c", "tested.r", policy=policy_of(*rules))
     assert judgement.points[Verdict.PHISHING] == points
     reported = [reason for reason in judgement.reasons if reason.rule == "tested.r"]
@@ -139,7 +139,7 @@ def test_overlapping_restraints_remove_points_once():
 
 @given(st.sets(st.sampled_from(sorted({need for each in SHIPPED.rules for need in each.needs})), max_size=80))
 def test_restraints_remove_at_most_the_points_of_their_rules(names):
-    reported = said(*names, *NEWSLETTER, "authentication.aligned", "urls.home", "urls.sending-house").reasons
+    reported = said(*names, *NEWSLETTER, "authentication.aligned", "urls.own-links", "urls.mailing-service").reasons
     for verdict in {each.verdict for each in RESTRAINTS}:
         acting = [reason for reason in reported if reason.verdict is verdict and RULES[reason.rule].restrains]
         brought = sum(
@@ -196,7 +196,7 @@ def test_hard_findings_count_fully_in_a_newsletter(hard):
     alone, beside = said(hard), said(hard, *NEWSLETTER, "authentication.aligned")
     assert max(alone.points.values()) > 0
     for verdict, points in alone.points.items():
-        eased = sum(r.weight for r in beside.reasons if r.rule.startswith("newsletter.eases-spam"))
+        eased = sum(r.weight for r in beside.reasons if r.rule.startswith("newsletter.reduces-spam"))
         assert beside.points[verdict] - (eased if verdict == Verdict.SPAM else 0) == points
 
 
@@ -210,12 +210,17 @@ def test_a_lookalike_that_also_lures_is_convicted_in_a_newsletter():
     assert said(*WORDS, *NEWSLETTER, "lookalike.link-domain", "authentication.aligned").verdict is Verdict.PHISHING
 
 
-UNKNOWN = ("newsletter.one-click", "newsletter.leave-link", "domains.sender-unknown", "authentication.aligned")
+UNKNOWN = (
+    "newsletter.one-click-unsubscribe",
+    "newsletter.unsubscribe-link",
+    "domains.sender-unknown",
+    "authentication.aligned",
+)
 
 
 def test_a_proof_eases_nothing_for_a_domain_that_is_not_known():
     assert (
-        said("lures.several", *UNKNOWN, "urls.home").points[Verdict.PHISHING]
+        said("lures.several", *UNKNOWN, "urls.own-links").points[Verdict.PHISHING]
         == said("lures.several").points["phishing"]
     )
     reasons = said("offers.any", *UNKNOWN, "newsletter.own-links").reasons
@@ -234,7 +239,7 @@ def test_a_popular_domain_proves_nothing_without_authentication():
 
 
 def test_an_unknown_domain_does_not_earn_bulk():
-    form = ("newsletter.one-click", "newsletter.leave-link", "newsletter.layout")
+    form = ("newsletter.one-click-unsubscribe", "newsletter.unsubscribe-link", "newsletter.layout")
     assert said(*form, "domains.sender-popular").verdict is Verdict.BULK
     assert said(*form, "domains.sender-unknown").verdict is Verdict.CLEAN
     assert said(*form, "domains.sender-unknown", "relationship.known-domain").verdict is Verdict.BULK
@@ -247,7 +252,7 @@ def test_a_restraint_needs_proof_and_keeps_hard_findings(each):
     held = {other.id for other in SHIPPED.rules if other.is_restrained_by(each)}
     assert held, "it restrains nothing"
     needs = {other.id for other in SHIPPED.rules if set(other.needs) & set(HARD)} & held
-    assert needs <= {"lures.strong-spam", "urls.one-stranger-strong-spam"}
+    assert needs <= {"lures.strong-spam", "urls.one-unrelated-domain-strong-spam"}
 
 
 @pytest.mark.parametrize(
@@ -268,14 +273,14 @@ def test_a_restraint_that_cannot_act_stops_the_start(tmp_path, changes, reported
 def test_a_change_of_bank_details_that_can_be_checked_is_not_held():
     said = ("fraud.bank-change", "fraud.no-link", "fraud.short-note", "authentication.aligned", "sender.name-related")
     assert judge(evidence(finished(*said)), SHIPPED).verdict is Verdict.FRAUD
-    assert judge(evidence(finished(*(*said, "fraud.checkable-change"))), SHIPPED).verdict is Verdict.SUSPICIOUS
-    pressing = (*said, "fraud.checkable-change", "fraud.urgency")
+    assert judge(evidence(finished(*(*said, "fraud.verifiable-bank-change"))), SHIPPED).verdict is Verdict.SUSPICIOUS
+    pressing = (*said, "fraud.verifiable-bank-change", "fraud.urgency")
     assert judge(evidence(finished(*pressing)), SHIPPED).verdict is Verdict.FRAUD
 
 
 def test_a_report_about_blackmail_is_clean_unless_it_names_an_address_for_coins():
-    said = ("fraud.blackmail-recording", "fraud.blackmail-threat", "fraud.bitcoin-payment", "authentication.aligned")
+    said = ("fraud.extortion-recording", "fraud.extortion-threat", "fraud.bitcoin-payment", "authentication.aligned")
     assert judge(evidence(finished(*said)), SHIPPED).verdict is Verdict.FRAUD
-    report = (*said, "fraud.blackmail-talk")
+    report = (*said, "fraud.extortion-discussion")
     assert judge(evidence(finished(*report)), SHIPPED).verdict is Verdict.CLEAN
     assert judge(evidence(finished(*(*report, "fraud.bitcoin-address"))), SHIPPED).verdict is Verdict.FRAUD

@@ -66,10 +66,10 @@ def test_the_proposal_is_the_nearest_weight_that_delivers(policy: Policy) -> Non
 
 
 def test_a_rule_that_changes_nothing_alone_has_no_proposal(policy: Policy) -> None:
-    request = concluded(policy, *FORM.needs, "html.framing-page", "html.link-mismatch")
+    request = concluded(policy, *FORM.needs, "html.iframe-page", "html.link-mismatch")
     found = {each.rule.id: each for each in Tuner(request, policy, TENANT).rules(bounds_of)}
     assert found[FORM.id].proposal is None
-    assert found["html.framing-page"].proposal is None
+    assert found["html.iframe-page"].proposal is None
 
 
 def test_malware_has_no_proposal_for_anybody(policy: Policy) -> None:

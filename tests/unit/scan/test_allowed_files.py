@@ -52,11 +52,11 @@ def test_the_exact_file_is_cleared_for_every_analyzer(analyzer):
     ("name", "place", "stays"),
     [
         ("pdf.launch", FILE.place, False),
-        ("urls.credential-path", FILE.place.link(), False),
-        ("pictures.qr-stranger", FILE.place.on_page(2).code(), False),
-        ("urls.credential-path", FILE.place.code(), False),
-        ("urls.credential-path", FILE.place, True),  # the same link may stand in the message as well
-        ("urls.credential-path", OTHER.place.link(), True),
+        ("urls.login-path", FILE.place.link(), False),
+        ("images.qr-unrelated-domain", FILE.place.on_page(2).code(), False),
+        ("urls.login-path", FILE.place.code(), False),
+        ("urls.login-path", FILE.place, True),  # the same link may stand in the message as well
+        ("urls.login-path", OTHER.place.link(), True),
         ("office.auto-macro", OTHER.place, True),
         ("yara.malware", FILE.place, True),  # of the files that a rule matches it tells the first
         ("structure.limit", FILE.place, True),

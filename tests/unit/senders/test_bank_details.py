@@ -27,8 +27,8 @@ def names(relation, seen, *, imitates=False):
 def test_another_account_of_a_correspondent_is_noticed():
     seen = memory_of(naming(TRUE))
     assert names(naming(TRUE), seen) == set()
-    assert names(naming(FALSE), seen) == {"changed-account"}
-    assert names(naming(TRUE, FALSE, sender="sales@northbridge.example"), seen) == {"changed-account"}
+    assert names(naming(FALSE), seen) == {"new-bank-account"}
+    assert names(naming(TRUE, FALSE, sender="sales@northbridge.example"), seen) == {"new-bank-account"}
 
 
 def test_the_first_account_of_a_correspondent_is_no_change():
@@ -39,20 +39,20 @@ def test_the_first_account_of_a_correspondent_is_no_change():
 def test_an_account_of_a_few_days_is_not_known_yet():
     """An account that came in a message judged good by mistake does not excuse the next message."""
     seen = memory_of(naming(TRUE)) | memory_of(naming(FALSE), age=KNOWN_AGE - 1)
-    assert names(naming(FALSE), seen) == {"changed-account"}
+    assert names(naming(FALSE), seen) == {"new-bank-account"}
     assert names(naming(FALSE), memory_of(naming(TRUE, FALSE))) == set()
 
 
 def test_people_at_one_provider_of_mailboxes_have_accounts_of_their_own():
     seen = memory_of(naming(TRUE, sender="kim@mailbox.example", free_mailbox=True))
-    assert names(naming(FALSE, sender="kim@mailbox.example", free_mailbox=True), seen) == {"changed-account"}
+    assert names(naming(FALSE, sender="kim@mailbox.example", free_mailbox=True), seen) == {"new-bank-account"}
     assert names(naming(FALSE, sender="eve@mailbox.example", free_mailbox=True), seen) == set()
 
 
 def test_an_imitator_brings_an_account_that_is_new_to_the_tenant():
     seen = memory_of(naming(TRUE))
     imitator = "kim@northbrldge.example"
-    assert names(naming(FALSE, sender=imitator), seen, imitates=True) == {"imitation-account"}
+    assert names(naming(FALSE, sender=imitator), seen, imitates=True) == {"impersonation-bank-account"}
     assert names(naming(TRUE, sender=imitator), seen, imitates=True) == set()
     assert names(naming(FALSE, sender=imitator), seen) == set()
 
@@ -61,7 +61,7 @@ def test_a_quoted_account_of_the_tenant_is_no_change():
     ours = naming(OURS, sender=OWN, to="kim@northbridge.example")
     seen = memory_of(naming(TRUE)) | memory_of(ours, age=0)
     assert names(naming(OURS), seen) == set()
-    assert names(naming(OURS, FALSE), seen) == {"changed-account"}
+    assert names(naming(OURS, FALSE), seen) == {"new-bank-account"}
 
 
 def test_colleagues_are_not_compared():

@@ -47,7 +47,7 @@ def names(message, seen, *, new_sender=True, known_sender=False):
 
 def test_a_domain_is_new_until_one_of_its_addresses_wrote():
     seen = memory_of(relation(PARTNER), days=1, age=1)
-    assert names(relation("eve@stranger.example"), seen) == {"new-domain"}
+    assert names(relation("eve@stranger.example"), seen) == {"first-seen-domain"}
     assert names(relation("other@northbridge.example"), seen) == set()
     assert names(relation("eve@mail.stranger.example"), memory_of(relation("eve@stranger.example"))) == {"known-domain"}
 
@@ -72,23 +72,23 @@ def test_free_mailboxes_and_colleagues_have_no_new_domain():
         ("robin@northbridg.example", "similar-domain"),
         ("robin@northbridges.example", "similar-domain"),
         ("robin@nortbbridge.example", "similar-domain"),
-        ("robin@northbridge.test", "other-ending"),
+        ("robin@northbridge.test", "other-tld"),
     ],
 )
 def test_a_lookalike_of_a_correspondent_is_noticed(address, finding):
-    assert names(relation(address), memory_of(relation(PARTNER))) == {"new-domain", finding, "imitation"}
+    assert names(relation(address), memory_of(relation(PARTNER))) == {"first-seen-domain", finding, "impersonation"}
 
 
 @pytest.mark.parametrize(
     "address", [PARTNER, "robin@southbridge.example", "robin@bridge.example", "robin@north.example"]
 )
 def test_other_names_are_no_lookalikes(address):
-    assert names(relation(address), memory_of(relation(PARTNER))) <= {"new-domain", "known-domain"}
+    assert names(relation(address), memory_of(relation(PARTNER))) <= {"first-seen-domain", "known-domain"}
 
 
 def test_a_domain_of_a_few_days_is_not_imitated():
     seen = memory_of(relation(PARTNER), age=KNOWN_AGE - 1)
-    assert names(relation("robin@northbrldge.example"), seen) == {"new-domain"}
+    assert names(relation("robin@northbrldge.example"), seen) == {"first-seen-domain"}
 
 
 def test_harmless_messages_do_not_soon_make_a_lookalike_known():
@@ -97,7 +97,7 @@ def test_harmless_messages_do_not_soon_make_a_lookalike_known():
     for text in set(relations_to_store(fake)) - {MEMORY}:
         before = seen.get(text, ContactStats())
         seen[text] = ContactStats(before.messages + 5, before.days + 5, max(before.age, 6))
-    assert names(fake, seen, new_sender=False) == {"lookalike-domain", "imitation"}
+    assert names(fake, seen, new_sender=False) == {"lookalike-domain", "impersonation"}
 
 
 def test_two_known_similar_domains_are_both_known():
@@ -107,8 +107,8 @@ def test_two_known_similar_domains_are_both_known():
 
 
 def test_a_lookalike_of_the_own_domain_needs_no_memory():
-    assert names(relation("it@acrne-works.example"), {}) == {"own-lookalike", "imitation"}
-    assert names(relation("it@acme-work.example"), {}) == {"own-lookalike", "imitation"}
+    assert names(relation("it@acrne-works.example"), {}) == {"own-lookalike", "impersonation"}
+    assert names(relation("it@acme-work.example"), {}) == {"own-lookalike", "impersonation"}
     assert names(relation("it@acme-works.example"), {}) == set()
 
 
@@ -122,7 +122,7 @@ def test_the_name_of_a_correspondent_from_elsewhere_is_noticed():
     seen = memory_of(relation(PARTNER, "Robin Weaver"))
     assert names(relation("r@mailbox.example", "Robin Weaver", free_mailbox=True), seen) == {
         "correspondent-name",
-        "imitation",
+        "impersonation",
     }
     assert names(relation(PARTNER, "Robin Weaver"), seen) == {"known-domain"}
     assert names(relation("r@mailbox.example", "Robin", free_mailbox=True), seen) == set()

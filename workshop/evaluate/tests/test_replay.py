@@ -46,4 +46,4 @@ def test_the_table_has_both_figures():
     records = [sent(number, "ann@shop.example") for number in range(10)]
     lines = list(replay_tables(try_all(records, policy_of()), replay(records, policy_of())))
     assert [line[40:49].strip() for line in lines[2:6]] == ["10", "10", "5", "5"]
-    assert lines[6:] == ["messages of a domain that the deployment knows (domains.known-here): 0"]
+    assert lines[6:] == ["messages of a domain that the deployment knows (domains.known-to-deployment): 0"]

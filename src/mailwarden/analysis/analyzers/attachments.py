@@ -56,7 +56,7 @@ class AttachmentsAnalyzer:
             if _is_locked(one):
                 locked = locked or one.part
         if locked and (given := find_passwords(f"{view.subject}\n{view.text}")):
-            yield _finding("password-told", locked, password=given[0])
+            yield _finding("password-in-message", locked, password=given[0])
 
 
 def examine_file(one: Unpacked) -> Iterator[Finding | Omitted]:
@@ -65,15 +65,15 @@ def examine_file(one: Unpacked) -> Iterator[Finding | Omitted]:
     yield from _look_at_name(part, part.name)
     yield from _look_at_kind(part, one.kind)
     if is_test_file(part.content):
-        yield _finding("test-file", part)
+        yield _finding("eicar", part)
     if has_test_line(part.content):
-        yield _finding("test-spam", part)
+        yield _finding("gtube", part)
     if file_types.is_archaic(part.name, one.container or unsupported_kind(part.name, part.content)):
-        yield _finding("archaic-archive", part, type=ending_of(part.name))
+        yield _finding("obsolete-archive", part, type=ending_of(part.name))
     if has_zip_behind(one.kind, part.content):
-        yield _finding("hidden-archive", part, type=one.kind)
+        yield _finding("appended-archive", part, type=one.kind)
     elif one.container in ARCHIVES and not archive_kind(part.content):
-        yield _finding("hidden-archive", part, type=one.container)
+        yield _finding("appended-archive", part, type=one.container)
     if one.kind == "ole" and _OLE_ENCRYPTED in part.content:
         yield _finding("encrypted-archive", part, type="Office document")
     if one.container:
@@ -101,11 +101,11 @@ def _is_locked(one: Unpacked) -> bool:
 
 def _look_at_name(part: Part, name: str) -> Iterator[Finding]:
     if not TURNING.isdisjoint(name):
-        yield _finding("rtl-name", part, name=name)
+        yield _finding("rtl-override", part, name=name)
     if file_types.has_double_ending(name):
         yield _finding("double-extension", part, name=name)
     if file_types.is_attack_type(name):
-        yield _finding("attack-type", part, name=name, type=ending_of(name))
+        yield _finding("dangerous-type", part, name=name, type=ending_of(name))
 
 
 def _look_at_kind(part: Part, kind: str) -> Iterator[Finding]:
@@ -114,11 +114,11 @@ def _look_at_kind(part: Part, kind: str) -> Iterator[Finding]:
     promised = "" if _is_named_after_a_host(part, kind) else named
     honest = file_types.keeps_promise(part.name, kind)
     if file_types.is_web_address(part.name) and kind not in DANGEROUS:
-        yield _finding("web-shortcut", part)
+        yield _finding("internet-shortcut", part)
     elif promised:
         yield _finding("executable", part, type=promised)
     elif kind in DANGEROUS:
-        yield _finding("executable" if honest else "disguised-executable", part, type=kind)
+        yield _finding("executable" if honest else "executable-type-mismatch", part, type=kind)
     elif not honest:
         yield _finding("type-mismatch", part, type=kind)
     if kind == WEB_PAGE or ending_of(part.name) in {"htm", "html", "xhtml", "shtml"}:
@@ -136,9 +136,9 @@ def _look_inside(one: Unpacked) -> Iterator[Finding | Omitted]:
     if one.encrypted:
         yield _finding("encrypted-archive", part, type=one.container)
     if one.joined:
-        yield _finding("joined-archives", part)
+        yield _finding("concatenated-archives", part)
     if file_types.is_office_name(part.name) and one.unreadable:
-        yield _finding("broken-document", part)
+        yield _finding("damaged-document", part)
     if one.container == "iso" and not file_types.kind_by_name(part.name):
         yield _finding("executable", part, type=DISK_IMAGE)
     if one.container in STREAMS and any(kind_by_content(file.content[:HEAD]) == WEB_PAGE for file in one.files[:1]):
@@ -150,17 +150,17 @@ def _look_inside(one: Unpacked) -> Iterator[Finding | Omitted]:
         return
     dangerous = next((file for file in files if _kind_of(file) in DANGEROUS), None)
     if dangerous is not None:
-        yield _finding("lone-executable", part, member=dangerous.name)
+        yield _finding("archived-executable", part, member=dangerous.name)
     shortcut = next((file.name for file in files if file_types.is_web_address(file.name)), "")
     if shortcut:  # downloads often contain a link to their publisher
-        yield _finding("web-shortcut", part, name=shortcut)
+        yield _finding("internet-shortcut", part, name=shortcut)
 
 
 def _look_at_inner(part: Part, file: SeenFile) -> Iterator[Finding]:
     if is_test_file(file.content):
-        yield _finding("test-file", part, name=file.name)
+        yield _finding("eicar", part, name=file.name)
     if has_test_line(_words_of(file) if file.in_document else file.content):
-        yield _finding("test-spam", part, name=file.name)
+        yield _finding("gtube", part, name=file.name)
     if file.in_document or file.is_body:
         return  # a document is opened by its own program, which does not run the files in it
     yield from _look_at_name(part, file.name)

@@ -45,7 +45,7 @@ def _look(calendar: Calendar, parties: Parties, view: View) -> Iterator[Finding]
     yield Finding("calendar.invitation", facts={"organizer": calendar.organizers[0].address[: SHOWN.fact]})
     for organizer in calendar.organizers:
         if _is_stranger(organizer, parties, view):
-            yield Finding("calendar.organizer-elsewhere", facts={"organizer": organizer.address[: SHOWN.fact]})
+            yield Finding("calendar.organizer-unrelated-domain", facts={"organizer": organizer.address[: SHOWN.fact]})
         brand = load_brands().named_by(organizer.name) if organizer.name else None
         if brand and not brand.owns(organizer.domain):
             yield Finding(
@@ -54,18 +54,18 @@ def _look(calendar: Calendar, parties: Parties, view: View) -> Iterator[Finding]
     for value in (*calendar.entries, *calendar.links):
         for host in map(host_of, find_urls(value)):
             if host and parties.is_third_party(host):
-                yield Finding("calendar.strange-link", facts={"host": host[: SHOWN.fact]})
+                yield Finding("calendar.unrelated-link", facts={"host": host[: SHOWN.fact]})
                 break
     yield from _look_at_text(fold(" . ".join(calendar.entries)))
 
 
 def _look_at_text(text: str) -> Iterator[Finding]:
     matches = load_books().find(text)
-    receipt, hotline = matches.get("calendar.receipt"), matches.get("calendar.hotline")
+    receipt, hotline = matches.get("calendar.receipt"), matches.get("calendar.phone-number")
     if receipt and receipt.count >= SEVERAL:
         yield Finding("calendar.receipt", facts={"words": receipt.words})
     if hotline and (number := find_phone(text)):
-        yield Finding("calendar.hotline", facts={"words": hotline.words, "number": number[:40]})
+        yield Finding("calendar.phone-number", facts={"words": hotline.words, "number": number[:40]})
 
 
 def _is_stranger(organizer: Address, parties: Parties, view: View) -> bool:

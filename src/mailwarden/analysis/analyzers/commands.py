@@ -70,7 +70,7 @@ class CommandsAnalyzer:
                 found.setdefault(finding.name, finding)
         yield from found.values()
         if found and view.unseen <= HIDDEN and len(_TALK.findall(view.folded_text)) >= TALK:
-            yield Finding("commands.talk")
+            yield Finding("commands.security-discussion")
 
 
 def _look(text: str, matches: Matches, view: View) -> Iterator[Finding]:
@@ -98,11 +98,11 @@ def _look_at_piece(text: str, told: Matches, view: View) -> Iterator[Finding]:
     if paste:
         yield Finding("commands.paste", facts={"words": paste.words})
     if dialog or _ENTER in told:
-        yield Finding("commands.keys", facts={"words": (dialog or told[_ENTER]).words})
+        yield Finding("commands.keystrokes", facts={"words": (dialog or told[_ENTER]).words})
     if disguised:
-        yield Finding("commands.disguised", facts={"command": disguised[0][: SHOWN.word]})
+        yield Finding("commands.obfuscated", facts={"command": disguised[0][: SHOWN.word]})
     if fetch:
-        yield Finding("commands.fetch", facts={"command": fetch[0][: SHOWN.word]})
+        yield Finding("commands.download", facts={"command": fetch[0][: SHOWN.word]})
         yield from _strange_hosts(text[fetch.start() : fetch.end() + NEAR], view)
 
 
@@ -112,5 +112,5 @@ def _strange_hosts(command: str, view: View) -> Iterable[Finding]:
     parties = parties_of(view)
     for host in hosts:
         if host and parties.is_third_party(host):
-            return (Finding("commands.fetch-elsewhere", facts={"host": host[: SHOWN.fact]}),)
+            return (Finding("commands.download-unrelated", facts={"host": host[: SHOWN.fact]}),)
     return ()

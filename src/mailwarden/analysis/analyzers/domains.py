@@ -24,7 +24,7 @@ from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import Fact, Finding
 from mailwarden.model.place import WHOLE_MESSAGE, Place, area
 
-_SENDER = {Band.TOP: "popular", Band.POPULAR: "popular", Band.LISTED: "listed", Band.UNKNOWN: "unknown"}
+_SENDER = {Band.TOP: "popular", Band.POPULAR: "popular", Band.LISTED: "top-million", Band.UNKNOWN: "unknown"}
 POPULAR = frozenset({Band.TOP, Band.POPULAR})
 _RENTED = frozenset({HostKind.HOSTING, HostKind.STORAGE, HostKind.DYNAMIC})
 
@@ -48,10 +48,10 @@ def _look_at_sender(view: View, sender: str) -> Iterator[Noticed]:
     elif sender and _is_senders_own(normalize_host(view.sender.domain), sender):
         yield f"sender-{_SENDER[band_of(sender)]}", area("From"), {"domain": sender}
     if popular := imitated_by(sender):
-        yield "sender-imitates", area("From"), {"domain": sender, "popular": popular}
+        yield "sender-lookalike", area("From"), {"domain": sender, "popular": popular}
     others = (
         ("envelope-unknown", area("envelope"), written_domain(domain_of(view.envelope.sender))),
-        ("reply-unknown", area("Reply-To"), written_domain(view.reply_to.domain)),
+        ("reply-to-unknown", area("Reply-To"), written_domain(view.reply_to.domain)),
     )
     for what, place, domain in others:
         if domain and domain != sender and is_unknown(domain) and not same_company(sender, domain):
@@ -94,16 +94,16 @@ def _look_at_links(view: View, sender: str) -> Iterator[Noticed]:
     unknown = [*dict.fromkeys(links.unknown)]
     imitations = ((host, imitated_by(registrable_domain(host))) for host in unknown)
     if imitation := next((each for each in imitations if each[1]), None):
-        yield "link-imitates", WHOLE_MESSAGE, {"host": imitation[0], "popular": imitation[1]}
+        yield "link-lookalike", WHOLE_MESSAGE, {"host": imitation[0], "popular": imitation[1]}
     if links.company:
-        yield "links-company", WHOLE_MESSAGE, {"domain": sender, "host": links.company[0]}
+        yield "links-same-company", WHOLE_MESSAGE, {"domain": sender, "host": links.company[0]}
     if unknown:
         yield "links-unknown", WHOLE_MESSAGE, {"host": unknown[0], "count": len(unknown)}
     if links.popular and not unknown and not links.others:
         yield "links-popular", WHOLE_MESSAGE, {"host": links.popular[0]}
     known = links.popular or links.company or links.others
     if sender and is_unknown(sender) and (unknown or links.home) and not known:
-        yield "nothing-known", WHOLE_MESSAGE, {"domain": sender, "host": next(iter(unknown), sender)}
+        yield "sender-and-links-unknown", WHOLE_MESSAGE, {"domain": sender, "host": next(iter(unknown), sender)}
 
 
 def _is_senders_own(host: str, domain: str) -> bool:

@@ -22,13 +22,13 @@ from mailwarden.model.place import THE_TEXT
 
 # How many phrases of a family are more than chance.
 OFTEN = {
-    "windfall": 2,
+    "unexpected-money": 2,
     "large-sum": 2,
     "inheritance": 2,
-    "stranger": 2,
+    "scam-wording": 2,
     "loan-offer": 2,
     "charge-notice": 2,
-    "call-us": 2,
+    "call-request": 2,
 }
 SHORT = 1_500  # characters of a typed note
 # Where a link opens a conversation with a number or a name.

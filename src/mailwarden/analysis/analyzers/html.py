@@ -32,7 +32,7 @@ _SENDS_ON = re.compile(
 _HANDLER_SENDS_ON = re.compile(r"\bon(?:load|error|click|focus|mouseover)\s{0,5}=\s{0,5}[\"'][^\"']{0,200}location")
 _ANCHOR = re.compile(r"<a\s([^<>]+)")
 _FEW = 3  # an archive of so few files is made around one of them
-_HOLLOW = "html.hollow-page"
+_HOLLOW = "html.empty-active-page"
 _MACHINE_NAME = re.compile(r"\b_0x[0-9a-f]{4,6}\b")
 LITTLE_TEXT = 200  # characters that a page shows which leaves everything to another
 NO_TEXT = 40
@@ -81,7 +81,7 @@ class HtmlAnalyzer:
                 recipient.lower() in page.lower for recipient in view.recipients if "@" in recipient
             ):
                 name = page.part.name[: SHOWN.fact] or "without a name"
-                yield Finding("html.victim-page", page.place, {"name": name})
+                yield Finding("html.personalised-page", page.place, {"name": name})
 
 
 def examine_page(page: Page, parties: Parties) -> Iterator[Finding | Omitted]:
@@ -106,7 +106,7 @@ def _look(page: HtmlDocument, lower: str, parties: Parties, *, attached: bool) -
     for link in page.links:
         if found := misleading(link.href, link.text):
             # Many mailings link through a click counter of the sender or of a sending service.
-            what = "link-mismatch" if parties.is_third_party(found[1]) else "link-detour"
+            what = "link-mismatch" if parties.is_third_party(found[1]) else "link-mismatch-redirect"
             yield what, {"shown": found[0], "host": found[1], **_address(link.href)}
     for target in page.refreshes:
         yield "meta-refresh", {"host": host_of(target) or "another page", **_address(target)}
@@ -129,7 +129,7 @@ def _look_at_attached(page: HtmlDocument, lower: str) -> Iterator[tuple[str, dic
     if page.scripts:
         yield "script-attachment", {}
         if how := disguise(lower):
-            yield "disguised-script", {"how": how}
+            yield "obfuscated-script", {"how": how}
     if (page.scripts and _SENDS_ON.search(lower)) or (page.handlers and _HANDLER_SENDS_ON.search(lower)):
         yield "script-redirect", {}
     if any("download" in each and "data:application/" in each for each in _ANCHOR.findall(lower)):
@@ -181,13 +181,13 @@ def find_active_content(page: HtmlDocument, lower: str, parties: Parties) -> Ite
     if is_drawing(lower):
         yield from _look_at_drawing(page, lower, parties)
     if len(page.text) < LITTLE_TEXT and (host := _third_party(page.frames, parties)):
-        yield "framing-page", {"host": host}
+        yield "iframe-page", {"host": host}
     if len(page.text) < NO_TEXT and (host := _third_party(page.scripts, parties)) and not _is_library(host):
-        yield "loaded-page", {"host": host}
+        yield "remote-script-page", {"host": host}
     if len(page.text) < NO_TEXT and len(lower) < SMALL and not is_drawing(lower) and (how := _how_it_acts(page, lower)):
-        yield "hollow-page", {"how": how}
+        yield "empty-active-page", {"how": how}
     if _REPORTS.search(lower):
-        yield "reporting-page", {}
+        yield "chat-exfiltration-page", {}
     if _COPIES.search(lower) and (command := _COMMAND.search(lower)):
         yield "clipboard-command", {"command": command[0]}
 
@@ -217,13 +217,13 @@ def is_drawing(lower: str) -> bool:
 
 def _look_at_drawing(page: HtmlDocument, lower: str, parties: Parties) -> Iterator[Noticed]:
     if page.scripts or "<script" in lower:
-        yield "active-picture", {"how": "it holds a script"}
+        yield "active-svg", {"how": "it holds a script"}
     elif _HANDLER.search(lower) or _RUNS.search(lower):
-        yield "active-picture", {"how": "it runs something when it is shown or clicked"}
+        yield "active-svg", {"how": "it runs something when it is shown or clicked"}
     elif page.frames or page.forms or "<iframe" in lower:
-        yield "active-picture", {"how": "it holds a frame or a form"}
+        yield "active-svg", {"how": "it holds a frame or a form"}
     if host := _third_party([link.href for link in page.links], parties):
-        yield "picture-link", {"host": host}
+        yield "svg-link", {"host": host}
 
 
 def _third_party(addresses: tuple[str, ...] | list[str], parties: Parties) -> str:

@@ -17,7 +17,7 @@ class LearnedAnalyzer:
         for answer in known.answers.values():
             if answer.statistics is None:
                 continue
-            for side, probability in (("threat", answer.statistics.threat), ("fine", answer.statistics.good)):
+            for side, probability in (("bad", answer.statistics.threat), ("good", answer.statistics.good)):
                 band = next((name for least, name in _BANDS if probability >= least), "")
                 if band:
                     yield Finding(f"learned.{side}-{band}", facts={"probability": f"{probability:g} %"})

@@ -47,13 +47,13 @@ def _senders(sender: Identity, reply: Identity, brands: Brands) -> Iterator[Imit
         if not who.domain or (who is reply and reply.organisation == sender.organisation):
             continue
         if brand := brands.bare(who.domain):
-            yield "sender-bare", place, {"domain": who.domain, "brand": brand.name}
+            yield "sender-bare-name", place, {"domain": who.domain, "brand": brand.name}
         elif brand := brands.imitated_by(who.domain):
             yield "sender-domain", place, {"domain": who.domain, "brand": brand.name}
         elif borne := brands.borne_by(who.domain):
-            yield "sender-bears", place, {"domain": who.domain, "brand": borne[0].name}
+            yield "sender-contains-brand", place, {"domain": who.domain, "brand": borne[0].name}
     if sender.domain and (brand := brands.token_of(sender.local)) and not brand.owns(sender.domain):
-        yield "local-part", area("From"), {"address": sender.address, "brand": brand.name}
+        yield "brand-in-local-part", area("From"), {"address": sender.address, "brand": brand.name}
 
 
 def _links(view: View, brands: Brands) -> Iterator[Imitation]:
@@ -67,9 +67,13 @@ def _links(view: View, brands: Brands) -> Iterator[Imitation]:
         if brand := brands.imitated_by(link.domain):
             yield "link-domain", link.place, {"brand": brand.name, **facts}
         elif borne := brands.borne_by(host):
-            yield f"link-{'poses' if borne[1] == 'above' else 'bears'}", link.place, {"brand": borne[0].name, **facts}
+            yield (
+                f"link-{'brand-prefix' if borne[1] == 'above' else 'contains-brand'}",
+                link.place,
+                {"brand": borne[0].name, **facts},
+            )
         if "xn--" in host and (how := disguise_of(_shown(host))):
-            yield "link-disguised", link.place, {"how": how, **facts}
+            yield "link-homoglyphs", link.place, {"how": how, **facts}
 
 
 def _claims(view: View, sender: Identity, brands: Brands) -> Iterator[Imitation]:
@@ -83,16 +87,16 @@ def _claims(view: View, sender: Identity, brands: Brands) -> Iterator[Imitation]
         facts: dict[str, Fact] = {"brand": named.name, "address": sender.address or "no address"}
         backed = any(map(named.owns, domains))
         if not (sender.domain and named.owns(sender.domain)):
-            yield ("name-backed" if backed else "name-links" if foreign else "name"), area("From"), facts
+            yield ("name-own-link" if backed else "name-links" if foreign else "name"), area("From"), facts
             if not backed and _is_anybodys(sender):
-                yield "name-anybody", area("From"), facts
+                yield "name-free-host", area("From"), facts
         elif foreign and not backed:
-            yield "links-elsewhere", area("From"), facts
+            yield "links-unrelated", area("From"), facts
     if not foreign:
         return
     for brand in brands.named_in(view.subject, most=3):
         if brand is not named and not any(map(brand.owns, (sender.domain, *domains))):
-            yield "subject", area("Subject"), {"brand": brand.name, "address": sender.address or "no address"}
+            yield "brand-in-subject", area("Subject"), {"brand": brand.name, "address": sender.address or "no address"}
 
 
 def _is_anybodys(sender: Identity) -> bool:

@@ -28,7 +28,7 @@ HIDDEN = 200  # invisible characters, which may contain any word
 # RE2 looks for all alternatives at once; the text is folded.
 _TALK = re2.compile(fold("phishing|hameçonnage|фишинг|フィッシング|钓鱼邮件|钓鱼网站|钓鱼攻击"))
 # Urgency and calls to act, which are no lure by themselves.
-_MANNERS = frozenset({"lures.deadline", "lures.click", "lures.impersonal"})
+_MANNERS = frozenset({"lures.deadline", "lures.click-request", "lures.generic-greeting"})
 
 
 class LuresAnalyzer:
@@ -38,7 +38,7 @@ class LuresAnalyzer:
         found = list(match_by_density(view, self.name, OFTEN))
         yield from found
         if found and _is_talk(view):
-            yield Finding("lures.talk")
+            yield Finding("lures.security-discussion")
         lures = [each for each in found if each.name not in _MANNERS and not each.name.endswith("-often")]
         if not lures or view.shown_length > LONG:
             return
@@ -49,7 +49,7 @@ class LuresAnalyzer:
         if len(lures) >= MANY:
             yield Finding("lures.many", facts={"words": words})
         if domain := _elsewhere(view):
-            yield Finding("lures.foreign-links", facts={"domain": domain})
+            yield Finding("lures.unrelated-links", facts={"domain": domain})
 
 
 def _is_talk(view: View) -> bool:

@@ -56,11 +56,11 @@ class NewsletterAnalyzer:
         if leave:
             post = view.message.header("list-unsubscribe-post").replace(" ", "").lower()
             one_click = bool(_WEB.search(leave)) and post == "list-unsubscribe=one-click"
-            yield Finding("newsletter.one-click" if one_click else "newsletter.leave-header")
+            yield Finding("newsletter.one-click-unsubscribe" if one_click else "newsletter.unsubscribe-header")
         if view.message.header("precedence").strip().lower() in _BULK:
             yield Finding("newsletter.precedence")
         if view.message.header("feedback-id") or view.message.header("x-csa-complaints"):
-            yield Finding("newsletter.service")
+            yield Finding("newsletter.mailing-service")
         yield from _structure(view)
 
 
@@ -72,19 +72,19 @@ def _structure(view: View) -> Iterator[Finding]:
     if not way_out and (len(links) >= SOME_LINKS or view.message.header("list-unsubscribe")):
         way_out = _ways_out_of_text(view)
     if way_out:
-        yield Finding("newsletter.leave-link", facts={"host": way_out[0][: SHOWN.fact]})
+        yield Finding("newsletter.unsubscribe-link", facts={"host": way_out[0][: SHOWN.fact]})
         if own and any(registrable_domain(host) == own for host in way_out):
-            yield Finding("newsletter.own-leave-link", facts={"host": own})
+            yield Finding("newsletter.own-unsubscribe-link", facts={"host": own})
     if _leads_home(links, own):
         yield Finding("newsletter.own-links", facts={"host": own[: SHOWN.fact]})
     head = f"{view.subject} {view.text[:LENGTH]}"  # not inspection: newsletters introduce themselves at their beginning
     if _BROWSER.search(head):
         yield Finding("newsletter.browser-link")
     if _EDITED.search(head) or _EDITED.search(view.sender.name):
-        yield Finding("newsletter.edited")
+        yield Finding("newsletter.issue-wording")
     shown = len(view.text) - view.unseen
     if len(links) >= SOME_LINKS and shown >= LONG_READ:
-        yield Finding("newsletter.long-read", facts={"links": len(links)})
+        yield Finding("newsletter.long-text", facts={"links": len(links)})
     if len(links) >= MANY_LINKS and len(view.text) >= LENGTH:
         pictures = sum(len(page.document.images) for page in view.pages)
         if pictures >= MANY_PICTURES:

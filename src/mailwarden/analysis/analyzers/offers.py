@@ -19,11 +19,11 @@ MANY = 3
 LONG = 8_000  # characters of a text that mentions everything at some point
 _TWICE = (
     "pharmacy supplement adult dating casino luxury finance-offer work-at-home mailing-offer seo-offer factory-offer"
-    " cold-offer services-offer sly-opt-out guarantee order-form"
+    " cold-offer services-offer mass-mail-disclaimer guarantee order-form"
 )
 OFTEN = dict.fromkeys(_TWICE.split(), 2)
 # Phrases that accompany offers and are no offer themselves.
-_TRIMMINGS = frozenset({"offers.sly-opt-out", "offers.opt-out", "offers.guarantee", "offers.order-form"})
+_TRIMMINGS = frozenset({"offers.mass-mail-disclaimer", "offers.opt-out", "offers.guarantee", "offers.order-form"})
 
 
 class OffersAnalyzer:

@@ -52,7 +52,7 @@ _CELL_REACHES = re.compile(
 _REMOTE_FINDINGS = {
     "attachedtemplate": "remote-template",
     "externallinkpath": "remote-template",
-    "image": "remote-picture",
+    "image": "remote-image",
 }
 LITTLE_TEXT = 800  # letters of a document that is nothing but a link
 _SCRIPT_STARTS = (b"<script", b"<html", b"<hta", b"@echo", b"powershell", b"cmd ", b"set ", b"dim ", b"var ",
@@ -74,7 +74,7 @@ class OfficeAnalyzer:
             elif ending in {"csv", "slk", "iqy"} and _CELL_COMMAND.search(file.content):
                 yield _finding("dde", file, program="a command in a cell")
             elif ending == "csv" and b"http" in file.content and (cell := _CELL_REACHES.search(file.content)):
-                yield _finding("reaching-cell", file, formula=(cell[1] or b"HYPERLINK").decode("ascii"))
+                yield _finding("external-formula", file, formula=(cell[1] or b"HYPERLINK").decode("ascii"))
             elif id(file) not in known and file_types.promises_macros(file.name):
                 yield _finding("macro", file)
         for seen in view.office_documents:
@@ -99,24 +99,24 @@ def _look_at_document(seen: SeenDocument) -> Iterator[Finding]:
     if document.exploit:
         yield _finding("exploit", file, how=document.exploit)
     if document.active:
-        yield _finding("active-object", file)
+        yield _finding("ole-object", file)
     for name, content in document.packages:
         if kind_by_name(name) or file_types.promises_macros(name) or kind_by_content(content[:HEAD]) in DANGEROUS:
-            yield _finding("packed-program", file, member=name)
+            yield _finding("embedded-executable", file, member=name)
             break
     disguised = kind != "rtf" and file.name and not file_types.keeps_promise(file.name, kind)
     if document.macros and disguised:
-        yield _finding("disguised-macro", file)
+        yield _finding("macro-type-mismatch", file)
 
 
 def _look_at_places(file: SeenFile, document: OfficeDocument, parties: Parties) -> Iterator[Finding]:
     """Look at whose places a document loads from and leads to."""
     for relation, target in document.remote:
         if relation == "attachedtemplate" and (host := host_of(target)) and parties.is_third_party(host):
-            yield _finding("strange-template", file, host=host)
+            yield _finding("unrelated-template", file, host=host)
     yield from look_at_links_of(file.part.place, document.links, parties)
     if 0 <= document.letters < LITTLE_TEXT and (host := only_third_party(document.links, parties)):
-        yield _finding("bait", file, host=host)
+        yield _finding("lure", file, host=host)
 
 
 def _look_at_macros(file: SeenFile, document: OfficeDocument) -> Iterator[Finding]:
@@ -126,14 +126,14 @@ def _look_at_macros(file: SeenFile, document: OfficeDocument) -> Iterator[Findin
     if starts:
         yield _finding("auto-macro", file, word=starts[0].rstrip("( \t"))
     if reaches:
-        yield _finding("reaching-macro", file, word=reaches[0])
+        yield _finding("macro-system-access", file, word=reaches[0])
 
 
 def _look_at_onenote(file: SeenFile, coverage: Coverage) -> Iterator[Finding]:
     yield _finding("onenote", file)
     name = next(onenote_names(file.content, coverage, file.place), "")
     if name or any(map(_is_program, onenote_files(file.content))):
-        yield _finding("onenote-program", file, member=name or "without a name")
+        yield _finding("onenote-executable", file, member=name or "without a name")
 
 
 def _is_program(content: bytes) -> bool:

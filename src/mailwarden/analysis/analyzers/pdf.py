@@ -54,15 +54,15 @@ def _look_at(file: SeenFile, scan: PdfScan, view: View) -> Iterator[Finding]:
         yield Finding(f"pdf.{_ACTIONS[action]}", place, base_facts)
     yield from _look_at_opening(scan, place, base_facts)
     if "script" in scan.actions and "exports" in scan.actions:
-        yield Finding("pdf.script-reaches-out", place, base_facts)
+        yield Finding("pdf.script-external-access", place, base_facts)
     if "elsewhere" in scan.actions and (shares := [name for name in scan.files if name.startswith(("\\\\", "//"))]):
         yield Finding("pdf.remote-file", place, {**base_facts, "target": shares[0][: SHOWN.fact]})
     if scan.disguised:
-        yield Finding("pdf.disguised-name", place, {**base_facts, "word": scan.disguised[0][: SHOWN.fact]})
+        yield Finding("pdf.obfuscated-name", place, {**base_facts, "word": scan.disguised[0][: SHOWN.fact]})
     if "embedded" in scan.actions:
         programs = [name for name in scan.files if kind_by_name(name) in DANGEROUS or promises_macros(name)]
         if programs:
-            yield Finding("pdf.embedded-program", place, {**base_facts, "member": programs[0][: SHOWN.fact]})
+            yield Finding("pdf.embedded-executable", place, {**base_facts, "member": programs[0][: SHOWN.fact]})
         elif hiding := [name for name in scan.files if name.lower().endswith(PAGE_ENDINGS) or is_archive_name(name)]:
             yield Finding("pdf.embedded-page", place, {**base_facts, "member": hiding[0][: SHOWN.fact]})
         else:
@@ -76,15 +76,15 @@ def _look_at(file: SeenFile, scan: PdfScan, view: View) -> Iterator[Finding]:
 
 def _look_at_opening(scan: PdfScan, place: Place, base_facts: dict[str, Fact]) -> Iterator[Finding]:
     if "script" in scan.actions and "opens" in scan.actions:
-        yield Finding("pdf.script-at-opening", place, base_facts)
+        yield Finding("pdf.script-on-open", place, base_facts)
     if "JavaScript" in scan.opening:
-        yield Finding("pdf.opening-script", place, base_facts)
+        yield Finding("pdf.open-action-script", place, base_facts)
     if scan.scripts.acts:
-        yield Finding("pdf.document-script-acts", place, {**base_facts, "how": scan.scripts.acts})
+        yield Finding("pdf.document-script-external-access", place, {**base_facts, "how": scan.scripts.acts})
     elif scan.scripts.runs:
         yield Finding("pdf.document-script", place, base_facts)
     if leading := sorted(scan.opening & _LEADING):
-        yield Finding("pdf.opening-link", place, {**base_facts, "action": leading[0]})
+        yield Finding("pdf.open-action-link", place, {**base_facts, "action": leading[0]})
 
 
 def _look_at_text(file: SeenFile, pages: PdfReading, base_facts: dict[str, Fact]) -> Iterator[Finding]:
@@ -93,25 +93,25 @@ def _look_at_text(file: SeenFile, pages: PdfReading, base_facts: dict[str, Fact]
     folded = fold(text)
     phone, coins = find_phone(folded), find_bitcoin_address(text)
     match = load_books().find(folded) if phone or coins else {}
-    if phone and "fraud.charge-notice" in match and "fraud.call-us" in match:
+    if phone and "fraud.charge-notice" in match and "fraud.call-request" in match:
         yield Finding("pdf.callback", file.part.place, {**base_facts, "words": match["fraud.charge-notice"].words})
-    threats = [each for family, each in match.items() if family.startswith("fraud.blackmail")]
+    threats = [each for family, each in match.items() if family.startswith("fraud.extortion-")]
     if coins and threats:
-        yield Finding("pdf.blackmail", file.part.place, {**base_facts, "words": threats[0].words})
+        yield Finding("pdf.extortion", file.part.place, {**base_facts, "words": threats[0].words})
 
 
 def _look_at_lock(file: SeenFile, scan: PdfScan, view: View, base_facts: dict[str, Fact]) -> Iterator[Finding]:
     """Return whether the file asks for a password, and whether the message gives one."""
-    yield Finding("pdf.locked", file.part.place, base_facts)
+    yield Finding("pdf.encrypted", file.part.place, base_facts)
     if scan.reading.password or view.passwords:
-        yield Finding("pdf.locked-with-password", file.part.place, base_facts)
+        yield Finding("pdf.encrypted-with-password", file.part.place, base_facts)
 
 
 def _look_at_links(file: SeenFile, scan: PdfScan, parties: Parties) -> Iterator[Finding]:
     yield from look_at_links_of(file.part.place, scan.links, parties)
     clicked = [link for link in scan.links if link not in scan.files]  # an address that a form is sent to is no bait
     if (host := only_third_party(clicked, parties)) and _is_bait(scan.reading):
-        yield Finding("pdf.bait", file.part.place, {"name": file.name[: SHOWN.fact], "host": host})
+        yield Finding("pdf.lure", file.part.place, {"name": file.name[: SHOWN.fact], "host": host})
 
 
 def _is_bait(pages: PdfReading) -> bool:

@@ -84,16 +84,16 @@ class SenderAnalyzer:
 def _name(sender: Identity, view: View) -> Iterator[Oddity]:
     """Yield findings about the display name."""
     if sender.torn:
-        yield "torn", {"name": sender.name}
+        yield "detached-address", {"name": sender.name}
     shown, words = reads_as(sender.name), load_words()
     if not shown:
         return
     if how := disguise_of(sender.name):
-        yield "disguised-name", {"name": sender.name, "how": how}
+        yield "homoglyph-name", {"name": sender.name, "how": how}
     if _PADDING.search(sender.name):
         yield "padded-name", {"name": shown}
     if _PICTURE.search(sender.name):
-        yield "picture-name", {"name": sender.name}
+        yield "emoji-name", {"name": sender.name}
     address = _ADDRESS.search(shown)
     if address and _foreign(address[1], sender) and not _RELAYED.search(shown):
         yield "address-in-name", {"shown": address[0], "address": sender.address}
@@ -104,7 +104,7 @@ def _name(sender: Identity, view: View) -> Iterator[Oddity]:
     if sender.organisation in free_mail_domains() and (role := _said(shown, words.roles)):
         yield "role-free-mail", {"role": role, "address": sender.address}
     if lure := _said(shown, words.lures):
-        yield "lure-name", {"name": sender.name, "word": lure}
+        yield "promotional-name", {"name": sender.name, "word": lure}
     elif offer := _said(shown, words.offers):
         yield "offer-name", {"name": sender.name, "word": offer}
 
@@ -124,7 +124,7 @@ def _relation(sender: Identity, view: View) -> Iterator[Oddity]:
     if related is not None:
         yield "name-related" if related else "name-unrelated", facts
     elif _LATIN_WORD.search(reads_as(sender.name)):
-        yield "name-general", facts
+        yield "role-name", facts
 
 
 def shares_word(name: str, local: str, domain: str) -> bool | None:
@@ -157,15 +157,15 @@ def _address(sender: Identity, view: View) -> Iterator[Oddity]:
             yield "no-address", {"name": sender.name}
         return
     if sender.addresses > 1:
-        yield "several", {"count": sender.addresses}
+        yield "several-addresses", {"count": sender.addresses}
     if how := disguise_of(sender.address.rpartition("@")[2]):
-        yield "disguised-domain", {"domain": sender.domain, "how": how}
+        yield "homoglyph-domain", {"domain": sender.domain, "how": how}
     if not is_host(sender.domain):
         if sender.local.lower() not in _SERVERS:
-            yield "broken-domain", {"address": sender.address}
+            yield "invalid-domain", {"address": sender.address}
         return
     if not load_words().relays.isdisjoint((sender.address.lower(), sender.domain)):
-        yield "relays-text", {"address": sender.address}
+        yield "text-relay-service", {"address": sender.address}
     yield from _kinship(sender, view)
     if not is_private(sender.domain):
         yield from choices_of(sender)
@@ -175,7 +175,7 @@ def _kinship(sender: Identity, view: View) -> Iterator[Oddity]:
     """Yield findings about the address in From compared with the envelope."""
     recipients = {recipient.lower() for recipient in view.recipients}
     if sender.address.lower() in recipients:
-        yield "self", {"address": sender.address}
+        yield "claims-recipient", {"address": sender.address}
     elif (
         sender.domain in {domain_of(recipient) for recipient in recipients}
         and sender.organisation not in free_mail_domains()
@@ -185,7 +185,7 @@ def _kinship(sender: Identity, view: View) -> Iterator[Oddity]:
         yield "free-mail", {"address": sender.address}
     envelope = registrable_domain(domain_of(view.envelope.sender))
     if envelope and envelope != sender.organisation:
-        yield "envelope-elsewhere", {"domain": sender.organisation, "envelope": envelope}
+        yield "envelope-mismatch", {"domain": sender.organisation, "envelope": envelope}
 
 
 def choices_of(sender: Identity) -> Iterator[Oddity]:
@@ -194,12 +194,12 @@ def choices_of(sender: Identity) -> Iterator[Oddity]:
     if is_random_label(sender.organisation.partition(".")[0]):
         yield "random-domain", {"domain": sender.domain}
     if is_random_local(sender.local):
-        yield "random-local", {"address": sender.address}
+        yield "random-local-part", {"address": sender.address}
     if _NUMBERED.fullmatch(sender.local):
-        yield "numbered-local", {"address": sender.address}
+        yield "numbered-local-part", {"address": sender.address}
     if sender.domain.rpartition(".")[2] in words.endings or sender.organisation.partition(".")[2] in words.endings:
-        yield "abused-ending", {"domain": sender.domain}
-    for what, hosts in (("hosted-domain", words.hosted), ("rented-domain", words.rented)):
+        yield "risky-tld", {"domain": sender.domain}
+    for what, hosts in (("shared-domain", words.hosted), ("service-domain", words.rented)):
         if _is_below(sender.domain, hosts):
             yield what, {"domain": sender.domain}
 
@@ -217,11 +217,11 @@ def _reply(sender: Identity, reply: Identity) -> Iterator[Oddity]:
         return
     facts: dict[str, Fact] = {"address": sender.address, "reply": reply.address}
     if not is_host(reply.domain):
-        yield "reply-broken", facts
+        yield "reply-to-invalid", facts
     elif reply.organisation in free_mail_domains():
-        yield "reply-other-free-mail" if sender.organisation in free_mail_domains() else "reply-free-mail", facts
+        yield "reply-to-other-free-mail" if sender.organisation in free_mail_domains() else "reply-to-free-mail", facts
     elif reply.organisation != sender.organisation:
-        yield "reply-elsewhere", facts
+        yield "reply-to-other-domain", facts
 
 
 def _foreign(shown: str, sender: Identity) -> bool:

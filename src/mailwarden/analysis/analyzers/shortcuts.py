@@ -71,15 +71,15 @@ def _look_at(file: SeenFile, shortcut: Shortcut) -> Iterator[Finding]:
     if _SERVER.search(words) or (not is_address and _WEB.search(words)):
         yield _finding("remote-file", file, shortcut)
     elif is_address and kind_by_name(target.partition("?")[0].partition("#")[0].rpartition("/")[2]):
-        yield _finding("remote-program", file, shortcut)
+        yield _finding("remote-executable", file, shortcut)
     if _SERVER.search(shortcut.icon):
-        yield _finding("greeting", file, shortcut)
+        yield _finding("remote-icon", file, shortcut)
 
 
 def _finding(what: str, file: SeenFile, shortcut: Shortcut) -> Finding:
     facts = {"name": file.name or "without a name", "path": file.part.path, "target": shortcut.target}
     facts |= {"arguments": shortcut.arguments} if shortcut.arguments else {}
-    facts |= {"icon": shortcut.icon} if what == "greeting" else {}
+    facts |= {"icon": shortcut.icon} if what == "remote-icon" else {}
     facts |= {"host": host} if (host := host_of(shortcut.target)) else {}
     return Finding(f"shortcuts.{what}", file.part.place, {key: value[: SHOWN.fact] for key, value in facts.items()})
 

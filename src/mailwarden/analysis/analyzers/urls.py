@@ -92,7 +92,7 @@ def _notice(view: View) -> Iterator[tuple[Noticed, Place]]:
         yield noticed, WHOLE_MESSAGE
     locked = [link for link in chosen_links(view) if is_archive(fetched_name(link[0]))]
     if locked and find_passwords(f"{view.subject}\n{view.text}"):
-        yield ("locked-download", {"file": fetched_name(locked[0][0]), "host": host_of(locked[0][0])}), locked[0][1]
+        yield ("encrypted-download", {"file": fetched_name(locked[0][0]), "host": host_of(locked[0][0])}), locked[0][1]
     for page in view.pages:
         for noticed in _look_at_schemes(page.document.links, page.document.data_uris, parties):
             yield noticed, page.place
@@ -143,9 +143,9 @@ def leads_home(view: View) -> Iterator[Noticed]:
     if any(domain in free_mail_domains() or kind_of(domain) in _ANYBODYS for domain in {own, *domains}):
         return
     if domains == {own}:
-        yield "home", {"host": own}
+        yield "own-links", {"host": own}
     else:
-        yield "sending-house", {"host": sending_domain}
+        yield "mailing-service", {"host": sending_domain}
 
 
 def _is_only_a_link(view: View, parties: Parties) -> Iterator[Noticed]:
@@ -162,23 +162,23 @@ def _is_only_a_link(view: View, parties: Parties) -> Iterator[Noticed]:
 def _look_at_schemes(links: tuple[Link, ...], data: tuple[str, ...], parties: Parties) -> Iterator[Noticed]:
     for link in links:
         if _SCRIPT.match(link.href) and not _IDLE.match(link.href):
-            yield "script", {}
+            yield "script-uri", {}
             break
     for link in links:
         if match := _OPENING.match(link.href):
             scheme, inner = match[1].lower(), _INNER.search(link.href)
-            yield "opening-scheme", {"scheme": scheme}
+            yield "app-scheme", {"scheme": scheme}
             if scheme in _ATTACKS or (inner and parties.is_third_party(host_of(inner[0]))):
-                yield "attack-scheme", {"scheme": scheme}
+                yield "exploit-scheme", {"scheme": scheme}
             break
         if (match := _FILE.match(link.href)) and (public_ip(match[1]) or registrable_domain(match[1].lower())):
-            yield "file-elsewhere", {"host": match[1][: SHOWN.fact]}
+            yield "remote-file", {"host": match[1][: SHOWN.fact]}
             if parties.is_third_party(match[1].lower()):
-                yield "strange-file", {"host": match[1][: SHOWN.fact]}
+                yield "unrelated-remote-file", {"host": match[1][: SHOWN.fact]}
             break
     for uri in data:
         if match := _CARRIED.match(uri):
-            yield "data", {"type": match[1].lower()}
+            yield "data-uri", {"type": match[1].lower()}
 
 
 def look_at_links(links: list[Link], parties: Parties) -> Iterator[Noticed]:
@@ -194,10 +194,10 @@ def look_at_links(links: list[Link], parties: Parties) -> Iterator[Noticed]:
         return
     base_facts = _base_facts(strangers[0], hosts[strangers[0].href])
     if len(domains) == 1:
-        yield ("one-stranger" if len(masked) > 1 else "single-stranger"), base_facts
+        yield ("one-unrelated-domain" if len(masked) > 1 else "single-unrelated-link"), base_facts
     elif len(strangers) == len(masked):
-        yield "strangers-only", base_facts
-    for what, pattern in (("button", words.buttons), ("call", words.calls)):
+        yield "unrelated-links-only", base_facts
+    for what, pattern in (("button", words.buttons), ("click-request", words.calls)):
         for link in strangers:
             if link.text and len(link.text) <= BUTTON and pattern.search(link.text.lower()):
                 yield what, {"text": link.text[:60], **_base_facts(link, hosts[link.href])}
@@ -206,9 +206,9 @@ def look_at_links(links: list[Link], parties: Parties) -> Iterator[Noticed]:
     for link in masked:
         texts.setdefault(link.href, set()).add(bool(words.goodbyes.search(link.text.lower())))
     if any(len(kinds) > 1 for kinds in texts.values()):
-        yield "false-goodbye", base_facts
+        yield "false-unsubscribe-link", base_facts
     if len(masked) > 2 and len(texts) == 1:
-        yield "one-address", base_facts
+        yield "identical-links", base_facts
     if any(link.text in {".", ",", "-", "_", "\u200b"} for link in strangers):
         yield "hidden-link", base_facts
 
@@ -221,7 +221,7 @@ def look_at_pictures(document: HtmlDocument, links: list[Link], parties: Parties
         return
     hosts = (host_of(destination(link.href)) for link in links)
     if host := next((host for host in hosts if parties.is_third_party(host)), None):
-        yield "pictures-only", {"host": host}
+        yield "image-only", {"host": host}
 
 
 def _dense(text: str) -> int:

@@ -43,11 +43,11 @@ def _look_at_subject(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
     if _shouts(subject):
         yield "shouting", {"subject": subject[: SHOWN.word]}
     if pictures := len(_PICTURE.findall(subject)):
-        yield "pictures" if pictures > 1 else "picture", {"count": pictures}
+        yield "emojis" if pictures > 1 else "emoji", {"count": pictures}
     if subject.count("!") > 1:
         yield "exclaiming", {"count": subject.count("!")}
     if match := _GAP_TAIL.search(subject):
-        yield "gap-tail", {"tail": match.group()[-_TAIL_LENGTH:].strip()}
+        yield "padded-subject", {"tail": match.group()[-_TAIL_LENGTH:].strip()}
     if match := _MONEY.search(subject):
         yield "money", {"amount": match.group()[: SHOWN.word]}
     lower = subject.lower()
@@ -57,7 +57,7 @@ def _look_at_subject(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
     elif match := _ADDRESS.search(subject):
         yield "address-in-subject", {"address": match.group()[: SHOWN.word]}
     if _SPACED.search(subject) or _LEET.search(subject):
-        yield "spelt-oddly", {"subject": subject[: SHOWN.word]}
+        yield "obfuscated-subject", {"subject": subject[: SHOWN.word]}
 
 
 def _shouts(subject: str) -> bool:
@@ -69,7 +69,7 @@ def _shouts(subject: str) -> bool:
 def _look_at_text(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
     text = view.text
     if view.pages and "<" in text and len(_SOURCE.findall(text)) > 1:
-        yield "source-shown", {}
+        yield "html-source-shown", {}
     if view.pages and not text.strip():
         yield "no-text", {}
     if _LIKE_SPLIT.search(text) and len(split := _SPLIT.findall(text)) >= SPLIT:

@@ -63,11 +63,11 @@ _RENTED = {
     HostKind.SHORTENER: "shortener",
     HostKind.HOSTING: "free-hosting",
     HostKind.STORAGE: "object-storage",
-    HostKind.DYNAMIC: "dynamic-name",
+    HostKind.DYNAMIC: "dynamic-dns",
     HostKind.FORM: "form-service",
 }
 # Attackers misuse redirects of known organisations; click counters of sending services are normal.
-_REDIRECTIONS = {HostKind.KNOWN: "open-redirection", HostKind.SENDING: ""}
+_REDIRECTIONS = {HostKind.KNOWN: "open-redirect", HostKind.SENDING: ""}
 _AUTHORITY = re.compile(r"\s*[a-z]{1,10}:[/\\]{0,9}([^/\\?#]{0,1000})", re.IGNORECASE)
 _PORT = re.compile(r":(\d{1,5})$")
 _USUAL_PORTS = frozenset({"80", "443", "21", "8080", "8443"})
@@ -224,7 +224,7 @@ def look_at_address(url: str, parties: Parties) -> Iterator[Noticed]:
         if not host:
             continue
         over = host_of(chain[position - 1]) if position else ""
-        if over and parties.is_third_party(host) and (what := _REDIRECTIONS.get(kind_of(over), "redirection")):
+        if over and parties.is_third_party(host) and (what := _REDIRECTIONS.get(kind_of(over), "redirect")):
             yield what, {"over": over, "host": host}
         yield from _look_at_host(address, host, parties)
         if parties.is_third_party(host):
@@ -243,13 +243,13 @@ def _look_at_host(url: str, host: str, parties: Parties) -> Iterator[Noticed]:
     if name := fetched_name(url):
         yield from _look_at_file(name, host, parties)
     if _DEVICE_LOGIN.match(url):
-        yield "device-login", {"host": host}
+        yield "device-code-login", {"host": host}
     if _BLIND.match(url) and _domain(host) not in parties.own:
-        yield "blind-redirection", {"host": host}
+        yield "opaque-redirect", {"host": host}
     if load_link_words().kits.search(url):
-        yield "mailing-kit", {"host": host}
+        yield "spam-kit", {"host": host}
     if len(_HIDDEN_LETTER.findall(url)) >= 6:
-        yield "hidden-letters", {"host": host}
+        yield "percent-encoded-letters", {"host": host}
 
 
 def _look_at_file(name: str, host: str, parties: Parties) -> Iterator[Noticed]:
@@ -257,14 +257,14 @@ def _look_at_file(name: str, host: str, parties: Parties) -> Iterator[Noticed]:
     if _domain(host) not in parties.own and is_program(name):
         yield "program-link", base_facts
         if has_double_ending(name):
-            yield "disguised-program", base_facts
+            yield "program-type-mismatch", base_facts
         if is_remote_control(name):
-            yield "remote-control", base_facts
+            yield "remote-access-tool", base_facts
     if parties.is_third_party(host) or _is_share(host):
         if is_program(name) or is_installer(name):
-            yield "strange-program", base_facts
+            yield "unrelated-program", base_facts
         elif is_archive(name):
-            yield "strange-archive", base_facts
+            yield "unrelated-archive", base_facts
 
 
 def _is_share(host: str) -> bool:
@@ -274,24 +274,24 @@ def _is_share(host: str) -> bool:
 def _look_at_stranger(url: str, host: str, parties: Parties) -> Iterator[Noticed]:
     base_facts: dict[str, Fact] = {"host": host}
     if has_cheap_ending(host):
-        yield "cheap-ending", base_facts
+        yield "risky-tld", base_facts
     if how := parties.marks.find(url):
-        yield "recipient", {"how": how, **base_facts}
+        yield "recipient-address", {"how": how, **base_facts}
     authority = _AUTHORITY.match(url)
     port = _PORT.search(authority[1]) if authority else None
     if port and port[1] not in _USUAL_PORTS:
-        yield "port", {"port": port[1], **base_facts}
+        yield "unusual-port", {"port": port[1], **base_facts}
     tail = url[authority.end() :] if authority else ""
     words = load_link_words()
     if word := words.paths.search(unquote(tail).lower()):
-        yield "credential-path", {"word": word.group(), **base_facts}
+        yield "login-path", {"word": word.group(), **base_facts}
     domain = _domain(host)
     if word := words.hosts.search(host):
-        yield "credential-host", {"word": word.group(), **base_facts}
+        yield "login-host", {"word": word.group(), **base_facts}
     if is_counted(tail):
-        yield "counted", base_facts
+        yield "click-tracking", base_facts
     if _SITE_INSIDES.search(tail):
-        yield "site-insides", base_facts
+        yield "site-internal-path", base_facts
     if _NUMBERED.search(host) and not public_ip(host):
         yield "numbered-host", base_facts
     names = (domain.partition(".")[0], *host.removesuffix(domain).split("."))
@@ -300,7 +300,7 @@ def _look_at_stranger(url: str, host: str, parties: Parties) -> Iterator[Noticed
     ):  # object stores use random labels for their customers
         yield "random-host", base_facts
     if host.removesuffix(domain).count(".") >= 4:
-        yield "deep-host", base_facts
+        yield "deep-subdomain", base_facts
 
 
 def is_counted(tail: str) -> bool:

@@ -42,8 +42,8 @@ async def test_reports_train_only_their_tenant_and_can_be_withdrawn_and_reset(se
     standing = await setup.report_service.status(ALL, north)
     assert (standing.threats, standing.good, standing.waiting, standing.active) == (MIN_REPORTS, MIN_REPORTS, 0, True)
 
-    assert await setup.found(north, message(BAD, 5_000)) == {"learned.threat-sure"}
-    assert await setup.found(north, message(GOOD, 5_000)) == {"learned.fine-sure"}
+    assert await setup.found(north, message(BAD, 5_000)) == {"learned.bad-sure"}
+    assert await setup.found(north, message(GOOD, 5_000)) == {"learned.good-sure"}
     assert await setup.found(south, message(BAD, 5_000)) == set(), "another tenant has learned nothing"
 
     await setup.report_service.withdraw(ALL, bad[0], ANN)

@@ -121,7 +121,7 @@ def test_no_text_breaks_the_look_at_an_address(text):
 
 def test_each_link_of_a_document_is_reported_once_for_its_host():
     links = [f"https://shop{number}.example:8081/{page}" for number in range(7) for page in ("a", "b")]
-    found = [each for each in look_at_links_of(Place(part="2"), links, PARTIES) if each.name == "urls.port"]
+    found = [each for each in look_at_links_of(Place(part="2"), links, PARTIES) if each.name == "urls.unusual-port"]
     assert [each.facts["url"] for each in found] == [f"https://shop{number}.example:8081/a" for number in range(7)]
 
 
