@@ -18,6 +18,7 @@ NAMES = re.compile("|".join(ENGINE_NAMES.values()), re.IGNORECASE)
 # The scan source `rspamdApi` answers clients of Rspamd: its protocol has that name, whichever engine is asked.
 SOURCE_NAMES = re.compile(r"rspamd_?(?:api|listener)", re.IGNORECASE)
 PROTOCOL = {"guard/sources/rspamd_api.py", "guard/sources/rspamd_answer.py", "guard/config.py"}
+DEMO = ("demo/", "cli/demo.py")  # it puts the sender checks of its stories in the place of Rspamd's
 # The document that explains every key of the configuration is made from these texts.
 DESCRIBED = {"guard/config.py": "answers clients of Rspamd"}
 
@@ -46,7 +47,7 @@ def words(file: Path) -> Iterator[str]:
 
 def named_in(file: Path) -> list[str]:
     place = file.relative_to(SOURCE).as_posix()
-    if file.is_relative_to(HOME) or place in PROTOCOL:
+    if file.is_relative_to(HOME) or place in PROTOCOL or place.startswith(DEMO):
         return []
     allowed = DESCRIBED.get(place, "\0")
     return [word for word in words(file) if allowed not in word and NAMES.search(SOURCE_NAMES.sub("", word))]

@@ -54,6 +54,7 @@ def test_sql_stands_in_stores_and_migrations_alone() -> None:
         "quarantine",
         "weekly_report",
         "database",
+        "demo",  # it moves the clock of its own database
     }
     words = ("SELECT ", "INSERT INTO", "DELETE FROM", "UPDATE ")
     strange = [

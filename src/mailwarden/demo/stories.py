@@ -328,13 +328,13 @@ def moment_of(days: float, now: datetime) -> datetime:
     still to come: messages of today share the hours before now.
     """
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    day, rest = divmod(days, 1)
-    if rest < EVENING:
-        hour = 24 - rest * 60
-    elif rest > MORNING:
-        hour = (1 - rest) * 70
+    day, place = divmod(days, 1)
+    if place < EVENING:
+        hour = 24 - place * 60
+    elif place > MORNING:
+        hour = (1 - place) * 70
     else:
-        hour = 18 - (rest - EVENING) / (MORNING - EVENING) * 11
+        hour = 18 - (place - EVENING) / (MORNING - EVENING) * 11
     if day >= 1:
         return midnight + timedelta(hours=hour) - timedelta(days=day)
     return midnight + (now - midnight) * (hour / 24)

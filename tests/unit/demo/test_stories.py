@@ -104,9 +104,9 @@ def test_the_places_of_a_text_are_filled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("days", "moment"),
     [
-        (3.5, datetime(2026, 11, 16, 12, 0, tzinfo=UTC)),
+        (3.5, datetime(2026, 11, 16, 12, 30, tzinfo=UTC)),
         (1.0, datetime(2026, 11, 19, 0, 0, tzinfo=UTC)),
-        (0.5, datetime(2026, 11, 19, 7, 30, tzinfo=UTC)),
+        (0.5, datetime(2026, 11, 19, 7, 48, 45, tzinfo=UTC)),
         (0.0, NOW),
     ],
 )

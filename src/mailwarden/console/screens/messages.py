@@ -142,9 +142,9 @@ class MessagesScreen:
             help=HELP,
         )
 
-    async def _states(self, request: UserRequest, found: Found) -> Callable[[Row], str]:
+    async def _states(self, request: UserRequest, page: Found) -> Callable[[Row], str]:
         """Return the present state of a row: in quarantine if the user may see it, else by its decision."""
-        ggrids = [row.ggrid for row in found.rows if row.decision is Decision.QUARANTINE]
+        ggrids = [row.ggrid for row in page.rows if row.decision is Decision.QUARANTINE]
         readable = ggrids and request.may(Permission.QUARANTINE_READ)
         states = await self._quarantine.states(request.scope, ggrids) if readable else {}
         return lambda row: states.get((row.ggrid, row.tenant)) or DONE[row.decision]
