@@ -46,7 +46,7 @@
     const minutes = Math.floor((Date.now() - moment) / 60000);
     if (time.dataset.form === "line" && minutes >= 0 && minutes < 1440) {
       const ago = minutes < 60 ? [-minutes, "minute"] : [-Math.floor(minutes / 60), "hour"];
-      return time.replaceChildren(new Intl.RelativeTimeFormat(language, { style: "narrow" }).format(...ago));
+      return time.replaceChildren(new Intl.RelativeTimeFormat(language, { style: "narrow", numeric: "auto" }).format(...ago));
     }
     const text = written(moment, FORMS[time.dataset.form]);
     const year = time.querySelector(".mw-line-year"); // narrow windows hide it
