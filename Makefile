@@ -152,8 +152,7 @@ long-packages:
 long-images:
 	@command -v podman >/dev/null || { echo "podman is not installed. Run: apt-get install podman"; exit 2; }
 	@packaging/image.sh
-	@$(BIN)/python packaging/test/image.py
-	@$(BIN)/python packaging/test/compose.py
+	@$(BIN)/python packaging/test/image.py; image=$$?; $(BIN)/python packaging/test/compose.py && exit $$image
 
 long-release:
 	@$(BIN)/python packaging/test/reproducible.py $(MORE)
