@@ -18,7 +18,7 @@ from mailwarden import __version__
 
 ROOT = Path(__file__).parents[2]
 IMAGE = os.environ.get("MAILWARDEN_IMAGE", f"localhost/mailwarden:{__version__}")
-GOAL_MB = 260
+GOAL_MB = 280  # 271 with Vectorscan and its phrases, which came after the first goal
 ENVIRONMENT = {"STORAGE_DRIVER": "overlay", **os.environ}
 PYTHON = "/usr/lib/mailwarden/bin/python"
 LOCKED = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none")
