@@ -53,7 +53,7 @@ def test_an_analyst_closes_a_case_and_the_filter_learns(deployment: Deployment, 
 
     question = text_of(analyst.get(f"{CASES}/{case}/close?outcome=malicious"))
     assert "acme learns 2 messages." in question
-    assert "guard sends 2 answers." in question
+    assert "2 reporters get an answer." in question
     assert stored(deployment, case)["state"] == "open", "the question changes nothing"
 
     answer = analyst.post(f"{CASES}/{case}/close", {"outcome": "malicious"})

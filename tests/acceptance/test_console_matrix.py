@@ -18,7 +18,7 @@ from tests.acceptance.console_session import ConsoleSession, sign_in
 from tests.acceptance.deployment import Deployment
 
 # The table is wanted and nothing behind it, so the screens are given nothing to show.
-TABLE = build_pages(MagicMock())
+TABLE = build_pages(MagicMock(demo=False))
 PAGES = [page for page in TABLE if isinstance(page, Page)]
 OPEN_PAGES = [page for page in TABLE if isinstance(page, PublicPage)]
 PEOPLE: Mapping[str, tuple[Role, tuple[str, ...]]] = {

@@ -96,7 +96,7 @@ def test_a_search_without_matches_proposes_near_ones(deployment: Deployment, sen
     assert 'href="/console/messages?q=to%3Acompany.example&amp;range=all">search all history' in past.text
     foreign = sign_in(deployment, "analyst", ["bank"]).get("/console/messages?q=to:compnay.example&near=1")
     assert "company.example" not in foreign.text
-    assert "No near match" in foreign.text
+    assert "No similar message" in foreign.text
 
 
 def test_completions_come_from_visible_messages_alone(deployment: Deployment, sent: dict[str, str]) -> None:

@@ -191,7 +191,7 @@ def test_an_undo_stays_within_the_bounds_of_the_user(deployment: Deployment, roo
 def test_a_tenant_administrator_changes_no_rule_that_defines_a_verdict(deployment: Deployment, path: str) -> None:
     user = sign_in(deployment, "tenant-administrator", ["club"])
     for rule in [rule for rule in POLICY.rules if defines_verdict(rule)][::5]:
-        for weight in {0, rule.weight - 1, rule.weight + 1}:
+        for weight in {0, rule.weight - 1, rule.weight + 1} - {rule.weight}:
             assert weigh(user, path, rule.id, str(weight)).status_code == 400, rule.id
     ggrid = scanned(deployment, malware_message())
     page = user.get(f"/console/messages/{ggrid}/tune")

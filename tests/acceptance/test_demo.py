@@ -76,7 +76,7 @@ def page(demo: RunningDemo, session: requests.Session, path: str) -> str:
 
 def test_everything_of_the_stories_was_possible(demo: RunningDemo) -> None:
     assert "left out" not in demo.printed
-    assert "13 messages and 4 actions" in demo.printed
+    assert "14 messages and 4 actions" in demo.printed
     assert f"{demo.url}/console/" in demo.printed
 
 

@@ -187,7 +187,7 @@ async def test_an_error_page_shows_its_message(client: Client) -> None:
 ERRORS = {
     "/console/fail": (503, "Try again in a moment."),
     "/console/break": (500, "give the request id below to an administrator"),
-    "/console/tenants-only": (403, "an administrator can change it on the page People"),
+    "/console/tenants-only": (403, "an administrator can change it on the page Users"),
     "/console/no/such/page": (404, "Use the menu, or search for it."),
     "/console/take": (405, "Open the page with the form and send it again."),
 }
