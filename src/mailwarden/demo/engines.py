@@ -55,7 +55,7 @@ class StoryClamav(ClamavEngine):
 
 def _require_here(title: str, *, away: bool) -> None:
     if away:
-        raise EngineFailed(FailureKind.UNREACHABLE, f"{title} cannot be reached: Connection refused.")
+        raise EngineFailed(FailureKind.UNREACHABLE, f"{title} cannot be reached.", "Connection refused")
 
 
 def story_engines(config: GuardConfig) -> Sequence[AnyEngine]:

@@ -40,8 +40,8 @@ class QuarantineService:
     async def page(self, scope: Scope, filters: HeldFilter = NO_FILTER, limit: int = 100) -> Sequence[HeldMessage]:
         return await self._store.page(scope, filters, limit)
 
-    async def states(self, scope: Scope, ggrids: Sequence[UUID]) -> Mapping[tuple[UUID, UUID], State]:
-        return await self._store.states(scope, ggrids)
+    async def states(self, scope: Scope, places: Sequence[tuple[UUID, UUID]]) -> Mapping[tuple[UUID, UUID], State]:
+        return await self._store.states(scope, places)
 
     async def counts(self, scope: Scope, tenant: UUID | None = None) -> Mapping[Verdict, int]:
         return await self._store.counts(scope, tenant)

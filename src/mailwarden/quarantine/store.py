@@ -64,8 +64,9 @@ _ONE = f"{SELECT_MESSAGE} AND uid = $2"
 _LOCKED = f"{SELECT_MESSAGE} AND uid = $2 FOR UPDATE"
 _OF_GGRID = f"{SELECT_MESSAGE} AND tenant = $2 AND ggrid = $3"
 _STATES = f"""
-SELECT tenant, ggrid, array_agg(DISTINCT state) AS states FROM quarantine JOIN quarantine_recipients ON message = uid
-WHERE {IN_SCOPE} AND ggrid = ANY ($2) GROUP BY tenant, ggrid
+SELECT quarantine.tenant, quarantine.ggrid, array_agg(DISTINCT state) AS states
+FROM unnest($2::uuid[], $3::uuid[]) AS place (ggrid, tenant) JOIN quarantine USING (tenant, ggrid)
+JOIN quarantine_recipients ON message = uid WHERE {IN_SCOPE} GROUP BY 1, 2
 """  # noqa: S608 -- built from constants
 _COUNTS = f"""
 SELECT verdict, count(*) AS messages FROM quarantine WHERE {IN_SCOPE} AND ($2::uuid IS NULL OR tenant = $2)
@@ -250,10 +251,11 @@ class QuarantineStore:
             rows = await connection.fetch(_PAGE, scope.uids(), *asked, min(limit, MAX_PAGE))
         return [message_of(row) for row in rows]
 
-    async def states(self, scope: Scope, ggrids: Sequence[UUID]) -> Mapping[tuple[UUID, UUID], State]:
-        """Return the state of each of these messages by ggrid and tenant; of several, the first of State."""
+    async def states(self, scope: Scope, places: Sequence[tuple[UUID, UUID]]) -> Mapping[tuple[UUID, UUID], State]:
+        """Return the state of each of these messages, by ggrid and tenant; of several, the first of State."""
+        ggrids, tenants = [ggrid for ggrid, _ in places], [tenant for _, tenant in places]
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_STATES, scope.uids(), ggrids)
+            rows = await connection.fetch(_STATES, scope.uids(), ggrids, tenants)
         order = list(State)
         return {
             (read(row, "ggrid", UUID), read(row, "tenant", UUID)): min(

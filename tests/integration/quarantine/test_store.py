@@ -63,9 +63,10 @@ async def test_two_tenants_hold_a_message_of_the_same_ggrid(setup: QuarantineSet
     assert [each.in_state(State.HELD) for each in held] == [("ann@north.example",), ("kim@south.example",)]
     await setup.store.delete(ALL, ours, None, ANN)
     assert (await setup.store.find(ALL, theirs)).is_kept
-    states = await setup.store.states(ALL, [north.ggrid])
+    places = [(north.ggrid, setup.north), (north.ggrid, setup.south)]
+    states = await setup.store.states(ALL, places)
     assert states == {(north.ggrid, setup.north): State.DELETED, (north.ggrid, setup.south): State.HELD}
-    assert await setup.store.states(Scope.of(setup.south), [north.ggrid]) == {(north.ggrid, setup.south): State.HELD}
+    assert await setup.store.states(Scope.of(setup.south), places) == {(north.ggrid, setup.south): State.HELD}
 
 
 async def test_no_call_reaches_over_the_wall_of_a_tenant(setup: QuarantineSetup):

@@ -144,9 +144,9 @@ class MessagesScreen:
 
     async def _states(self, request: UserRequest, page: Found) -> Callable[[Row], str]:
         """Return the present state of a row: in quarantine if the user may see it, else by its decision."""
-        ggrids = [row.ggrid for row in page.rows if row.decision is Decision.QUARANTINE]
-        readable = ggrids and request.may(Permission.QUARANTINE_READ)
-        states = await self._quarantine.states(request.scope, ggrids) if readable else {}
+        places = [(row.ggrid, row.tenant) for row in page.rows if row.decision is Decision.QUARANTINE]
+        readable = places and request.may(Permission.QUARANTINE_READ)
+        states = await self._quarantine.states(request.scope, places) if readable else {}
         return lambda row: states.get((row.ggrid, row.tenant)) or DONE[row.decision]
 
     async def show_rows(self, request: UserRequest) -> web.StreamResponse:
