@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from packages import ready
 from summary import Summary
 
 ROOT = Path(__file__).parents[2]
@@ -328,9 +329,7 @@ def main() -> int:
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"{', '.join(SUITES)} (default: both)")
     parser.add_argument("--keep", action="store_true", help="keep the roots in run/first-contact")
     options = parser.parse_args()
-    missing = [name for name in NEEDED if shutil.which(name) is None]
-    if missing or os.geteuid() != 0:
-        print("Run this as root, with: apt-get install mmdebstrap systemd-container git", file=sys.stderr)
+    if not ready(*NEEDED):
         return 2
     try:
         failures = sum(run_suite(suite, options) for suite in options.suites or SUITES)

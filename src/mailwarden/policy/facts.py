@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from mailwarden.model.outcome import Judgement, Reason, Verdict
-from mailwarden.policy.judge import THREATS
+from mailwarden.policy.judge import carriers_of
 from mailwarden.policy.rules import Policy, Rule
 
 MOST = 7  # facts of an explanation
@@ -87,10 +87,8 @@ def explain(judgement: Judgement, policy: Policy) -> Explanation:
 def _explained(judgement: Judgement) -> tuple[Verdict, ...]:
     """Return the verdicts whose points are explained; without a conviction it is that with most points."""
     points = {verdict: judgement.points.get(verdict, 0) for verdict in Verdict}
-    if judgement.verdict is Verdict.SUSPICIOUS:
-        return tuple(verdict for verdict in THREATS if points[verdict] > 0)
     if judgement.verdict not in (Verdict.CLEAN, Verdict.UNKNOWN):
-        return (judgement.verdict,)
+        return tuple(verdict for verdict in carriers_of(judgement.verdict) if points[verdict] > 0)
     highest = max(points, key=lambda verdict: points[verdict])
     return (highest,) if points[highest] > 0 else ()
 

@@ -249,9 +249,14 @@ def _summarise(
     return conclusion(verdict, body, len(sums) - 1, words), sentence(body)
 
 
+def carriers_of(verdict: Verdict) -> tuple[Verdict, ...]:
+    """Return the verdicts whose points a verdict rests on."""
+    return THREATS if verdict is Verdict.SUSPICIOUS else (verdict,)
+
+
 def _carrying(verdict: Verdict, matched: Iterable[MatchedRule]) -> Sequence[MatchedRule]:
     """Return the reasons that the verdict rests on."""
-    carriers = THREATS if verdict is Verdict.SUSPICIOUS else (verdict,)
+    carriers = carriers_of(verdict)
     return [
         (rule, reason, body)
         for rule, reason, body in matched

@@ -172,6 +172,8 @@ class _Partial:
         member = inspect.getattr_static(self._kind, name)
         if isinstance(member, property) and member.fget:
             return member.fget(self)
+        if isinstance(member, types.FunctionType):
+            return types.MethodType(member, self)
         raise _InvalidField(name)
 
 

@@ -1,6 +1,7 @@
 """Reading a YAML file: its limits, its secrets, and the place of a mistake."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,18 @@ class Door(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 class House(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     doors: tuple[Door, ...] = ()
     rooms: dict[str, int] = {}
+
+
+class Gate(Struct, frozen=True, forbid_unknown_fields=True):
+    width: float = 1.0
+    height: float = 1.0
+
+    def is_wider_than(self, width: float) -> bool:
+        return self.width > width
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if self.is_wider_than(self.height):
+            yield "width", "must not be more than the height"
 
 
 def problems(file: Path, text: str | bytes) -> str:
@@ -48,6 +61,16 @@ def test_a_mistake_has_file_line_and_key(file: Path) -> None:
     assert problems(file, "doors:\n- width: 1\n- widht: 2\n") == (
         f"{file}:3: doors[1].widht: unknown key; did you mean `width`?"
     )
+
+
+def test_the_rules_of_a_record_may_call_its_methods(file: Path) -> None:
+    file.write_text("width: 2\n")
+    with pytest.raises(Mistakes, match="width: must not be more than the height"):
+        read(file, Gate)
+    file.write_text("width: 2\nheight: wide\n")
+    with pytest.raises(Mistakes, match="height: must be a decimal number") as caught:
+        read(file, Gate)
+    assert len(caught.value.mistakes) == 1, "a rule is skipped if it needs a wrong field"
 
 
 def test_a_mistake_in_a_mapping_of_free_keys_has_its_key(file: Path) -> None:

@@ -20,6 +20,7 @@ from mailwarden.console.language import N_, _, minute_text, sentence_text, word_
 from mailwarden.console.message_export import Stop, as_csv, as_ndjson
 from mailwarden.console.message_rows import Entry, entries_of
 from mailwarden.console.message_search import ADDRESS, ORDERS, RANGES, Search, read_search
+from mailwarden.console.message_status import PARTICIPLES
 from mailwarden.console.near_matches import find_near_matches
 from mailwarden.console.permissions import Permission
 from mailwarden.console.policy_texts import reason_in_language
@@ -45,13 +46,7 @@ MAX_FACETS = 12  # values of one kind that narrow a search
 MAX_EXPORTED = 20_000
 EXPORT_SECONDS = 120.0
 # The state of a message that quarantine does not hold, by its decision.
-DONE: Mapping[Decision, str] = {
-    Decision.DELIVER: "delivered",
-    Decision.QUARANTINE: "quarantined",
-    Decision.BOUNCE: "bounced",
-    Decision.DROP: "dropped",
-    Decision.UNDECIDED: "undecided",
-}
+DONE: Mapping[Decision, str] = {**PARTICIPLES, Decision.UNDECIDED: "undecided"}
 # The search help: an example of each operator, and its meaning.
 HELP: Sequence[tuple[str, str]] = (
     ("from:alice@sender.example", N_("the address in From, or the envelope's sender")),
