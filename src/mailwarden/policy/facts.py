@@ -49,11 +49,10 @@ class Sum(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """The facts behind a verdict, the sums that they add up to, and the sums of other verdicts."""
+    """The facts behind a verdict, and the sums that they add up to."""
 
     facts: tuple[Fact, ...]
     sums: tuple[Sum, ...]
-    others: tuple[Sum, ...]
 
     @property
     def against(self) -> tuple[Fact, ...]:
@@ -76,11 +75,6 @@ def explain(judgement: Judgement, policy: Policy) -> Explanation:
     return Explanation(
         facts=(*shown, *context),
         sums=tuple(_sum(verdict, judgement.points, unshown) for verdict in verdicts),
-        others=tuple(
-            Sum(verdict, judgement.points[verdict])
-            for verdict in Verdict
-            if verdict not in verdicts and judgement.points.get(verdict, 0) > 0
-        ),
     )
 
 

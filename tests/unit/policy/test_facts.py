@@ -52,11 +52,11 @@ def test_facts_and_the_rest_add_up_to_the_points_of_the_verdict():
     assert total.points == judgement.points[Verdict.PHISHING]
 
 
-def test_facts_for_another_verdict_are_only_a_sum():
+def test_facts_for_another_verdict_are_left_out():
     spam = reason("offers.seo-offer", 90, Verdict.SPAM)
     explanation = explain(judged(Verdict.PHISHING, reason("urls.button", 100), spam), POLICY)
     assert [fact.topic for fact in explanation.facts] == ["links.target"]
-    assert [(each.verdict, each.points) for each in explanation.others] == [(Verdict.SPAM, 90)]
+    assert [(each.verdict, each.points) for each in explanation.sums] == [(Verdict.PHISHING, 100)]
 
 
 @pytest.mark.parametrize("verdict", [Verdict.CLEAN, Verdict.UNKNOWN])
