@@ -44,10 +44,11 @@ def test_a_held_message_is_found_shown_and_taken_out(releaser, keep, deployment)
     uid = keep(subject=f"about {mark}", recipients=("ann@acme.example", "bob@acme.example"))
     (found,) = listed(releaser, text=mark, verdict="spam", state="held", recipient="bob@acme.example")
     assert set(found) == {
-        "uid", "tenantUid", "ggrid", "verdict", "sender", "fromAddress", "fromName", "subject", "size", "receivedAt",
-        "expiresAt", "stored", "recipients",
+        "uid", "tenantUid", "ggrid", "verdict", "reason", "sender", "fromAddress", "fromName", "subject", "size",
+        "receivedAt", "expiresAt", "stored", "recipients",
     }  # fmt: skip
     assert (found["uid"], found["tenantUid"], found["stored"]) == (uid, deployment.tenants["acme"], True)
+    assert found["reason"] == "A sentence."
     assert [each["state"] for each in found["recipients"]] == ["held", "held"]
     assert releaser.call("GET", f"/v1/quarantine/{uid}").json == found
 

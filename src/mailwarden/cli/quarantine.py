@@ -298,7 +298,8 @@ def _print(options: argparse.Namespace, messages: Sequence[HeldMessage]) -> None
         kept = "" if message.is_kept else ", the message itself is not kept"
         print(f"{message.uid}  {message.verdict}, {message.size:,} bytes, until {message.expires:%Y-%m-%d}{kept}")
         print(f"  ggrid    {message.ggrid}\n  from     {shown(message.from_address or message.sender or '<>')}")
-        print(f"  subject  {shown(message.subject)}\n  reasons  /console/messages/{message.ggrid}")
+        print(f"  subject  {shown(message.subject)}\n  reason   {shown(message.reason)}")
+        print(f"  more     /console/messages/{message.ggrid}")
         for to in message.recipients:
             why = f": {shown(to.failure)}" if to.failure else f" by {to.changed_by}" if to.changed_by else ""
             print(f"  {to.state:<9}{shown(to.address)}{why}")

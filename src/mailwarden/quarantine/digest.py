@@ -16,9 +16,10 @@ from mailwarden.quarantine.model import HeldMessage, State
 MAX_NAME = 60
 MAX_SENDER = 120
 MAX_SUBJECT = 150
+MAX_REASON = 200
 MAX_RECIPIENT = 320
 
-# Mail programs job host names in plain text into links; these are the dots that they accept between labels.
+# Mail programs turn host names in plain text into links; these are the dots that they accept between labels.
 _DOT = re.compile(r"(?<=[^\W_])[.\u3002\uff0e\uff61](?=[^\W\d_])")
 _SCHEME = re.compile(r":(?=/|\\)")
 
@@ -39,6 +40,7 @@ class DigestLine(Struct, frozen=True):
     subject: str
     received: datetime
     verdict: Verdict
+    reason: str
 
     @classmethod
     def of(cls, message: HeldMessage) -> "DigestLine":
@@ -49,6 +51,7 @@ class DigestLine(Struct, frozen=True):
             inert_text(message.subject, MAX_SUBJECT) or "(no subject)",
             message.received,
             message.verdict,
+            inert_text(message.reason, MAX_REASON),
         )
 
 

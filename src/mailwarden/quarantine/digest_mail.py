@@ -135,7 +135,7 @@ def text_of(lines: Sequence[Line], rest: int, recipient: str, until: datetime) -
     for line in lines:
         shown = line.shown
         block = f"{shown.received:%Y-%m-%d %H:%M} UTC, {shown.verdict}\n  From:    {shown.sender}\n"
-        block += f"  Subject: {shown.subject}"
+        block += f"  Subject: {shown.subject}\n  Why:     {shown.reason}"
         blocks.append(block + (f"\n  View or release: {line.address}" if line.address else ""))
     return "\n\n".join([*blocks, *(textwrap.fill(sentence, 76) for sentence in _sentences(lines, rest, until))]) + "\n"
 
@@ -149,7 +149,8 @@ def html_of(lines: Sequence[Line], rest: int, recipient: str, until: datetime) -
         rows.append(
             f'<tr><td style="{_CELL};white-space:nowrap">{shown.received:%Y-%m-%d %H:%M}<br>'
             f"{escape(shown.verdict)}</td>"
-            f'<td style="{_CELL}"><b>{escape(shown.subject)}</b><br>{escape(shown.sender)}{link}</td></tr>\n'
+            f'<td style="{_CELL}"><b>{escape(shown.subject)}</b><br>{escape(shown.sender)}<br>'
+            f"{escape(shown.reason)}{link}</td></tr>\n"
         )
     below = "".join(f"<p>{escape(sentence)}</p>\n" for sentence in _sentences(lines, rest, until))
     return (

@@ -48,6 +48,7 @@ class HeldMessage(Struct, frozen=True):
     missing: bool
     recipients: tuple[HeldRecipient, ...]
     whole: bool = False  # the analysis covered the whole message
+    reason: str = ""  # the strongest one
 
     @property
     def is_kept(self) -> bool:

@@ -111,6 +111,7 @@ class Held(Struct, frozen=True, rename="camel"):
     tenant_uid: Annotated[UUID, Meta(description="The tenant of the recipients.")]
     ggrid: Annotated[UUID, Meta(description="The analysis of the message.")]
     verdict: Annotated[Verdict, Meta(description="The verdict: the classification of the message.")]
+    reason: Annotated[str, Meta(description="The strongest reason for the verdict.")]
     sender: Annotated[str, Meta(description="The envelope's sender.")]
     from_address: Annotated[str, Meta(description="The address in From.")]
     from_name: Annotated[str, Meta(description="The name in From.")]

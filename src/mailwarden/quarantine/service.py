@@ -140,6 +140,7 @@ def held_of(message: HeldMessage) -> Held:
         tenant_uid=message.tenant,
         ggrid=message.ggrid,
         verdict=message.verdict,
+        reason=message.reason,
         sender=message.sender,
         from_address=message.from_address,
         from_name=message.from_name,

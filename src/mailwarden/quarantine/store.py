@@ -21,8 +21,8 @@ from mailwarden.quarantine.model import DEFAULT, NO_FILTER, HeldFilter, HeldMess
 # The first value of every statement is the scope: NULL is every tenant, and no tenant is an empty array.
 IN_SCOPE = in_scope("quarantine.tenant")
 SELECT_MESSAGE = f"""
-SELECT uid, tenant, ggrid, vault, address, size, sender, from_address, from_name, subject, verdict, received, expires,
-       missing, whole, (
+SELECT uid, tenant, ggrid, vault, address, size, sender, from_address, from_name, subject, verdict, reason, received,
+       expires, missing, whole, (
            SELECT jsonb_agg(jsonb_build_object('address', recipient, 'state', state, 'failure', failure,
                                                'changed_by', changed_by, 'changed_at', changed_at) ORDER BY number)
            FROM quarantine_recipients WHERE message = uid
@@ -39,6 +39,7 @@ _recipients = msgspec.json.Decoder(tuple[HeldRecipient, ...])
 
 MAX_PAGE = 500
 MAX_SUBJECT = 1_000
+MAX_REASON = 500
 # Tags of messages that the analysis did not cover: a limit was exceeded, or an engine did not finish.
 NOT_WHOLE = frozenset({"analysis.structure-limit", "analysis.incomplete"})
 
@@ -48,9 +49,10 @@ WITH days AS (
                      FROM tenants WHERE uid = $2), $13::integer) AS days
 ), kept AS (
     INSERT INTO quarantine (uid, tenant, ggrid, vault, address, size, sender, from_address, from_name, subject,
-                            verdict, received, expires, whole)
+                            verdict, received, expires, whole, reason)
     SELECT $1::uuid, $2::uuid, $3::uuid, $4::uuid, $5::bytea, $6::bigint, $7::text, $8::text, $9::text, $10::text,
-           $11::text, $12::timestamptz, $12::timestamptz + make_interval(days => days), $16::boolean FROM days
+           $11::text, $12::timestamptz, $12::timestamptz + make_interval(days => days), $16::boolean, $17::text
+    FROM days
     ON CONFLICT (tenant, ggrid) DO NOTHING RETURNING uid
 ), those AS (
     INSERT INTO quarantine_recipients (message, number, recipient, folded)
@@ -139,6 +141,7 @@ def message_of(row: Row) -> HeldMessage:
         from_name=str(row["from_name"]),
         subject=str(row["subject"]),
         verdict=Verdict(str(row["verdict"])),
+        reason=str(row["reason"]),
         received=read(row, "received", datetime),
         expires=read(row, "expires", datetime),
         missing=bool(row["missing"]),
@@ -203,7 +206,7 @@ class QuarantineStore:
         `body_exists` runs under the lock that a removal takes as well.
         """
         require_tenant(scope, finished.tenant)
-        summary, verdict = finished.summary, finished.judgement.verdict
+        summary, judgement, verdict = finished.summary, finished.judgement, finished.judgement.verdict
         recipients = [storable_text(recipient) for recipient in finished.envelope.recipients]
         commits = False
         try:
@@ -218,6 +221,7 @@ class QuarantineStore:
                     storable_text(summary.from_name), storable_text(summary.subject)[:MAX_SUBJECT], verdict,
                     finished.created, days.for_verdict(verdict),
                     recipients, [fold(recipient) for recipient in recipients], NOT_WHOLE.isdisjoint(finished.tags),
+                    storable_text(judgement.headline or judgement.summary)[:MAX_REASON],
                 )  # fmt: skip
                 assert row is not None
                 kept = read(row, "uid", UUID)

@@ -52,6 +52,7 @@ def held(**changes: Any) -> HeldMessage:
         "missing": False,
         "recipients": (),
         "whole": True,
+        "reason": "asks for gift cards",
     }
     return HeldMessage(**{**given, **changes})
 
@@ -88,7 +89,7 @@ def test_a_digest_lists_held_messages_and_is_auto_generated():
     assert read["Subject"] == "Held for you: 1 message"
     assert (read["Auto-Submitted"], read["MIME-Version"]) == ("auto-generated", "1.0")
     assert read.get_content_type() == "multipart/alternative"
-    for text in ("Eve", "eve@evil[.]example", "Cheap", "2026-11-15 04:00", "spam", "2026-11-22"):
+    for text in ("Eve", "eve@evil[.]example", "Cheap", "2026-11-15 04:00", "spam", "asks for gift cards", "2026-11-22"):
         assert text in plain
         assert text in html
 
@@ -124,7 +125,7 @@ def test_only_spam_and_suspicious_messages_that_were_analyzed_whole_have_a_link(
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_of_a_message_is_inert_in_a_digest(text):
     usual = written(held())
-    read, plain, html = written(held(subject=text, from_name=text, from_address=text, sender=text))
+    read, plain, html = written(held(subject=text, from_name=text, from_address=text, sender=text, reason=text))
     assert read.keys() == usual[0].keys()
     assert Reader(html).tags == Reader(usual[2]).tags, "no element of its own"
     assert len(Reader(html).links) == 1

@@ -28,6 +28,7 @@ CREATE TABLE quarantine (
     from_name text NOT NULL,
     subject text NOT NULL,
     verdict text NOT NULL,
+    reason text NOT NULL DEFAULT '', -- the strongest one, a sentence
     received timestamptz NOT NULL,
     expires timestamptz NOT NULL,
     missing boolean NOT NULL DEFAULT false, -- the bytes are not where they should be, or not what they were
