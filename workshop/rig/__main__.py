@@ -14,13 +14,15 @@ from mailwarden.cli.main import main as mailwarden
 from workshop.rig.engines import Engines, start_engines
 from workshop.rig.process import RigError
 from workshop.rig.product import Product, install_product
-from workshop.rig.samples import malware_message, plain_message, spam_message
+from workshop.rig.samples import malware_message, phishing_message, plain_message, spam_message
 
 FOLDER = Path("run")
 ABBY_PORT = 9081
 GUARD_PORT = 9785
 ATTEMPTS = 3
-SAMPLES = {"plain": plain_message, "spam": spam_message, "malware": malware_message}
+SAMPLES = {
+    "plain": plain_message, "phishing": phishing_message, "spam": spam_message, "malware": malware_message,
+}  # fmt: skip
 PARAMETERS = (
     '{"borderMtaData": {"envelopeFrom": "alice@pass.example", "envelopeRecipients": ["bob@company.example"],'
     ' "remoteAddress": "192.0.2.10", "senderHelo": "mail.pass.example"}}'
@@ -112,7 +114,9 @@ def _show_product(folder: Path, engines: Engines, product: Product) -> None:
     samples = folder / "samples"
     samples.mkdir(exist_ok=True)
     for name, make in SAMPLES.items():
-        (samples / f"{name}.eml").write_bytes(engines.dns.sign(make(), "pass.example"))
+        message = make()
+        signed = message if name == "phishing" else engines.dns.sign(message, "pass.example")
+        (samples / f"{name}.eml").write_bytes(signed)
     here = Path.cwd()
     ca, token = (os.path.relpath(path, here) for path in (product.ca, product.abby.folder / "token"))
     print(

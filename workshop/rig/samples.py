@@ -1,4 +1,4 @@
-"""Harmless messages that every engine detects: a plain one, the antivirus test file and the spam test text."""
+"""Samples: a plain message, a made-up lure, the antivirus test file and the spam test text."""
 
 from email.utils import formatdate
 
@@ -16,6 +16,17 @@ def plain_message(sender: str = "alice@pass.example", subject: str = "Minutes of
 def spam_message(sender: str = "alice@pass.example") -> bytes:
     """Return a message with the text that every spam filter detects."""
     return _head(sender, "A test of the spam filter") + b"Content-Type: text/plain\r\n\r\n" + GTUBE + b"\r\n"
+
+
+def phishing_message(sender: str = "service@mailbox-renewal.example") -> bytes:
+    """Return a message that asks for a password on a page that only looks like Microsoft's."""
+    page = (
+        "<p>Dear user,</p><p>Your mailbox password expires today. Confirm it within 24 hours, or your account will be "
+        'suspended.</p><p><a href="https://login.mailbox-renewal.example/owa?u=bob@company.example">'
+        "https://login.microsoftonline.com</a></p><p>Microsoft 365 Team</p>"
+    )
+    head = _head(sender, "Your password expires today").replace(b"From: Alice", b"From: Microsoft 365")
+    return head + b"Content-Type: text/html; charset=utf-8\r\n\r\n" + page.encode("ascii") + b"\r\n"
 
 
 def malware_message(sender: str = "alice@pass.example") -> bytes:

@@ -88,6 +88,10 @@ def test_matched_phrases_are_reported_and_counted():
     assert (match.count, match.words) == (2, "one")
 
 
+def test_the_words_are_those_of_the_message_though_a_phrase_ends_inside_a_word():
+    assert book_of("password expir").find("your password expires, friend")["it"].words == "password expires"
+
+
 def test_every_shipped_book_loads_and_re2_accepts_every_phrase():
     book = load_books()
     assert PhraseBook(Books(book.phrases)).find("nothing to see") == {}, "RE2 tries every phrase without a database"
