@@ -139,7 +139,7 @@ class AsyncClient:
         return await self._transport.record(request, ScanResult)
 
     async def explain(self, ggrid: Id, tenant: Tenant = None) -> Json:
-        """Return why a message was judged as it was, as the JSON object of the API."""
+        """Return why a message has its verdict, as the JSON object of the API."""
         return await self._object(requests.explanation(ggrid, tenant))
 
     async def status(self) -> str:

@@ -85,12 +85,12 @@ def test_a_weight_out_of_bounds_is_reported_on_the_form(root: ConsoleSession, pa
     malware = next(rule for rule in POLICY.rules if rule.verdict == "malware" and rule.weight > 1)
     forced = next(rule for rule in POLICY.rules if rule.forces_quarantine)
     for rule, weight, sentence in (
-        (RULE, str(most + 1), f"You may let {RULE} weigh {least} to {most} points, not {most + 1}."),
+        (RULE, str(most + 1), f"The weight of {RULE} must be {least} to {most} points, not {most + 1}."),
         (RULE, "-1", "points, not -1."),
         (RULE, "", "A weight is a whole number of points."),
         (RULE, "1.5", "A weight is a whole number of points."),
         (RULE, "٣", "A weight is a whole number of points."),
-        (malware.id, str(malware.weight - 1), f"You may let {malware.id} weigh {malware.weight} to"),
+        (malware.id, str(malware.weight - 1), f"The weight of {malware.id} must be {malware.weight} to"),
         (forced.id, str(forced.weight + 1), "The rule forces quarantine. Its weight is fixed."),
         ("no.such", "5", "No rule has “no.such”"),
     ):

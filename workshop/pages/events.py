@@ -56,7 +56,7 @@ after an empty page: read on at once. A credential can have 10 calls at once; fu
 - A cursor contains the number of the last event of the deployment, so that a client sees how many there are of all
   tenants together, and nothing else about them.
 
-guard.yml selects the judged messages that get an event: `events.scanned` is `all`, `notClean` or `none`, and
+guard.yml selects the scanned messages that get an event: `events.scanned` is `all`, `notClean` or `none`, and
 `events.sample: 0.1` takes every tenth of them.
 
 ## Types

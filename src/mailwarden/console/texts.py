@@ -39,7 +39,7 @@ COLOURS: Mapping[str, str] = {
     "up": "green",
     "active": "green",
     "valid": "green",
-    "ending": "yellow",
+    "expiring": "yellow",
     "used": "green",
     "done": "green",
     "open": "azure",

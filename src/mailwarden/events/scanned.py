@@ -16,7 +16,7 @@ _STEPS = 1 << 20
 
 
 class ScannedEvents(Struct, frozen=True):
-    """Which judged messages get an event: by verdict, and then a share of them."""
+    """Which scanned messages get an event: by verdict, and then a share of them."""
 
     selection: Selection = "all"
     share: float = 1.0

@@ -186,7 +186,7 @@ class Events(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
     scanned: Annotated[
         Selection,
-        Meta(description="Which judged messages get an event: `all`, `notClean` (all but verdict clean) or `none`."),
+        Meta(description="Which scanned messages get an event: `all`, `notClean` (all but verdict clean) or `none`."),
     ] = "all"
     sample: Annotated[
         float, Meta(gt=0, le=1, description="The share of these messages that get an event; 0.1 is every tenth.")

@@ -303,7 +303,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         "GET", "/v1/messages/{ggrid}", ApiPermission.READ, MessagesApi.explain, "explainMessage",
-        "Show why a message was judged as it was.",
+        "Show why a message has its verdict.",
         query=ExplanationQuery, result=MessageExplanation,
         errors=(errors.MessageNotFound,),
     ),

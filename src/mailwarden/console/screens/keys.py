@@ -40,7 +40,7 @@ OVERLAPS = (
 SCOPES: Mapping[str, Sequence[tuple[KeyScope, str]]] = {
     N_("Messages"): (
         (KeyScope.SUBMIT, N_("Submit messages and receive the decision.")),
-        (KeyScope.MESSAGES, N_("Read why a message was judged as it was.")),
+        (KeyScope.MESSAGES, N_("Read why a message has its verdict.")),
         (KeyScope.REPORTS, N_("Report messages, undo reports, and reset what a tenant has learned.")),
     ),
     N_("Quarantine"): (
@@ -57,7 +57,7 @@ SCOPES: Mapping[str, Sequence[tuple[KeyScope, str]]] = {
     ),
 }
 
-USABLE = ("valid", "ending")  # the states of a key that is accepted
+USABLE = ("valid", "expiring")  # the states of a key that is accepted
 _NO_ENTRIES: Mapping[str, object] = {"listName": "sender-block", "entries": []}
 SENTENCES: Mapping[str, str] = {scope: sentence for group in SCOPES.values() for scope, sentence in group}
 
@@ -212,7 +212,7 @@ def state_of(key: ApiKey, now: datetime) -> str:
         return "revoked"
     if not key.is_valid(now):
         return "expired"
-    return "ending" if key.replaced_by is not None else "valid"
+    return "expiring" if key.replaced_by is not None else "valid"
 
 
 def tenant_names(request: UserRequest) -> Callable[[Iterable[UUID]], str]:

@@ -41,7 +41,7 @@ def read_weight(request: UserRequest, rule: Rule, given: str) -> int:
         raise SchemaViolation("A weight is a whole number of points.")
     least, most = settable_bounds(request, rule)
     if not least <= int(given) <= most:
-        raise SchemaViolation(f"You may let `{rule.id}` weigh {least} to {most} points, not {given}.")
+        raise SchemaViolation(f"The weight of `{rule.id}` must be {least} to {most} points, not {given}.")
     return int(given)
 
 

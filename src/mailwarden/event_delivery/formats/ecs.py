@@ -37,7 +37,7 @@ class Row(Struct, frozen=True):
 
 
 TABLE: Mapping[str, Row] = {
-    "message.scanned": Row("email", ("info",), "success", "A message was judged."),
+    "message.scanned": Row("email", ("info",), "success", "A message was scanned."),
     "message.held": Row("email", ("info",), "success", "A message was put into quarantine."),
     "message.released": Row("email", ("info",), "success", "A held message was delivered."),
     "message.deleted": Row("email", ("info",), "success", "A held message was deleted."),

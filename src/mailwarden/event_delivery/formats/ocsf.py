@@ -101,11 +101,13 @@ def _judged(event: Event) -> Document:
     verdict, decision = Verdict(_text(event, "verdict")), _text(event, "decision")
     if verdict not in CONVICTIONS:
         severity = 2 if verdict in _LOW else 1
-        return _email(event, 3, f"A message was judged {verdict}: {decision}.", decision, severity=severity)
+        return _email(
+            event, 3, f"Message scanned: verdict {verdict}, decision {decision}.", decision, severity=severity
+        )
     finding = _finding(
-        event, _text(event, "ggrid"), f"Message judged {verdict}", verdict.value, severity=CONVICTIONS[verdict]
+        event, _text(event, "ggrid"), f"Message with verdict {verdict}", verdict.value, severity=CONVICTIONS[verdict]
     )
-    finding["message"] = f"A message was judged {verdict}: {decision}."
+    finding["message"] = f"Message scanned: verdict {verdict}, decision {decision}."
     finding["evidences"] = [{"email": _email_object(event)}]
     finding["is_alert"] = True
     _add_outcome(finding, decision)
