@@ -294,11 +294,11 @@ class AsyncClient:
         return await self._transport.record(requests.delete_held(uid, recipient, block), HeldMessage)
 
     async def report(self, message: bytes, kind: str, tenant: Id) -> Report:
-        """Report a raw message as `phishing`, `spam` or `good`; the tenant learns from it."""
+        """Report a raw message as `phishing`, `spam` or `good`; it trains the tenant's filter."""
         return await self._transport.record(requests.report(message, kind, tenant), Report)
 
     async def report_message(self, ggrid: Id, kind: str, tenant: Tenant = None, message: bytes | None = None) -> Report:
-        """Report a scanned message; the tenant learns from it if its bytes are sent too."""
+        """Report a scanned message; it trains the tenant's filter if its bytes are sent too."""
         return await self._transport.record(requests.report_message(ggrid, kind, tenant, message), Report)
 
     async def reports(self, tenant: Id) -> AsyncIterator[Report]:
@@ -316,12 +316,12 @@ class AsyncClient:
         """Undo a report."""
         await self._transport.body(requests.withdraw_report(uid))
 
-    async def learning(self, tenant: Id) -> Training:
-        return await self._transport.record(requests.learning(tenant), Training)
+    async def training(self, tenant: Id) -> Training:
+        return await self._transport.record(requests.training(tenant), Training)
 
-    async def reset_learning(self, tenant: Id) -> int:
-        """Delete all reports of a tenant and what was learned from them; return how many."""
-        return await self._member(requests.reset_learning(tenant), "deleted", int)
+    async def reset_training(self, tenant: Id) -> int:
+        """Delete all reports of a tenant and the statistics trained from them; return how many."""
+        return await self._member(requests.reset_training(tenant), "deleted", int)
 
     async def event_pages(
         self,

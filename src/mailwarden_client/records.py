@@ -139,7 +139,7 @@ class Statistics:
 
 
 @dataclass(frozen=True)
-class HeldFor:
+class HeldRecipient:
     """The state of a held message for one recipient: held, releasing, released, deleted."""
 
     address: str
@@ -165,7 +165,7 @@ class HeldMessage:
     received_at: datetime
     expires_at: datetime
     stored: bool
-    recipients: tuple[HeldFor, ...]
+    recipients: tuple[HeldRecipient, ...]
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Training:
-    """How much a tenant has learned from reports."""
+    """The number of messages that trained a tenant's filter."""
 
     tenant_uid: UUID
     threats: int

@@ -247,11 +247,11 @@ def withdraw_report(uid: Id) -> Request:
     return Request("DELETE", f"/v1/reports/{_segment(uid)}", repeat=Repeat.IF_REFUSED)
 
 
-def learning(tenant: Id) -> Request:
+def training(tenant: Id) -> Request:
     return Request("GET", "/v1/training", _given(tenantUid=tenant))
 
 
-def reset_learning(tenant: Id) -> Request:
+def reset_training(tenant: Id) -> Request:
     return Request("DELETE", "/v1/training", _given(tenantUid=tenant), repeat=Repeat.IF_REFUSED)
 
 

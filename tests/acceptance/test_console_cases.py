@@ -52,7 +52,7 @@ def test_an_analyst_closes_a_case_and_the_filter_learns(deployment: Deployment, 
     assert "they agree: phishing" in text
 
     question = text_of(analyst.get(f"{CASES}/{case}/close?outcome=malicious"))
-    assert "acme learns 2 messages." in question
+    assert "The filter of acme is trained with 2 messages." in question
     assert "2 reporters get an answer." in question
     assert stored(deployment, case)["state"] == "open", "the question changes nothing"
 
@@ -60,7 +60,7 @@ def test_an_analyst_closes_a_case_and_the_filter_learns(deployment: Deployment, 
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{CASES}/{case}?done=case-closed")
     closed = stored(deployment, case)
     assert (closed["state"], closed["outcome"], closed["closed_by"]) == ("closed", "malicious", f"user:{analyst.name}")
-    assert {each["lesson"] for each in closed["reports"]} == {"phishing"}  # type: ignore[attr-defined]
+    assert {each["trained_as"] for each in closed["reports"]} == {"phishing"}  # type: ignore[attr-defined]
     text = text_of(analyst.get(f"{CASES}/{case}"))
     assert f"closed by {analyst.name}" in text
     assert "Close as" not in text

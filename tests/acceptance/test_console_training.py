@@ -68,10 +68,10 @@ def test_a_message_is_reported_shown_and_taken_back_on_its_page(
     path = f"/console/messages/{ggrid}"
     assert reports_on(analyst.get(path)) == []
     answer = say(analyst, ggrid, "phishing")
-    assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?tenant={acme}&done=report-unlearned")
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?tenant={acme}&done=report-untrained")
     page = analyst.get(answer.headers["Location"])
     assert f"phishing by {analyst.name}" in text_of(page)
-    assert "not learned: the report came without the message" in text_of(page)
+    assert "not trained: the report came without the message" in text_of(page)
     (report,) = reports_on(page)
     answer = analyst.post(f"{LEARNING}/reports/{report}/undo", {"ggrid": ggrid, "tenant": acme})
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?tenant={acme}&done=report-withdrawn")
@@ -85,7 +85,7 @@ def test_a_message_that_is_given_is_learned_and_a_second_word_replaces_the_first
     ggrid = scanned(deployment, raw)
     assert say(analyst, ggrid, "spam", raw).headers["Location"].endswith("&done=report-kept")
     path = f"/console/messages/{ggrid}"
-    assert wait_until(lambda: re.search("UTC ?, learned", text_of(analyst.get(path))) is not None, pause=0.2)
+    assert wait_until(lambda: re.search("UTC ?, trained", text_of(analyst.get(path))) is not None, pause=0.2)
     assert "Phishing and spam 1 of 200" in text_of(analyst.get(LEARNING))
     assert say(analyst, ggrid, "good", raw).status_code == 303
     page = analyst.get(path)

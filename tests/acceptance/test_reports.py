@@ -47,7 +47,7 @@ class Reporter:
     def take_back(self, uid: str) -> Answer:
         return self.call("DELETE", f"/v1/reports/{uid}")
 
-    def learning(self) -> dict[str, Any]:
+    def training(self) -> dict[str, Any]:
         answer = self.call("GET", "/v1/training", tenantUid=self.tenant)
         assert answer.status == 200, answer.body
         return dict(answer.json)
@@ -76,7 +76,7 @@ def scanned(club):
 
 
 @pytest.mark.contract("3 report")
-@pytest.mark.contract("3 learning")
+@pytest.mark.contract("3 training")
 def test_a_message_that_comes_with_its_report_is_learned_within_seconds(club):
     answer = club.report(letter(1), "phishing")
 
@@ -90,8 +90,8 @@ def test_a_message_that_comes_with_its_report_is_learned_within_seconds(club):
     assert report["reportedBy"] == "token:club"
     assert report["reportedAt"].endswith("Z")
 
-    assert wait_until(lambda: club.reports()[0]["state"] == "learned", pause=0.25)
-    assert club.learning() == {
+    assert wait_until(lambda: club.reports()[0]["state"] == "trained", pause=0.25)
+    assert club.training() == {
         "tenantUid": club.tenant, "threats": 1, "good": 0, "waiting": 0, "required": 200, "active": False,
         "rebuilding": False,
     }  # fmt: skip
@@ -152,15 +152,15 @@ def test_a_report_is_taken_back_once(club):
 @pytest.mark.contract("3 report taken back")
 def test_relearning_leaves_out_withdrawn_reports(club):
     uids = [club.report(letter(number)).json["uid"] for number in (5, 6)]
-    assert wait_until(lambda: club.learning()["threats"] == 2, pause=0.25)
+    assert wait_until(lambda: club.training()["threats"] == 2, pause=0.25)
 
     assert club.take_back(uids[0]).status == 204
 
-    assert wait_until(lambda: not club.learning()["rebuilding"], pause=0.25)
-    assert club.learning()["threats"] == 1
+    assert wait_until(lambda: not club.training()["rebuilding"], pause=0.25)
+    assert club.training()["threats"] == 1
 
 
-@pytest.mark.contract("3 learning reset")
+@pytest.mark.contract("3 training reset")
 def test_a_reset_deletes_all_reports_and_counts_them(club):
     for number in (7, 8, 9):
         assert club.report(letter(number)).status == 202
@@ -169,7 +169,7 @@ def test_a_reset_deletes_all_reports_and_counts_them(club):
 
     assert (answer.status, answer.json) == (200, {"deleted": 3})
     assert club.reports() == []
-    assert club.learning()["waiting"] == 0
+    assert club.training()["waiting"] == 0
 
 
 @pytest.mark.contract("3 report")

@@ -80,6 +80,6 @@ def test_reports_of_one_person_change_no_verdict(flooded: tuple[Deployment, int]
         assert reply.startswith("250"), reply
 
     database = deployment.database
-    assert engines.postgresql.execute("SELECT count(*) FROM lessons", database).strip() == "0"
+    assert engines.postgresql.execute("SELECT count(*) FROM training_reports", database).strip() == "0"
     assert int(engines.postgresql.execute("SELECT count(*) FROM case_reports", database)) >= len(messages)
     assert [judged(client, tenant, message) for message in messages] == before

@@ -1,4 +1,4 @@
-"""All that a tenant has learned is forgotten in the browser, by keyboard and only with the name of the tenant."""
+"""The training of a tenant is deleted in the browser, by keyboard and only with the name of the tenant."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def test_all_is_forgotten_by_keyboard_and_only_with_the_name(
     page.get_by_role("button", name="Undo the report").wait_for()
     page.get_by_role("link", name="Delete everything").focus()
     page.keyboard.press("Enter")
-    for name, sentence in (("acme", "Nothing was deleted."), ("club", "Everything learned")):
+    for name, sentence in (("acme", "Nothing was deleted."), ("club", "The training of this tenant was deleted")):
         page.get_by_label("Type the name of the tenant").fill(name)
         page.keyboard.press("Enter")
         page.get_by_text(sentence).first.wait_for()

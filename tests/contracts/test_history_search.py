@@ -379,7 +379,7 @@ async def test_a_vocabulary_has_the_values_of_its_own_scope_alone(store: History
 
 
 _REPORT = """
-INSERT INTO lessons (uid, tenant, kind, digest, size, ggrid, subject, reported_by)
+INSERT INTO training_reports (uid, tenant, kind, digest, size, ggrid, subject, reported_by)
 VALUES (gen_random_uuid(), $1, 'spam', sha256($2::uuid::text::bytea), 1, $2, '', 'user:a')
 """
 

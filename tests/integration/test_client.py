@@ -131,7 +131,9 @@ def test_reports_of_the_same_microsecond_are_all_listed(abby, engines, monkeypat
             client.report(f"Subject: report {number}\r\n\r\ntext {number}\r\n".encode(), "spam", abby.tenant).uid
             for number in range(5)
         }
-        engines.postgresql.execute("UPDATE lessons SET reported_at = '2026-11-17 09:00:00.000001+00'", "client")
+        engines.postgresql.execute(
+            "UPDATE training_reports SET reported_at = '2026-11-17 09:00:00.000001+00'", "client"
+        )
         monkeypatch.setattr(requests, "_DEFAULT_LIMIT", 2)
         listed = [each.uid for each in client.reports(abby.tenant)]
     assert (set(listed), len(listed)) == (stored, 5)

@@ -182,7 +182,7 @@ NOT_TWICE: Sequence[Callable[[AsyncClient], Awaitable[object]]] = (
     lambda client: client.release("1"),
     lambda client: client.delete_held("1"),
     lambda client: client.withdraw_report("1"),
-    lambda client: client.reset_learning("1"),
+    lambda client: client.reset_training("1"),
 )
 SCAN: Callable[..., Awaitable[object]] = lambda client, key=None: client.scan(  # noqa: E731
     b"", sender="a@b.example", recipients=["b@c.example"], idempotency_key=key

@@ -155,7 +155,7 @@ INSERT INTO quarantine_recipients (message, number, recipient, folded, state)
 SELECT uid, number, 'a', 'a', state FROM kept, unnest($3::text[]) WITH ORDINALITY AS each (state, number)
 """
 _REPORT = """
-INSERT INTO lessons (uid, tenant, kind, digest, size, ggrid, subject, reported_by)
+INSERT INTO training_reports (uid, tenant, kind, digest, size, ggrid, subject, reported_by)
 VALUES (gen_random_uuid(), $1, 'spam', sha256($2::uuid::text::bytea), 1, $2, '', 'user:a')
 """
 

@@ -118,13 +118,13 @@ async def test_bodies_of_held_messages_stay(
     assert await vault.has(tenant, address)
 
 
-def _learning(database: Database) -> Training:
+def _training(database: Database) -> Training:
     teacher, seal = object(), object()  # not used by `expire`
     return Training(ReportStore(database), teacher, seal, 365)  # type: ignore[arg-type]
 
 
 _JOBS: dict[str, Callable[[Database], Awaitable[object]]] = {
-    "reports of users": lambda database: _learning(database).expire(),
+    "reports of users": lambda database: _training(database).expire(),
     "cases": lambda database: CaseStore(database).delete_old(ALL, datetime.now(UTC)),
     "events": lambda database: EventRetention(database, 30).delete_days(),
     "list entries": lambda database: Expiry(ListStore(database, database))._purge_now(),

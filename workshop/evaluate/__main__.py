@@ -22,7 +22,7 @@ from workshop.bench.messages import read_messages
 from workshop.evaluate.corpus import Corpus, Sample, Split
 from workshop.evaluate.cost import Costs, cost_line, cost_table, own, processor_time, reported
 from workshop.evaluate.delivery import Authentication
-from workshop.evaluate.learning import ask_learners, is_learned, with_learned, with_learned_elsewhere
+from workshop.evaluate.learning import ask_classifiers, is_learned, with_learned, with_learned_elsewhere
 from workshop.evaluate.page import write_page
 from workshop.evaluate.records import RecordFile, Run, Scanned, key_of, newest
 from workshop.evaluate.refreshing import refresh
@@ -184,7 +184,7 @@ def _scan(parts: Sequence[Part], arguments: argparse.Namespace) -> list[Scanned]
     found = []
     for number, part in enumerate(parts):
         learns = arguments.learning and number == 0
-        records = _scan_part(part, _learn(part.corpus, arguments) if learns else leave)
+        records = _scan_part(part, _train(part.corpus, arguments) if learns else leave)
         if not arguments.blind:
             RecordFile(arguments.results / part.run.named(part.key)).write(records)
         found += records
@@ -201,12 +201,12 @@ def _scan_part(part: Part, go_on: GoOn) -> list[Scanned]:
     return records
 
 
-def _learn(corpus: Corpus, arguments: argparse.Namespace) -> GoOn:
+def _train(corpus: Corpus, arguments: argparse.Namespace) -> GoOn:
     """Return what trains Rspamd with a corpus, and asks it about the messages of this corpus."""
 
     def learn(engines: Engines, records: list[Scanned]) -> list[Scanned]:
         lessons = corpus.existing(corpus.samples("dev"))
-        return uvloop.run(ask_learners(engines, corpus, arguments.split, lessons, records))
+        return uvloop.run(ask_classifiers(engines, corpus, arguments.split, lessons, records))
 
     return learn
 

@@ -32,7 +32,7 @@ _VERSION = b"version"
 LEARNED = LearnedAnalyzer.name
 
 
-class Learner(Struct, frozen=True):
+class Classifier(Struct, frozen=True):
     """One set of statistics: its training data, and the name of the counts of each source of ham."""
 
     name: str
@@ -44,24 +44,24 @@ class Learner(Struct, frozen=True):
         return {subset: f"{self.name}.{number}" for number, subset in enumerate(subsets)}
 
 
-def learners_for(split: Split, lessons: Sequence[Sample]) -> tuple[Learner, ...]:
-    """Return one learner for the test split; for the dev split, two halves that judge each other."""
+def classifiers_for(split: Split, lessons: Sequence[Sample]) -> tuple[Classifier, ...]:
+    """Return one classifier for the test split; for the dev split, two halves that judge each other."""
     useful = [sample for sample in lessons if sample.kind in (HAM, PHISHING, SPAM)]
     if split == "test":
-        return (Learner("evaluate.0", tuple(useful)),)
-    return tuple(Learner(f"evaluate.{half}", tuple(useful[half::2])) for half in (0, 1))
+        return (Classifier("evaluate.0", tuple(useful)),)
+    return tuple(Classifier(f"evaluate.{half}", tuple(useful[half::2])) for half in (0, 1))
 
 
-async def ask_learners(
+async def ask_classifiers(
     engines: Engines, corpus: Corpus, split: Split, lessons: Sequence[Sample], records: Sequence[Scanned]
 ) -> list[Scanned]:
     """Train, query each record, and return the records with the learned findings."""
     school = Trainer(engines, corpus)
-    learners = learners_for(split, lessons)
+    classifiers = classifiers_for(split, lessons)
     try:
-        await school.teach(learners)
-        await school.split_by_source(learners)
-        whole = await school.ask(records, learners)
+        await school.teach(classifiers)
+        await school.split_by_source(classifiers)
+        whole = await school.ask(records, classifiers)
         found = dict(zip((record.sample.path for record in records), whole, strict=True))
         elsewhere: dict[str, tuple[Finding, ...]] = {}
         ham: dict[str, list[Scanned]] = defaultdict(list)
@@ -70,8 +70,8 @@ async def ask_learners(
                 ham[record.sample.subset].append(record)
         meter = Meter(sum(map(len, ham.values())), "messages of ham, each without its source")
         for subset, some in ham.items():
-            async with school.left_out(subset, learners):
-                words = await school.ask(some, learners, meter)
+            async with school.left_out(subset, classifiers):
+                words = await school.ask(some, classifiers, meter)
             elsewhere |= dict(zip((record.sample.path for record in some), words, strict=True))
     finally:
         await school.close()
@@ -96,9 +96,9 @@ class Trainer:
         await self._teacher.close()
         await self._redis.aclose()
 
-    async def teach(self, learners: Iterable[Learner]) -> None:
-        lessons = [(name, sample) for learner in learners for name, sample in _lessons(learner)]
-        meter = Meter(len(lessons), "lessons")
+    async def teach(self, classifiers: Iterable[Classifier]) -> None:
+        lessons = [(name, sample) for classifier in classifiers for name, sample in _lessons(classifier)]
+        meter = Meter(len(lessons), "training_reports")
 
         async def teach_one(lesson: tuple[str, Sample]) -> None:
             name, sample = lesson
@@ -108,33 +108,36 @@ class Trainer:
         await side_by_side(lessons, teach_one, meter.step)
 
     async def ask(
-        self, records: Sequence[Scanned], learners: Sequence[Learner], meter: Meter | None = None
+        self, records: Sequence[Scanned], classifiers: Sequence[Classifier], meter: Meter | None = None
     ) -> list[tuple[Finding, ...]]:
-        """Return the result of each message from a learner that was not trained with it."""
-        taught = {sample.path: learner for learner in learners for sample in learner.lessons}
-        strangers = {learner: next((other for other in learners if other != learner), learner) for learner in learners}
+        """Return the result of each message from a classifier that was not trained with it."""
+        taught = {sample.path: classifier for classifier in classifiers for sample in classifier.lessons}
+        strangers = {
+            classifier: next((other for other in classifiers if other != classifier), classifier)
+            for classifier in classifiers
+        }
 
         async def ask_one(record: Scanned) -> tuple[Finding, ...]:
             if record.sample.kind == MALFORMED:
                 return ()
-            learner = taught.get(record.sample.path)
-            return await self._ask(record.sample, (strangers[learner] if learner else learners[0]).name)
+            classifier = taught.get(record.sample.path)
+            return await self._ask(record.sample, (strangers[classifier] if classifier else classifiers[0]).name)
 
         meter = meter or Meter(len(records), "messages queried")
         return await side_by_side(records, ask_one, meter.step)
 
-    async def _ask(self, sample: Sample, learner: str) -> tuple[Finding, ...]:
+    async def _ask(self, sample: Sample, classifier: str) -> tuple[Finding, ...]:
         posted = self._corpus.post(sample, self._now)
         try:
-            answer = await self._rspamd.examine(Content(posted.raw), posted.envelope, learner)
+            answer = await self._rspamd.examine(Content(posted.raw), posted.envelope, classifier)
         except EngineFailed:
             return ()  # the scan already counted it
         known = Known(posted.envelope, MessageSummary(size=len(posted.raw), sha256=""), {"rspamd": answer})
         return tuple(LearnedAnalyzer().conclude(known))
 
-    async def split_by_source(self, learners: Iterable[Learner]) -> None:
+    async def split_by_source(self, classifiers: Iterable[Classifier]) -> None:
         """Read the counts of each source in one pass over the keys, and remove them."""
-        parts = {part for learner in learners for part in learner.sources.values()}
+        parts = {part for classifier in classifiers for part in classifier.sources.values()}
         batch: list[bytes] = []
         async for key in self._redis.scan_iter(match=f"{NAMESPACE}*", count=BATCH):
             if key.decode().removeprefix(NAMESPACE).partition("_")[0] in parts:
@@ -157,9 +160,11 @@ class Trainer:
             )
 
     @asynccontextmanager
-    async def left_out(self, subset: str, learners: Iterable[Learner]) -> AsyncIterator[None]:
-        """Leave one source of ham out of the learners inside the block."""
-        names = [(learner.name, learner.sources[subset]) for learner in learners if subset in learner.sources]
+    async def left_out(self, subset: str, classifiers: Iterable[Classifier]) -> AsyncIterator[None]:
+        """Leave one source of ham out of the classifiers inside the block."""
+        names = [
+            (classifier.name, classifier.sources[subset]) for classifier in classifiers if subset in classifier.sources
+        ]
         for name, part in names:
             await self._add(name, part, -1)
         try:
@@ -168,13 +173,13 @@ class Trainer:
             for name, part in names:
                 await self._add(name, part, 1)
 
-    async def _add(self, learner: str, part: str, times: int) -> None:
-        """Add the counts of a part to those of the learner, or subtract them."""
+    async def _add(self, classifier: str, part: str, times: int) -> None:
+        """Add the counts of a part to those of the classifier, or subtract them."""
         counts = self._parts[part]
         for start in range(0, len(counts), BATCH):
             writing = self._redis.pipeline(transaction=False)
             for token, fields in counts[start : start + BATCH]:
-                key = f"{NAMESPACE}{learner}_{token}" if token else f"{NAMESPACE}{learner}"
+                key = f"{NAMESPACE}{classifier}_{token}" if token else f"{NAMESPACE}{classifier}"
                 for field, count in fields.items():
                     writing.hincrbyfloat(key, field, times * count)
             await writing.execute()
@@ -186,7 +191,7 @@ def with_learned(records: Iterable[Scanned]) -> list[Scanned]:
 
 
 def with_learned_elsewhere(records: Iterable[Scanned]) -> list[Scanned]:
-    """Return the ham with the findings of a learner that was not trained with its source."""
+    """Return the ham with the findings of a classifier that was not trained with its source."""
     return [_with(record, record.learned_elsewhere) for record in records if record.learned_elsewhere is not None]
 
 
@@ -200,9 +205,9 @@ def _with(record: Scanned, findings: tuple[Finding, ...]) -> Scanned:
     return replace(record, evidence=Evidence((*others, report)))
 
 
-def _lessons(learner: Learner) -> Iterator[tuple[str, Sample]]:
-    sources = learner.sources
-    for sample in learner.lessons:
-        yield learner.name, sample
+def _lessons(classifier: Classifier) -> Iterator[tuple[str, Sample]]:
+    sources = classifier.sources
+    for sample in classifier.lessons:
+        yield classifier.name, sample
         if sample.kind == HAM:
             yield sources[sample.subset], sample

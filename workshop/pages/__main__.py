@@ -150,7 +150,7 @@ def _configuration() -> str:
         "| permission | allows a token to |\n|---|---|\n"
         "| `messageQueue.submit` | submit messages |\n"
         "| `messageQueue.read` | search and count messages, read their explanations |\n"
-        "| `messageQueue.report` | report messages, see and undo reports, reset learning |\n"
+        "| `messageQueue.report` | report messages, see and undo reports, reset training |\n"
         "| `quarantine.read` | see held messages |\n"
         "| `quarantine.manage` | release, delete and export held messages |\n"
         "| `admin.status` | read the system status |\n"

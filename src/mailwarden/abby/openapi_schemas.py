@@ -22,7 +22,7 @@ _CLOSED_SETS: Mapping[str, Sequence[str]] = {
     "ListName": [definition.name for definition in CATALOGUE],
     "StatusColour": ["GREEN", "YELLOW", "RED"],
     "ReportedKind": ["released", *ReportKind],
-    "ReportState": ["waiting", "learned", "rejected", "not-stored"],
+    "ReportState": ["waiting", "trained", "rejected", "not-stored"],
     "Decision": list(Decision),
     "Verdict": list(Verdict),
 }
@@ -40,7 +40,7 @@ _FIELDS: Sequence[tuple[str, str, str, str]] = (
     ("SystemStatus", "messageQueueStatus", "StatusColour", "The colour of the deployment."),
     ("Report", "kind", "ReportedKind", "Kind of the report; only the quarantine uses `released`."),
     ("Report", "state", "ReportState", "`rejected` has too little text, or GTUBE; `not-stored` has no bytes."),
-    ("HeldFor", "state", "HeldState", "`releasing` waits for a guard; `released` was accepted by the next hop."),
+    ("HeldRecipient", "state", "HeldState", "`releasing` waits for a guard; `released` was accepted by the next hop."),
 )
 _ADDRESS: Schema = {
     # Types come before formats, which do not cover null: generators would reject null as an IPv4 address.

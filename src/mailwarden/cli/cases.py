@@ -36,7 +36,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     close = add_action(
         actions,
         "close",
-        "close a case: the filter learns the outcome, and the reporters are answered",
+        "close a case: the filter is trained with the outcome, and the reporters are answered",
         "mailwarden cases close UID --outcome malicious",
     )
     close.add_argument("--outcome", required=True, choices=[each.value for each in CaseOutcome], help="the outcome")

@@ -37,7 +37,7 @@ from mailwarden.quarantine.digest_links import DigestLinkSigner
 from mailwarden.quarantine.digest_mail import DigestWriter, Unwritable
 from mailwarden.quarantine.digest_store import DigestStore
 from mailwarden.quarantine.model import HeldFilter, HeldMessage, State
-from mailwarden.quarantine.requests import Listed
+from mailwarden.quarantine.requests import SenderPart
 from mailwarden.quarantine.service import QuarantineService, held_of
 from mailwarden.quarantine.settings import DigestSettings
 from mailwarden.quarantine.store import MAX_PAGE, QuarantineStore, fold
@@ -85,7 +85,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("uids", nargs="+", type=UUID, metavar="UID", help="the messages")
         action.add_argument("--to", action="append", metavar="ADDRESS", help="only for this recipient; repeatable")
         action.add_argument(
-            word, dest="listed", choices=[each.value for each in Listed], help=f"also add the sender to {name}"
+            word, dest="listed", choices=[each.value for each in SenderPart], help=f"also add the sender to {name}"
         )
         action.add_argument("--global-list", action="store_true", help="use the global list instead of the tenant's")
     release.add_argument(
@@ -183,7 +183,7 @@ def _show(options: argparse.Namespace) -> int:
 def _release(options: argparse.Namespace) -> int:
     async def release(service: QuarantineService, _: Database) -> list[HeldMessage]:
         for uid in options.uids:
-            listed = None if options.listed is None else Listed(options.listed)
+            listed = None if options.listed is None else SenderPart(options.listed)
             await service.release(
                 ALL,
                 uid,
@@ -217,7 +217,7 @@ def _release(options: argparse.Namespace) -> int:
 
 def _delete(options: argparse.Namespace) -> int:
     async def delete(service: QuarantineService, _: Database) -> list[HeldMessage]:
-        listed = None if options.listed is None else Listed(options.listed)
+        listed = None if options.listed is None else SenderPart(options.listed)
         return [
             await service.delete(
                 ALL, uid, operator(), recipients=options.to, block=listed, global_list=options.global_list

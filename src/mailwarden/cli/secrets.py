@@ -213,10 +213,10 @@ async def _reencrypt_contents(place: Place, database: Database) -> tuple[Mapping
                     held += await vault.reencrypt(body.tenant, body.address, Path(spool))
                 except BrokenSeal as error:
                     failed.append(f"held message {body.address.hex()[:16]}: {error}")
-    lessons = await _reencrypt_reports(place, SealedContents(database, "lessons"), "lesson", failed)
+    trained = await _reencrypt_reports(place, SealedContents(database, "training_reports"), "training report", failed)
     reports = await _reencrypt_reports(place, SealedContents(database, "case_reports"), "report", failed)
     credentials = await _reencrypt_feeds(place, database, failed)
-    done = {"held messages": held, "lessons": lessons, "reports": reports, "credentials of feeds": credentials}
+    done = {"held messages": held, "training reports": trained, "reports": reports, "credentials of feeds": credentials}
     return done, failed
 
 
@@ -294,8 +294,8 @@ async def _uses(place: Place, database: Database) -> Uses:
             if key is not None:
                 counts = found.setdefault(key, {})
                 counts["held messages"] = counts.get("held messages", 0) + 1
-    for key, lessons in (await SealedContents(database, "lessons").key_usage(ALL)).items():
-        found.setdefault(key, {})["lessons"] = lessons
+    for key, trained in (await SealedContents(database, "training_reports").key_usage(ALL)).items():
+        found.setdefault(key, {})["training reports"] = trained
     for feed in await FeedStore(database).list(ALL):
         if feed.sealed is not None:
             counts = found.setdefault(key_in(feed.sealed), {})

@@ -1,4 +1,4 @@
-"""`mailwarden training`: creates, lists and withdraws reports of messages, and resets a tenant's learning."""
+"""`mailwarden training`: creates, lists and withdraws reports of messages, and resets the training of a tenant."""
 
 import argparse
 import re
@@ -40,7 +40,7 @@ from mailwarden.user_reports.store import MAX_PAGE, ReportStore
 
 T = TypeVar("T")
 ALL = Scope.deployment()
-_STAYS = {TrainingState.NOT_STORED: "too large to be learned from"}
+_STAYS = {TrainingState.NOT_STORED: "too large for training"}
 
 
 BLOCK = 262_144
@@ -157,7 +157,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     status = add_action(
         actions,
         "status",
-        "show the number of learned messages, and whether it is sufficient",
+        "show the number of trained messages, and whether it is sufficient",
         "mailwarden training status",
     )
     for action in (add, ls, reset, rebuild, status):
@@ -250,7 +250,7 @@ def _reset(options: argparse.Namespace) -> int:
     if options.output == "json":
         print_json({"deleted": gone})
     else:
-        print(f"Deleted {gone} reports of {tenant.name}. The statistics learned from them are deleted within seconds.")
+        print(f"Deleted {gone} reports of {tenant.name}. The statistics trained from them are deleted within seconds.")
     return 0
 
 
@@ -286,7 +286,7 @@ def _status(options: argparse.Namespace) -> int:
         active = "yes" if each.active else "not yet"
         words = f"{active}, being rebuilt" if each.rebuilding else active
         rows.append((name, str(each.threats), str(each.good), str(each.waiting), words))
-    print(table(rows) if found else "No tenant has learned anything yet.")
+    print(table(rows) if found else "No tenant has training reports yet.")
     return 0
 
 

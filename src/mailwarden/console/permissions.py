@@ -101,7 +101,7 @@ MEANINGS: Mapping[Permission, str] = {
     Permission.ANALYZE: "analyze a message",
     Permission.LISTS_READ: "read and export lists, check a value",
     Permission.LISTS_WRITE: "add, change, delete and import entries, undo changes",
-    Permission.TRAINING_READ: "see reports, cases and the state of learning",
+    Permission.TRAINING_READ: "see reports, cases and the state of training",
     Permission.TRAINING_WRITE: "report messages, undo reports, close cases",
     Permission.TRAINING_RESET: "delete all reports and statistics of a tenant",
     Permission.KEYS_READ: "see API keys and the names of tokens",

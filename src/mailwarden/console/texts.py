@@ -86,10 +86,10 @@ ROLES: Mapping[str, str] = {
 
 # The training state of a report.
 TRAINING_STATES: Mapping[str, str] = {
-    TrainingState.WAITING: N_("waits to be learned"),
-    TrainingState.LEARNED: N_("learned"),
-    TrainingState.REJECTED: N_("not learned: too little text, a test message of spam filters, or the engine failed"),
-    TrainingState.NOT_STORED: N_("not learned: the report came without the message"),
+    TrainingState.WAITING: N_("waiting for training"),
+    TrainingState.TRAINED: N_("trained"),
+    TrainingState.REJECTED: N_("not trained: too little text, a test message of spam filters, or the engine failed"),
+    TrainingState.NOT_STORED: N_("not trained: the report came without the message"),
 }
 
 WORDS: Mapping[str, Mapping[str, str]] = {"colours": COLOURS, "training": TRAINING_STATES}
@@ -161,11 +161,11 @@ NOTICES: Mapping[str, str] = {
     "undone-partly": N_("The change was undone, except for entries that changed since."),
     "nothing-to-undo": N_("Nothing to undo: every entry of this change has changed since."),
     "case-closed": N_("The case is closed. Its reporters get an answer."),
-    "report-kept": N_("Thank you. The report is stored, and the message will be learned in a moment."),
-    "report-unlearned": N_("Thank you. The report is stored. Without the message nothing is learned."),
-    "reported-several": N_("Thank you. The reports are stored. Without the messages nothing is learned."),
-    "report-withdrawn": N_("The report was undone. If it was learned already, the statistics are rebuilt without it."),
-    "training-reset": N_("Everything learned for this tenant was deleted."),
+    "report-kept": N_("Thank you. The report is stored, and trains the filter in a moment."),
+    "report-untrained": N_("Thank you. The report is stored. Without the message it trains nothing."),
+    "reported-several": N_("Thank you. The reports are stored. Without the messages they train nothing."),
+    "report-withdrawn": N_("The report was undone. If it was trained already, the statistics are rebuilt without it."),
+    "training-reset": N_("The training of this tenant was deleted."),
     "release-asked": N_(
         "The release was requested. A guard delivers the message in seconds. This page shows the result."
     ),

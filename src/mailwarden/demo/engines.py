@@ -29,9 +29,9 @@ class StoryRspamd(RspamdEngine):
 
     away = False
 
-    async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
+    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         _require_here(self.title, away=self.away)
-        answer = await super().examine(raw, replace(envelope, remote_address=None, helo=None), learner)
+        answer = await super().examine(raw, replace(envelope, remote_address=None, helo=None), classifier)
         if answer.authentication is None:  # a test message, which Rspamd does not check
             return answer
         return replace(answer, authentication=checks_of(*told.get(), domain_of(envelope.sender)))
@@ -44,9 +44,9 @@ class StoryRspamd(RspamdEngine):
 class StoryClamav(ClamavEngine):
     away = False
 
-    async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
+    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         _require_here(self.title, away=self.away)
-        return await super().examine(raw, envelope, learner)
+        return await super().examine(raw, envelope, classifier)
 
     async def check(self) -> EngineInfo:
         _require_here(self.title, away=self.away)

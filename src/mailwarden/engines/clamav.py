@@ -78,7 +78,7 @@ class ClamavEngine(SocketEngine[ClamavSettings]):
         super().__init__(name, settings)
         self._version = ""
 
-    async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
+    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         answer = await self._connection.ask(stream_of(raw), MAX_ANSWER)
         findings = tuple(read_answer(answer))
         return EngineAnswer(findings, self._version or "clamd", unfinished=" ".join(map(unfinished, findings)).strip())

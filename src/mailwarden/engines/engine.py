@@ -24,7 +24,9 @@ CONNECT_TIMEOUT = 2.0
 BATCH = 262_144
 MAX_PROBE_ANSWER = 65_536  # not inspection: an engine's own answer
 
-LEARNER_HEADER = "X-Mailwarden-Learner"  # of a request to an engine that learns: the tenant whose statistics count
+CLASSIFIER_HEADER = (
+    "X-Mailwarden-Classifier"  # of a request to an engine that learns: the tenant whose statistics count
+)
 Announce = Callable[[str], None]
 T = TypeVar("T")
 
@@ -55,16 +57,16 @@ class Diagnosis(Struct, frozen=True):
 
 
 class Teacher(Protocol):
-    """Trains an engine that learns: each learner has statistics of its own."""
+    """Trains an engine that learns: each classifier has statistics of its own."""
 
-    async def teach(self, message: bytes, learner: str, *, threat: bool) -> bool:
+    async def teach(self, message: bytes, classifier: str, *, threat: bool) -> bool:
         """Train the engine with a message; return False if the engine cannot learn it."""
 
-    async def forget(self, learner: str) -> int:
-        """Remove the statistics of a learner; return how many records are gone."""
+    async def forget(self, classifier: str) -> int:
+        """Remove the statistics of a classifier; return how many records are gone."""
 
     async def check(self) -> None:
-        """Raise EngineFailed if the engine does not keep the statistics of learners apart."""
+        """Raise EngineFailed if the engine does not keep the statistics of classifiers apart."""
 
     async def close(self) -> None: ...
 
@@ -91,7 +93,7 @@ class Engine(ABC, Generic[S_co]):
     required: ClassVar[bool] = True  # it always runs, and without its answer an analysis is incomplete
     convicts_files: ClassVar[bool] = False  # its findings are about files: it can be asked about one of them
     authenticates: ClassVar[bool] = False  # its answers have `authentication`
-    learns: ClassVar[bool] = False  # its answers may depend on a tenant's reports: it is asked for each learner
+    learns: ClassVar[bool] = False  # its answers may depend on a tenant's reports: it is asked for each classifier
     reads_contents: ClassVar[bool] = False  # it is also asked about the decoded parts of an ambiguous message
     unpacks: ClassVar[bool] = False  # it opens archives and pictures, which may take long for few bytes
     accepts_malformed: ClassVar[bool] = False  # it is asked about a message that trips a structure limit, too
@@ -134,10 +136,10 @@ class ScanEngine(Engine[S_co]):
         """Return the longest wait for one answer, in seconds."""
 
     @abstractmethod
-    async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
+    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         """Ask the engine; raise EngineFailed if it cannot finish. The caller holds the deadline.
 
-        An engine that learns uses the statistics of the learner; without a learner it uses none.
+        An engine that learns uses the statistics of the classifier; without a classifier it uses none.
         """
 
 

@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage, SenderChecks, Statistics
 from mailwarden.engines import samples
 from mailwarden.engines.engine import (
-    LEARNER_HEADER,
+    CLASSIFIER_HEADER,
     Announce,
     Diagnosis,
     EngineInfo,
@@ -136,7 +136,7 @@ _ANSWERS = msgspec.json.Decoder(CheckAnswer)  # a third of the cost of a new dec
 
 
 class Training(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Trains Rspamd with the reports of each tenant's people; without it nothing is learned."""
+    """Trains Rspamd with the reports of each tenant; without it no report trains it."""
 
     controller: Annotated[str, Meta(description="Rspamd's controller: `unix:/path/to/socket` or `tcp:host:port`.")] = (
         "tcp:127.0.0.1:11334"
@@ -196,8 +196,8 @@ class RspamdEngine(SocketEngine[RspamdSettings]):
         super().__init__(name, settings)
         self._finding_of = load_symbols()
 
-    async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
-        request = chain((request_head(envelope, raw.size, learner),), raw.chunks())
+    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
+        request = chain((request_head(envelope, raw.size, classifier),), raw.chunks())
         head, body = split_answer(await self._connection.ask(request, MAX_ANSWER))
         answer = read_answer(body)
         require_whole(answer, envelope, signed=is_signed(raw))
@@ -206,7 +206,7 @@ class RspamdEngine(SocketEngine[RspamdSettings]):
             findings=tuple(findings_of(answer, self._finding_of)),
             engine=server_of(head),
             authentication=sender_checks(symbols, envelope),
-            statistics=statistics_of(symbols) if learner else None,
+            statistics=statistics_of(symbols) if classifier else None,
         )
 
     async def check(self) -> EngineInfo:
@@ -321,7 +321,7 @@ def load_symbols() -> dict[str, str]:
     return msgspec.convert(YAML(typ="safe").load(text), dict[str, str])
 
 
-def request_head(envelope: Envelope, size: int, learner: str = "") -> bytes:
+def request_head(envelope: Envelope, size: int, classifier: str = "") -> bytes:
     """Return the head of the request; the message follows it as it is."""
     text = "".join((envelope.sender, *envelope.recipients, envelope.remote_address or "", envelope.helo or ""))
     if _CONTROL.search(text):
@@ -330,7 +330,7 @@ def request_head(envelope: Envelope, size: int, learner: str = "") -> bytes:
     sent_by = client_address(envelope)
     address = f"IP: {sent_by}\r\n" if sent_by else ""
     helo = f"Helo: {envelope.helo}\r\n" if envelope.helo else ""
-    learned = f"{LEARNER_HEADER}: {learner}\r\n" if learner else ""
+    learned = f"{CLASSIFIER_HEADER}: {classifier}\r\n" if classifier else ""
     return (
         f"POST /checkv2 HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\nContent-Length: {size}\r\n"
         f"From: {envelope.sender}\r\n{recipients}{address}{helo}{learned}"
@@ -511,7 +511,7 @@ def _first(table: tuple[tuple[str, str], ...], symbols: Symbols) -> str:
 
 
 def statistics_of(symbols: Symbols) -> Statistics:
-    """Return how sure the statistics of a learner are."""
+    """Return how sure the statistics of a classifier are."""
     threat, good = ((symbols.get(name) or ("",))[0] for name in LEARNED)
     return Statistics(percentage(threat), percentage(good))
 

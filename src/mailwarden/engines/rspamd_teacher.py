@@ -1,4 +1,4 @@
-"""Trains Rspamd: its controller learns a message for one learner, and its statistics forget a learner.
+"""Trains Rspamd: its controller learns a message for one classifier, and its statistics forget a classifier.
 
 Security: the controller's password passes through here, in a header to an address of the configuration.
 """
@@ -15,7 +15,7 @@ from redis.asyncio.sentinel import Sentinel
 from redis.exceptions import RedisError
 
 from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.engines.engine import LEARNER_HEADER, EngineConnection
+from mailwarden.engines.engine import CLASSIFIER_HEADER, EngineConnection
 from mailwarden.model.evidence import FailureKind
 
 MAX_ANSWER = 65_536  # not inspection: an engine's own answer
@@ -28,7 +28,7 @@ NAMESPACE = "RS"  # prefix of the keys of Rspamd's classifier
 _REGISTER = "RS_keys"
 _ROOM = "mailwarden-room"
 _NOW, _BEFORE = 200, 208  # learned now, or a text that Rspamd has learned before
-MAX_DOUBTS = 1_000  # not inspection: lessons to remember
+MAX_DOUBTS = 1_000  # not inspection: training messages to remember
 _REFUSED = frozenset({204, 400, 404, 413})  # too little text above all; waiting would not make a message better
 
 
@@ -59,17 +59,17 @@ def _open(url: str, sentinel: Sentinel | None, service: str) -> Redis:
 
 @dataclass(slots=True)
 class _Doubt:
-    """A lesson that was sent and not confirmed, and how many lessons its learner would have without it."""
+    """A message that was sent and not confirmed, and how many messages its classifier would have without it."""
 
-    learner: str
+    classifier: str
     threat: bool
     without: int
 
 
 class _Doubts:
-    """Remembers lessons that were sent and not confirmed, the latest ones.
+    """Remembers messages that were sent and not confirmed, the latest ones.
 
-    Rspamd notes the text of a lesson in Redis apart from the lesson itself. In a failover one of the two writes can
+    Rspamd notes the text of a message in Redis apart from its statistics. In a failover one of the two writes can
     fail: Rspamd then knows a text that it has not learned, and answers 208 to it.
     """
 
@@ -77,7 +77,7 @@ class _Doubts:
         self._kept: dict[bytes, _Doubt] = {}
 
     def begin(self, key: bytes, doubt: _Doubt) -> _Doubt | None:
-        """Remember a lesson that is being sent; return what was remembered of it before."""
+        """Remember a message that is being sent; return what was remembered of it before."""
         earlier = self._kept.get(key)
         if earlier is None:
             while len(self._kept) >= MAX_DOUBTS:
@@ -86,17 +86,17 @@ class _Doubts:
         return earlier
 
     def end(self, key: bytes, *, learned: bool) -> None:
-        """Forget a lesson with a certain result; one that was learned counts for the others of its learner."""
+        """Forget a message with a certain result; one that was learned counts for the others of its classifier."""
         ended = self._kept.pop(key, None)
         if ended is None or not learned:
             return
         for each in self._kept.values():
-            if (each.learner, each.threat) == (ended.learner, ended.threat):
+            if (each.classifier, each.threat) == (ended.classifier, ended.threat):
                 each.without += 1
 
 
 class RspamdTeacher:
-    """Rspamd's controller, which adds to the statistics, and its Redis, from which a learner is removed."""
+    """Rspamd's controller, which adds to the statistics, and its Redis, from which a classifier is removed."""
 
     def __init__(
         self, controller: str, password: str, redis: str, sentinels: Sequence[str] = (), service: str = ""
@@ -107,47 +107,47 @@ class RspamdTeacher:
         self._redis = _open(redis, self._sentinel, service)
         self._doubts = _Doubts()
 
-    async def teach(self, message: bytes, learner: str, *, threat: bool, alone: bool = True) -> bool:
+    async def teach(self, message: bytes, classifier: str, *, threat: bool, alone: bool = True) -> bool:
         """Train Rspamd with a message; return False if Rspamd rejects it, mostly because it has too little text.
 
         If Rspamd learns another message before and after it fails at this one again, the message is at fault and must
         not delay the others. Once before is not enough: a failover of Redis may fall between the two. With
-        `alone=False` others train the same learner at the same time, and this raises on failure.
+        `alone=False` others train the same classifier at the same time, and this raises on failure.
         """
         try:
-            return await self._teach(message, learner, threat=threat, counts=alone)
+            return await self._teach(message, classifier, threat=threat, counts=alone)
         except EngineFailed:
             if not alone:
                 raise
             await self.check()
         try:
-            return await self._teach(message, learner, threat=threat, counts=True)
+            return await self._teach(message, classifier, threat=threat, counts=True)
         except EngineFailed as error:
             if error.kind is FailureKind.UNREACHABLE:
                 raise
             await self.check()
             return False
 
-    async def _teach(self, message: bytes, learner: str, *, threat: bool, counts: bool) -> bool:
+    async def _teach(self, message: bytes, classifier: str, *, threat: bool, counts: bool) -> bool:
         """Train Rspamd with a message, and check the count in Redis.
 
         Rspamd reports success even if its Redis is full or read-only, and for messages that it skips, such as those
         with the test text for spam filters.
         """
-        await self._require_replica()  # without one Redis rejects the lesson, and Rspamd would hide that
+        await self._require_replica()  # without one Redis rejects the training message, and Rspamd would hide that
         if not counts:
-            status, reason = await self._ask(message, learner, threat=threat)
+            status, reason = await self._ask(message, classifier, threat=threat)
             return await self._conclude(status, reason)
-        before = await self._count(learner, threat=threat)
-        key = sha256(f"{learner} {threat} ".encode() + message).digest()
-        earlier = self._doubts.begin(key, _Doubt(learner, threat, before))
+        before = await self._count(classifier, threat=threat)
+        key = sha256(f"{classifier} {threat} ".encode() + message).digest()
+        earlier = self._doubts.begin(key, _Doubt(classifier, threat, before))
         if earlier is not None and before > earlier.without:
-            status, reason = _NOW, ""  # the lesson that was not confirmed is there
+            status, reason = _NOW, ""  # the training message that was not confirmed is there
         else:
-            status, reason = await self._ask(message, learner, threat=threat)
+            status, reason = await self._ask(message, classifier, threat=threat)
             if status == _BEFORE and earlier is not None:
-                status, reason = await self._ask(_with_new_id(message), learner, threat=threat)
-            if status == _NOW and await self._count(learner, threat=threat) <= before:
+                status, reason = await self._ask(_with_new_id(message), classifier, threat=threat)
+            if status == _NOW and await self._count(classifier, threat=threat) <= before:
                 raise EngineFailed(
                     FailureKind.UNFINISHED, "Rspamd accepted a message for training and wrote nothing into Redis."
                 )
@@ -166,8 +166,8 @@ class RspamdTeacher:
             FailureKind.UNFINISHED, f"Rspamd's controller answered {status} {reason!r} to a training request."
         )
 
-    async def _ask(self, message: bytes, learner: str, *, threat: bool) -> tuple[int, str]:
-        question = (self._head(message, learner, threat=threat), message)
+    async def _ask(self, message: bytes, classifier: str, *, threat: bool) -> tuple[int, str]:
+        question = (self._head(message, classifier, threat=threat), message)
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 answer = await self._connection.ask(question, MAX_ANSWER)
@@ -177,22 +177,22 @@ class RspamdTeacher:
         return status_of(answer)
 
     async def check(self) -> None:
-        """Raise EngineFailed if Rspamd does not keep learners apart, before one tenant's mail teaches another's."""
+        """Raise EngineFailed if Rspamd does not keep classifiers apart, before one tenant's mail teaches another's."""
         await self._require_room()
         probe = f"probe-{uuid4().hex}"
         await self.teach(_probe(), probe, threat=False, alone=False)
         if not await self._knows(probe):
             raise EngineFailed(
                 FailureKind.UNFINISHED,
-                "Rspamd does not keep statistics of each learner apart, or not in this Redis: "
+                "Rspamd does not keep statistics of each classifier apart, or not in this Redis: "
                 "put deploy/rspamd/classifier-bayes.conf into its local.d, "
                 "and compare `redis` under `training` in guard.yml with its redis.conf.",
             )
         await self.forget(probe)
 
-    async def forget(self, learner: str) -> int:
-        """Remove all that was learned for a learner; return how many keys went."""
-        name = f"{NAMESPACE}{learner}"
+    async def forget(self, classifier: str) -> int:
+        """Remove all that was learned for a classifier; return how many keys went."""
+        name = f"{NAMESPACE}{classifier}"
         gone = 0
         try:
             batch: list[bytes] = [name.encode()]
@@ -204,7 +204,7 @@ class RspamdTeacher:
             gone += await self._remove(batch)
             await self._redis.srem(_REGISTER, name)
         except RedisError as error:
-            raise EngineFailed(FailureKind.UNREACHABLE, f"Redis did not forget {learner}: {error}.") from error
+            raise EngineFailed(FailureKind.UNREACHABLE, f"Redis did not forget {classifier}: {error}.") from error
         return gone
 
     async def check_controller(self) -> str:
@@ -231,7 +231,7 @@ class RspamdTeacher:
             await each.aclose()
 
     async def _require_replica(self) -> None:
-        """Check that a replica has all writes up to now: the lesson then survives a failover.
+        """Check that a replica has all writes up to now: the training message then survives a failover.
 
         A replica applies writes in their order, so one that has ours has those of Rspamd before it.
         """
@@ -245,7 +245,9 @@ class RspamdTeacher:
             raise EngineFailed(FailureKind.UNREACHABLE, "Redis did not answer.", str(error)) from error
         if not replicas:
             # An outage: neither the message nor Rspamd is at fault.
-            raise EngineFailed(FailureKind.UNREACHABLE, "No replica of Redis has the lesson: it is repeated later.")
+            raise EngineFailed(
+                FailureKind.UNREACHABLE, "No replica of Redis has the training message: it is repeated later."
+            )
 
     async def _require_room(self) -> None:
         """Check that Redis accepts a write; a missing key in a full Redis proves nothing about Rspamd."""
@@ -254,16 +256,16 @@ class RspamdTeacher:
         except RedisError as error:
             raise EngineFailed(FailureKind.UNREACHABLE, f"Redis takes nothing more: {error}.") from error
 
-    async def _knows(self, learner: str) -> bool:
+    async def _knows(self, classifier: str) -> bool:
         try:
-            return bool(await self._redis.exists(f"{NAMESPACE}{learner}"))
+            return bool(await self._redis.exists(f"{NAMESPACE}{classifier}"))
         except RedisError as error:
             raise EngineFailed(FailureKind.UNREACHABLE, "Redis did not answer.", str(error)) from error
 
-    async def _count(self, learner: str, *, threat: bool) -> int:
-        """Return how many messages of one side were learned for a learner."""
+    async def _count(self, classifier: str, *, threat: bool) -> int:
+        """Return how many messages of one side were learned for a classifier."""
         try:
-            kept = await self._redis.hget(f"{NAMESPACE}{learner}", "learns_spam" if threat else "learns_ham")
+            kept = await self._redis.hget(f"{NAMESPACE}{classifier}", "learns_spam" if threat else "learns_ham")
         except RedisError as error:
             raise EngineFailed(FailureKind.UNREACHABLE, "Redis did not answer.", str(error)) from error
         return int(kept or 0)
@@ -271,12 +273,12 @@ class RspamdTeacher:
     async def _remove(self, keys: Iterable[bytes]) -> int:
         return int(await self._redis.unlink(*keys))
 
-    def _head(self, message: bytes, learner: str, *, threat: bool) -> bytes:
+    def _head(self, message: bytes, classifier: str, *, threat: bool) -> bytes:
         path = "/learnspam" if threat else "/learnham"
         return (
             f"POST {path} HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\nContent-Length: {len(message)}\r\n"
             # In bulk every report is learned, so the result does not depend on their order.
-            f"Learn-Type: bulk\r\nPassword: {self._password}\r\n{LEARNER_HEADER}: {learner}\r\n\r\n"
+            f"Learn-Type: bulk\r\nPassword: {self._password}\r\n{CLASSIFIER_HEADER}: {classifier}\r\n\r\n"
         ).encode()
 
 

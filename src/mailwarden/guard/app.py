@@ -254,17 +254,17 @@ async def open_context(
         )
         _show_admission(admission, metrics)
         _measure_disks(config, folder, metrics, stack)
-        learning = _learning(config, folder, database, engines)
-        if learning is not None:
-            learning.start()
-            stack.push_async_callback(learning.stop)
+        training = _training(config, folder, database, engines)
+        if training is not None:
+            training.start()
+            stack.push_async_callback(training.stop)
         guard = Guard(config, admission=admission, engines=watch, database=database, lists=lists, workers=workers)
         acting = ActingLists(lists)
         processing = Processing(
             guard=guard.name,
             parts=scan_parts(config, workers, watch, acting, tracing),
             sender_history=SenderHistoryReporter(senders),
-            learners=learning,
+            classifiers=training,
             policy=load_policy(),
             journal=journal,
             metrics=metrics,
@@ -432,7 +432,7 @@ def _measure_disks(config: GuardConfig, folder: Path, metrics: Metrics, stack: A
     disks.start()
 
 
-def _learning(config: GuardConfig, folder: Path, database: Database, engines: Sequence[AnyEngine]) -> Training | None:
+def _training(config: GuardConfig, folder: Path, database: Database, engines: Sequence[AnyEngine]) -> Training | None:
     teacher = next(filter(None, (engine.teacher() for engine in engines)), None)
     if teacher is None:
         return None

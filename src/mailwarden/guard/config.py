@@ -222,7 +222,7 @@ class Domains(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 class Training(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Retention of reported messages, for an engine that learns."""
 
-    retention_days: Annotated[Count, Meta(description="Retention of learned messages, in days.")] = 365
+    retention_days: Annotated[Count, Meta(description="Retention of training reports, in days.")] = 365
 
 
 class GuardListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):

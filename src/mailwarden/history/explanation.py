@@ -80,7 +80,7 @@ class HopRecord(Struct, frozen=True, rename="camel"):
     from_host: str
     by_host: str
     address: str
-    moment: str
+    time: str
 
 
 class EnvelopeRecord(Struct, frozen=True, rename="camel"):
@@ -200,7 +200,7 @@ def explanation_of(request: FinishedRequest, policy: Policy, tenants: Sequence[U
             parts=tuple(PartRecord(p.path, p.media_type, p.name, p.size, p.sha256) for p in summary.parts),
             url_hosts=summary.url_hosts,
             links=tuple(LinkRecord(link.text, link.target, link.host) for link in summary.links),
-            hops=tuple(HopRecord(hop.from_host, hop.by_host, hop.address, hop.moment) for hop in summary.hops),
+            hops=tuple(HopRecord(hop.from_host, hop.by_host, hop.address, hop.time) for hop in summary.hops),
         ),
         tenant_uids=tuple(sorted(tenants)) or (request.tenant,),
     )

@@ -98,7 +98,7 @@ def _hop_of(value: str) -> HopSummary:
         from_host=_printable(come[1]) if come else "",
         by_host=_printable(by[1]) if by else "",
         address=known.peer if known else "",
-        moment=_printable(moment.strip())[:100] if way is not value else "",  # shown: in history
+        time=_printable(moment.strip())[:100] if way is not value else "",  # shown: in history
     )
 
 

@@ -38,7 +38,7 @@ class HopSummary(Struct, frozen=True):
     from_host: str = ""
     by_host: str = ""
     address: str = ""  # the client that `by_host` names
-    moment: str = ""  # as written
+    time: str = ""  # as written
 
 
 class MessageSummary(Struct, frozen=True):

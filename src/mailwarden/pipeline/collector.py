@@ -26,10 +26,10 @@ _CRASHES_ALLOWED = 1
 
 
 class Audience(Struct, frozen=True):
-    """The recipients of one tenant, and the learner whose statistics apply to them, or "" with too few reports."""
+    """The recipients of one tenant, and the classifier whose statistics apply to them, or "" with too few reports."""
 
     recipients: tuple[str, ...] = ()
-    learner: str = ""
+    classifier: str = ""
 
 
 class Collected(Struct, frozen=True):
@@ -59,7 +59,7 @@ class Collector:
         wanted: tuple[Observable, ...] = (),
         observe: Observer = ignore,
     ) -> Collected:
-        """Return the evidence for all recipients as one audience without a learner."""
+        """Return the evidence for all recipients as one audience without a classifier."""
         audiences = (Audience(envelope.recipients),)
         return (await self.collect_for(audiences, ScanInput(raw, envelope), deadline, wanted, observe))[0]
 
@@ -75,7 +75,7 @@ class Collector:
 
         The evidence is complete within `deadline` seconds, with a failure for each step that was not done. `observe`
         gets each report for the first audience at once; a message that crashed a worker repeats its first reports. An
-        engine that learns is asked once for every learner: the statistics of one tenant are no evidence for another.
+        engine that learns is asked once for every classifier: the statistics of one tenant are no evidence for another.
         Raise Overloaded if the message is heavy and too many heavy ones are in processing.
         """
         raw, envelope = message.raw, message.envelope
@@ -83,15 +83,15 @@ class Collector:
         until = time.monotonic() + deadline
         first, *rest = audiences
         examination = Examination(wanted, observe, tuple(audience.recipients for audience in rest))
-        wants = dict.fromkeys((engine, _learner(engine, each)) for each in audiences for engine in self._engines)
+        wants = dict.fromkeys((engine, _classifier(engine, each)) for each in audiences for engine in self._engines)
         questions = {
-            (engine, learner): Question(
+            (engine, classifier): Question(
                 engine,
-                _input_for(engine, learner, audiences, message),
+                _input_for(engine, classifier, audiences, message),
                 self._turns[engine.name],
-                observe if learner == _learner(engine, first) else ignore,
+                observe if classifier == _classifier(engine, first) else ignore,
             )
-            for engine, learner in wants
+            for engine, classifier in wants
         }
         own = replace(message, envelope=replace(envelope, recipients=first.recipients))
         async with Questions(tuple(questions.values()), examination, until, self._tracing) as asked:
@@ -101,7 +101,7 @@ class Collector:
         ambiguous = Evidence(tuple(examination.reports.values())).has(AMBIGUOUS_SENDER)
         collected = []
         for number, audience in enumerate(audiences):
-            results = [questions[engine, _learner(engine, audience)].result for engine in self._engines]
+            results = [questions[engine, _classifier(engine, audience)].result for engine in self._engines]
             answers = {report.analyzer: answer for report, answer in results if answer}
             known = Known(replace(envelope, recipients=audience.recipients), summary, answers, ambiguous)
             concluded = _conclude(known, self.concluding, sound=examination.sound)
@@ -149,17 +149,19 @@ def _take(examination: Examination, questions: Questions, span: Span, frame: Fra
     span.add_step(frame.report.analyzer, frame.report.milliseconds / 1000)
 
 
-def _learner(engine: Scanning, audience: Audience) -> str:
-    """Return the learner whose statistics the engine uses for an audience."""
-    return audience.learner if engine.learns else ""
+def _classifier(engine: Scanning, audience: Audience) -> str:
+    """Return the classifier whose statistics the engine uses for an audience."""
+    return audience.classifier if engine.learns else ""
 
 
-def _input_for(engine: Scanning, learner: str, audiences: Sequence[Audience], message: ScanInput) -> ScanInput:
-    """Return the request to an engine; an engine that learns gets the recipients of its learner only."""
+def _input_for(engine: Scanning, classifier: str, audiences: Sequence[Audience], message: ScanInput) -> ScanInput:
+    """Return the request to an engine; an engine that learns gets the recipients of its classifier only."""
     if len(audiences) == 1 or not engine.learns:
-        return replace(message, learner=learner)
-    recipients = (address for audience in audiences if audience.learner == learner for address in audience.recipients)
-    return replace(message, envelope=replace(message.envelope, recipients=tuple(recipients)), learner=learner)
+        return replace(message, classifier=classifier)
+    recipients = (
+        address for audience in audiences if audience.classifier == classifier for address in audience.recipients
+    )
+    return replace(message, envelope=replace(message.envelope, recipients=tuple(recipients)), classifier=classifier)
 
 
 def _conclude(known: Known, analyzers: Sequence[ConcludingAnalyzer], *, sound: bool) -> list[Report]:

@@ -27,11 +27,11 @@ Scanning = ScanEngine[EngineSettings]
 
 
 class ScanInput(Struct, frozen=True):
-    """A message to scan, with the learner whose statistics apply and the flow for its turn in the queue."""
+    """A message to scan, with the classifier whose statistics apply and the flow for its turn in the queue."""
 
     raw: RawMessage
     envelope: Envelope
-    learner: str = ""
+    classifier: str = ""
     flow: Flow = NO_FLOW
 
 
@@ -58,7 +58,7 @@ class EngineTurns:
 
 
 class Question:
-    """One engine that is asked about a message, with the statistics of one learner."""
+    """One engine that is asked about a message, with the statistics of one classifier."""
 
     def __init__(self, engine: Scanning, scan_input: ScanInput, turns: EngineTurns, observe: Observer) -> None:
         self.engine = engine
@@ -213,7 +213,7 @@ class Questions:
                 raise TimeoutError  # noqa: TRY301 - as if the call had ended at once
             question.limit = now + timeout
             self._wake_at(question.limit)
-            return await engine.examine(raw, scan_input.envelope, scan_input.learner)
+            return await engine.examine(raw, scan_input.envelope, scan_input.classifier)
         except asyncio.CancelledError:
             if not question.late or question.task is None or question.task.uncancel():
                 raise  # the caller gave up

@@ -17,7 +17,7 @@ from mailwarden.access.endpoints import Endpoint
 from mailwarden.access.permissions import ApiPermission
 from mailwarden.errors import MessageNotFound
 from mailwarden.quarantine.model import HeldFilter, PageCursor, State
-from mailwarden.quarantine.requests import DeleteQuery, Held, HeldMessages, QuarantineQuery, ReleaseOrder
+from mailwarden.quarantine.requests import DeleteQuery, HeldMessage, HeldMessages, QuarantineQuery, ReleaseOrder
 from mailwarden.quarantine.service import QuarantineService, held_of
 from mailwarden.serving.http_app import Call, finish_headers
 from mailwarden.serving.uploads import receive_json
@@ -121,7 +121,7 @@ def _in_utc(moment: datetime) -> datetime:
         raise violation_at("/since", "Not a moment that can be written in UTC") from None
 
 
-def _answer(record: Held | HeldMessages, status: int = 200) -> web.Response:
+def _answer(record: HeldMessage | HeldMessages, status: int = 200) -> web.Response:
     return web.Response(status=status, body=_encoder.encode(record), content_type="application/json")
 
 
@@ -135,7 +135,7 @@ ENDPOINTS = (
     Endpoint(
         "GET", "/v1/quarantine/{uid}", ApiPermission.HELD, QuarantineApi.show, "showHeldMessage",
         "Show a held message with its state for each recipient.",
-        result=Held, errors=(errors.MessageNotFound,),
+        result=HeldMessage, errors=(errors.MessageNotFound,),
     ),
     Endpoint(
         "GET", "/v1/quarantine/{uid}/message", ApiPermission.RELEASE, QuarantineApi.download, "downloadHeldMessage",
@@ -146,13 +146,13 @@ ENDPOINTS = (
     Endpoint(
         "POST", "/v1/quarantine/{uid}/release", ApiPermission.RELEASE, QuarantineApi.release, "releaseHeldMessage",
         "Have a held message delivered to all who wait for it, or to some; a guard does it within seconds.",
-        body=ReleaseOrder, result=Held, status=202,
+        body=ReleaseOrder, result=HeldMessage, status=202,
         errors=(errors.MessageNotFound, errors.NotReleasable, *_LISTED),
     ),
     Endpoint(
         "DELETE", "/v1/quarantine/{uid}", ApiPermission.RELEASE, QuarantineApi.delete, "deleteHeldMessage",
         "Delete a held message for all who wait for it, or for one.",
-        query=DeleteQuery, result=Held,
+        query=DeleteQuery, result=HeldMessage,
         errors=(errors.MessageNotFound, errors.NotReleasable, *_LISTED),
     ),
 )  # fmt: skip

@@ -138,7 +138,7 @@ class ReleaseJob:
         try:
             await listener.released(release.message, raw, release.requested_by)
         except MailwardenError as error:  # the release itself succeeded
-            _log.warning("release_not_learned", uid=str(release.message.uid), reason=str(error))
+            _log.warning("release_not_trained", uid=str(release.message.uid), reason=str(error))
 
 
 def _waits(release: Release, failures: Mapping[str, str]) -> bool:

@@ -15,7 +15,7 @@ _STATES = ["held", "releasing", "released", "deleted"]
 Words = Annotated[str, Meta(min_length=1, max_length=1_000)]
 
 
-class Listed(StrEnum):
+class SenderPart(StrEnum):
     """The part of a sender that a release adds to a list."""
 
     ADDRESS = "address"
@@ -61,7 +61,7 @@ class ReleaseOrder(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
         Meta(description="Recipients of the release; absent means all held recipients."),
     ] = UNSET
     allow: Annotated[
-        Listed | UnsetType,
+        SenderPart | UnsetType,
         Meta(description="Adds the sender's address, or domain with subdomains, to `sender-allow` before the release."),
     ] = UNSET
     global_list: Annotated[
@@ -79,14 +79,14 @@ class DeleteQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
         Words | UnsetType, Meta(description="Recipients of the deletion; absent means all held recipients.")
     ] = UNSET
     block: Annotated[
-        Listed | UnsetType,
+        SenderPart | UnsetType,
         Meta(
             description="Adds the sender's address, or domain with subdomains, to `sender-block` before the deletion."
         ),
     ] = UNSET
 
 
-class HeldFor(Struct, frozen=True, rename="camel"):
+class HeldRecipient(Struct, frozen=True, rename="camel"):
     """The state of a held message for one recipient."""
 
     address: Annotated[str, Meta(description="The recipient.")]
@@ -104,7 +104,7 @@ class HeldFor(Struct, frozen=True, rename="camel"):
     ]
 
 
-class Held(Struct, frozen=True, rename="camel"):
+class HeldMessage(Struct, frozen=True, rename="camel"):
     """One held message."""
 
     uid: Annotated[UUID, Meta(description="Id of the held message.")]
@@ -120,10 +120,10 @@ class Held(Struct, frozen=True, rename="camel"):
     received_at: Annotated[datetime, Meta(tz=True, description="Time of receipt.")]
     expires_at: Annotated[datetime, Meta(tz=True, description="Time of its deletion.")]
     stored: Annotated[bool, Meta(description="Whether the message is stored and can be released.")]
-    recipients: Annotated[tuple[HeldFor, ...], Meta(description="Recipients with their states.")]
+    recipients: Annotated[tuple[HeldRecipient, ...], Meta(description="Recipients with their states.")]
 
 
 class HeldMessages(Struct, frozen=True, rename="camel"):
     """A page of held messages, the newest first."""
 
-    messages: tuple[Held, ...]
+    messages: tuple[HeldMessage, ...]

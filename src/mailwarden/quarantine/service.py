@@ -20,8 +20,9 @@ from mailwarden.lists.store import ListScope
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Actor, Scope
+from mailwarden.quarantine import requests
 from mailwarden.quarantine.model import NO_FILTER, HeldFilter, HeldMessage, RetentionDays, State
-from mailwarden.quarantine.requests import Held, HeldFor, Listed
+from mailwarden.quarantine.requests import SenderPart
 from mailwarden.quarantine.store import BodyGone, QuarantineStore, check_deletion, check_release
 from mailwarden.quarantine.vault import Bytes, Vault
 from mailwarden.serving.spool import Spooled
@@ -59,7 +60,7 @@ class QuarantineService:
         actor: Actor,
         *,
         recipients: Sequence[str] | None = None,
-        allow: Listed | None = None,
+        allow: SenderPart | None = None,
         global_list: bool = False,
         train: bool = False,
     ) -> HeldMessage:
@@ -82,7 +83,7 @@ class QuarantineService:
         actor: Actor,
         *,
         recipients: Sequence[str] | None = None,
-        block: Listed | None = None,
+        block: SenderPart | None = None,
         global_list: bool = False,
     ) -> HeldMessage:
         """Delete a message; `block` adds its sender to sender-block, for the tenant or globally."""
@@ -112,7 +113,7 @@ class QuarantineService:
             raise NotReleasable("The stored message is missing or damaged.") from None
 
     async def _list(
-        self, scope: Scope, name: str, message: HeldMessage, what: Listed, actor: Actor, *, global_list: bool
+        self, scope: Scope, name: str, message: HeldMessage, what: SenderPart, actor: Actor, *, global_list: bool
     ) -> None:
         """Add the sender to a list; the caller has checked that the rest will succeed.
 
@@ -122,7 +123,7 @@ class QuarantineService:
             raise GlobalScopeForbidden("Only an administrator of the deployment may change a global list.")
         address = message.from_address or message.sender
         domain = address.rpartition("@")[2]
-        entries = [address] if what is Listed.ADDRESS else [*with_subdomains(domain)]
+        entries = [address] if what is SenderPart.ADDRESS else [*with_subdomains(domain)]
         if not entries[0]:
             raise NotReleasable("The message has no sender to list. Repeat without the list entry.")
         given = [ListEntryInput(entry, comment=f"Quarantine, message {message.uid}") for entry in entries]
@@ -133,9 +134,9 @@ class QuarantineService:
             raise NotReleasable(f"The sender cannot be a list entry. Repeat without it. {why}") from None
 
 
-def held_of(message: HeldMessage) -> Held:
+def held_of(message: HeldMessage) -> requests.HeldMessage:
     """Return the API record of a held message."""
-    return Held(
+    return requests.HeldMessage(
         uid=message.uid,
         tenant_uid=message.tenant,
         ggrid=message.ggrid,
@@ -150,7 +151,9 @@ def held_of(message: HeldMessage) -> Held:
         expires_at=message.expires,
         stored=message.is_kept,
         recipients=tuple(
-            HeldFor(recipient.address, recipient.state, recipient.failure, recipient.changed_by, recipient.changed_at)
+            requests.HeldRecipient(
+                recipient.address, recipient.state, recipient.failure, recipient.changed_by, recipient.changed_at
+            )
             for recipient in message.recipients
         ),
     )

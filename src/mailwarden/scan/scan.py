@@ -82,10 +82,10 @@ class TenantPart(Struct, frozen=True):
     until: float  # the deadline of the analysis, by the monotonic clock
 
 
-class Learners(Protocol):
-    """Which learner of an engine has been trained with a tenant's reports."""
+class Classifiers(Protocol):
+    """Which classifier of an engine has been trained with a tenant's reports."""
 
-    def learner(self, tenant: UUID) -> str: ...
+    def classifier(self, tenant: UUID) -> str: ...
 
 
 class Processing:
@@ -95,7 +95,7 @@ class Processing:
         guard: str,
         parts: ScanParts,
         sender_history: SenderHistoryReporter,
-        learners: Learners | None,
+        classifiers: Classifiers | None,
         policy: Policy,
         journal: Journal,
         metrics: Metrics,
@@ -105,7 +105,7 @@ class Processing:
         self._tracing = tracing
         self.parts = parts
         self._sender_history = sender_history
-        self._learners = learners
+        self._classifiers = classifiers
         self._policy = policy
         self._journal = journal
         # Looking a label up costs more than counting.
@@ -142,7 +142,7 @@ class Processing:
         # Collect: every analyzer reports its findings, or that it could not finish.
         needed_observables = await parts.list_lookup.prepare([group.tenant for group in request.groups])
         collected = await parts.collector.collect_for(
-            [Audience(group.recipients, self._learner(group.tenant)) for group in request.groups],
+            [Audience(group.recipients, self._classifier(group.tenant)) for group in request.groups],
             ScanInput(request.raw, request.envelope, flow=request.flow),
             request.deadline,
             needed_observables,
@@ -214,8 +214,8 @@ class Processing:
         )
         return Examined(finished, compared, request.stored)
 
-    def _learner(self, tenant: UUID) -> str:
-        return self._learners.learner(tenant) if self._learners else ""
+    def _classifier(self, tenant: UUID) -> str:
+        return self._classifiers.classifier(tenant) if self._classifiers else ""
 
     async def keep(self, examined: Sequence[Examined]) -> None:
         """Store them in history: return when their rows are on disk, or in history, or after two seconds."""

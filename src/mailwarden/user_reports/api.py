@@ -187,14 +187,14 @@ def _answer(record: Report | Reports | Training | DeletedReports, status: int = 
 ENDPOINTS = (
     Endpoint(
         "POST", "/v1/messages/{ggrid}/report", ApiPermission.REPORT, ReportApi.report_message, "reportMessage",
-        "Say what a message is that was scanned; it is learned from if it comes as well, exactly as it was scanned.",
+        "Report a scanned message. It trains the filter if the message is sent as well, exactly as it was scanned.",
         query=MessageReportQuery, message="optional", result=Report, status=202,
         errors=(errors.MessageNotFound, errors.MessageMismatch, errors.TrainingFull),
         example={"kind": "spam"},
     ),
     Endpoint(
         "POST", "/v1/reports", ApiPermission.REPORT, ReportApi.report, "reportContents",
-        "Say what a message is, and have it learned from.",
+        "Report a message and train the filter with it.",
         query=ReportQuery, message="required", result=Report, status=202,
         errors=(*OF_TENANT, errors.TrainingFull), example={"kind": "spam"},
     ),
@@ -211,12 +211,12 @@ ENDPOINTS = (
     ),
     Endpoint(
         "GET", "/v1/training", ApiPermission.REPORT, ReportApi.show_training, "getTraining",
-        "Show how much a tenant has learned from reports.",
+        "Show the training of a tenant: how many messages its reports have.",
         query=TenantQuery, result=Training, errors=OF_TENANT,
     ),
     Endpoint(
         "DELETE", "/v1/training", ApiPermission.REPORT, ReportApi.reset, "resetTraining",
-        "Forget all reports of a tenant and what was learned from them.",
+        "Delete all reports of a tenant and the statistics trained from them.",
         query=TenantQuery, result=DeletedReports, errors=OF_TENANT,
     ),
 )  # fmt: skip

@@ -36,7 +36,7 @@ class TrainingState(StrEnum):
     """Whether the engine was trained with a report."""
 
     WAITING = "waiting"
-    LEARNED = "learned"
+    TRAINED = "trained"
     REJECTED = "rejected"  # too little text, a test message of spam filters, or the engine failed twice
     NOT_STORED = "not-stored"  # the report came without the message, or the message is too large
 
@@ -98,11 +98,11 @@ class TrainingStatus(Struct, frozen=True):
         return self.wanted > self.generation
 
     @property
-    def learner(self) -> str:
-        return learner_of(self.tenant, self.generation)
+    def classifier(self) -> str:
+        return classifier_of(self.tenant, self.generation)
 
 
-def learner_of(tenant: UUID, generation: int) -> str:
+def classifier_of(tenant: UUID, generation: int) -> str:
     """Return the name under which the engine stores the classifier of a tenant's generation."""
     return f"{tenant.hex}.{generation}"
 
@@ -144,7 +144,7 @@ class ContentsSeal:
     """Encrypts the message of a report; `close` and `open` are bound to the report's uid."""
 
     def __init__(self, ring: KeyRing) -> None:
-        self._seal = Seal(ring, b"mailwarden lessons 1")
+        self._seal = Seal(ring, b"mailwarden training 1")
 
     def close(self, message: bytes, report: UUID) -> bytes:
         return self._seal.close(zlib.compress(message), report.bytes)

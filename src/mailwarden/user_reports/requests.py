@@ -1,4 +1,4 @@
-"""The records of reports and learning: the kinds of reports, their state, and a tenant's statistics."""
+"""The records of reports and training: the kinds of reports, their state, and a tenant's statistics."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -29,7 +29,9 @@ class MessageReportQuery(Struct, frozen=True, rename="camel", forbid_unknown_fie
     kind: SaidKind
     tenant_uid: Annotated[
         UUID | UnsetType,
-        Meta(description="The tenant that learns from it; required if the message has recipients of several tenants."),
+        Meta(
+            description="The tenant whose filter it trains; required if the message has recipients of several tenants."
+        ),
     ] = UNSET
 
 
@@ -68,7 +70,9 @@ class Report(Struct, frozen=True, rename="camel"):
     """One report about a message, and the state of its training."""
 
     uid: Annotated[UUID, Meta(description="Id of the report, for example to withdraw it.")]
-    tenant_uid: Annotated[UUID, Meta(description="The tenant of the message; only this tenant learns from it.")]
+    tenant_uid: Annotated[
+        UUID, Meta(description="The tenant of the message; it trains only the filter of this tenant.")
+    ]
     kind: Annotated[
         str,
         Meta(
@@ -80,7 +84,7 @@ class Report(Struct, frozen=True, rename="camel"):
         str,
         Meta(
             description="`rejected` has too little text, or GTUBE; `not-stored` is too large, or came without content.",
-            extra_json_schema={"enum": ["waiting", "learned", "rejected", "not-stored"]},
+            extra_json_schema={"enum": ["waiting", "trained", "rejected", "not-stored"]},
         ),
     ]
     ggrid: Annotated[UUID | None, Meta(description="The analysis of the message; null if it was not named.")]
@@ -97,14 +101,14 @@ class Reports(Struct, frozen=True, rename="camel"):
 
 
 class Training(Struct, frozen=True, rename="camel"):
-    """The number of messages that a tenant has learned from reports."""
+    """The number of messages that trained a tenant's filter."""
 
     tenant_uid: Annotated[UUID, Meta(description="The tenant.")]
-    threats: Annotated[int, Meta(description="Learned messages that were reported as phishing or spam.")]
-    good: Annotated[int, Meta(description="Learned messages that were reported as good or released.")]
+    threats: Annotated[int, Meta(description="Trained messages that were reported as phishing or spam.")]
+    good: Annotated[int, Meta(description="Trained messages that were reported as good or released.")]
     waiting: Annotated[int, Meta(description="Messages that wait for training.")]
     required: Annotated[
-        int, Meta(description="Learned messages of each side that the statistics need before they count.")
+        int, Meta(description="Trained messages of each side that the statistics need before they count.")
     ]
     active: Annotated[bool, Meta(description="Whether both sides have enough messages.")]
     rebuilding: Annotated[

@@ -10,7 +10,7 @@ from mailwarden.database.rows import read
 from mailwarden.model.scope import Scope
 
 BATCH = 100
-Table = Literal["lessons", "case_reports"]
+Table = Literal["training_reports", "case_reports"]
 
 _KEY_USAGE = """
 SELECT substring(contents FROM 2 FOR $2) AS key, count(*) AS rows FROM {table}

@@ -110,7 +110,7 @@ class ReportMailboxes(Struct, frozen=True, rename="camel", forbid_unknown_fields
         ),
     ] = ()
     per_reporter: Annotated[
-        int, Meta(ge=1, le=1_000, description="Reports of one person a day; further ones are not stored.")
+        int, Meta(ge=1, le=1_000, description="Reports of one reporter a day; further ones are not stored.")
     ] = 50
 
     def mistakes(self) -> Iterator[tuple[str, str]]:

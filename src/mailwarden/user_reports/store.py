@@ -25,76 +25,80 @@ MAX_PAGE = 500
 _TRAINING_LOCK = 0x6D77_6C65  # only one guard trains at a time
 
 _STATE = """
-CASE WHEN contents IS NULL THEN 'not-stored' WHEN refused THEN 'rejected'
-     WHEN learned_in >= generation THEN 'learned' ELSE 'waiting' END AS state
+CASE WHEN contents IS NULL THEN 'not-stored' WHEN rejected THEN 'rejected'
+     WHEN trained_in >= generation THEN 'trained' ELSE 'waiting' END AS state
 """
-_COLUMNS = f"uid, lessons.tenant, kind, size, ggrid, subject, reported_by, reported_at, {_STATE}"
-_FROM = "FROM lessons JOIN training ON training.tenant = lessons.tenant"
-_MINE = in_scope("lessons.tenant")
+_COLUMNS = f"uid, training_reports.tenant, kind, size, ggrid, subject, reported_by, reported_at, {_STATE}"
+_FROM = "FROM training_reports JOIN training ON training.tenant = training_reports.tenant"
+_MINE = in_scope("training_reports.tenant")
 _ENSURE_TENANT = "INSERT INTO training (tenant) VALUES ($1) ON CONFLICT DO NOTHING"
 _LOCK = "SELECT generation FROM training WHERE tenant = $1 FOR UPDATE"
-_COUNT = "SELECT count(*) FROM lessons WHERE tenant = $1"
-_FIND_SAME = "SELECT uid, kind, remembered, contents IS NOT NULL AS kept FROM lessons WHERE tenant = $1 AND digest = $2"
-_DELETE = "DELETE FROM lessons WHERE uid = $1"
+_COUNT = "SELECT count(*) FROM training_reports WHERE tenant = $1"
+_FIND_SAME = (
+    "SELECT uid, kind, remembered, contents IS NOT NULL AS kept FROM training_reports WHERE tenant = $1 AND digest = $2"
+)
+_DELETE = "DELETE FROM training_reports WHERE uid = $1"
 _ADD = """
-INSERT INTO lessons (uid, tenant, kind, digest, size, contents, ggrid, subject, reported_by)
+INSERT INTO training_reports (uid, tenant, kind, digest, size, contents, ggrid, subject, reported_by)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 """
 _UPDATE = """
-UPDATE lessons SET kind = $2, ggrid = $3, subject = $4, reported_by = $5, remembered = NULL, reported_at = now()
+UPDATE training_reports
+SET kind = $2, ggrid = $3, subject = $4, reported_by = $5, remembered = NULL, reported_at = now()
 WHERE uid = $1
 """
-_SAVE_CHANGE = f"UPDATE lessons SET remembered = $3 WHERE {_MINE} AND uid = $2"  # noqa: S608 -- from constants above
+_SAVE_CHANGE = f"UPDATE training_reports SET remembered = $3 WHERE {_MINE} AND uid = $2"  # noqa: S608 -- from constants above
 _ONE = f"SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND uid = $2"
 _PAGE = f"""
-SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND lessons.tenant = $2 AND (
+SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND training_reports.tenant = $2 AND (
     $3::timestamptz IS NULL OR reported_at < $3 OR (reported_at = $3 AND uid < $5::uuid)
 ) ORDER BY reported_at DESC, uid DESC LIMIT $4
 """
 _OF_MESSAGE = f"SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND ggrid = $2 ORDER BY reported_at DESC LIMIT {MAX_PAGE}"
 # The engine may have learned a waiting report whose response was lost, so it counts as learned.
 _WITHDRAW = f"""
-DELETE FROM lessons WHERE {_MINE} AND uid = $2
-RETURNING tenant, kind, subject, contents IS NOT NULL AND NOT refused AS learned, remembered
+DELETE FROM training_reports WHERE {_MINE} AND uid = $2
+RETURNING tenant, kind, subject, contents IS NOT NULL AND NOT rejected AS trained, remembered
 """  # noqa: S608 -- from constants above
 _REBUILD = "UPDATE training SET wanted = wanted + 1 WHERE tenant = $1"
-_RETRY_REFUSED = "UPDATE lessons SET refused = false WHERE tenant = $1 AND refused"
-_DELETE_ALL = "DELETE FROM lessons WHERE tenant = $1"
+_RETRY_REJECTED = "UPDATE training_reports SET rejected = false WHERE tenant = $1 AND rejected"
+_DELETE_ALL = "DELETE FROM training_reports WHERE tenant = $1"
 _STATUSES = f"""
 SELECT training.tenant, generation, wanted,
        count(uid) FILTER (WHERE taken AND kind IN ('phishing', 'spam')) AS threats,
        count(uid) FILTER (WHERE taken AND kind IN ('good', 'released')) AS good,
-       count(uid) FILTER (WHERE contents IS NOT NULL AND NOT refused AND learned_in < wanted) AS waiting
+       count(uid) FILTER (WHERE contents IS NOT NULL AND NOT rejected AND trained_in < wanted) AS waiting
 FROM training LEFT JOIN LATERAL (
-    SELECT uid, kind, contents, refused, learned_in, learned_in >= generation AND NOT refused AS taken
-    FROM lessons WHERE lessons.tenant = training.tenant
-) AS lesson ON true
+    SELECT uid, kind, contents, rejected, trained_in, trained_in >= generation AND NOT rejected AS taken
+    FROM training_reports WHERE training_reports.tenant = training.tenant
+) AS report ON true
 WHERE {in_scope("training.tenant")}
 GROUP BY training.tenant, generation, wanted
 """  # noqa: S608 -- from constants above
 # Tenants alternate, so that no tenant waits for all reports of another.
 _PENDING = f"""
 WITH due AS (
-    SELECT uid, wanted, row_number() OVER (PARTITION BY lessons.tenant ORDER BY reported_at, uid) AS turn {_FROM}
-    WHERE {_MINE} AND contents IS NOT NULL AND NOT refused AND learned_in < wanted
+    SELECT uid, wanted, row_number() OVER (PARTITION BY training_reports.tenant ORDER BY reported_at, uid) AS turn
+    {_FROM}
+    WHERE {_MINE} AND contents IS NOT NULL AND NOT rejected AND trained_in < wanted
 )
-SELECT uid, tenant, kind, contents, wanted FROM due JOIN lessons USING (uid)
+SELECT uid, tenant, kind, contents, wanted FROM due JOIN training_reports USING (uid)
 ORDER BY turn, reported_at, uid LIMIT $2
 """  # noqa: S608 -- from constants above
-_LEARNED = "UPDATE lessons SET learned_in = $2, refused = $3 WHERE uid = $1"
+_TRAINED = "UPDATE training_reports SET trained_in = $2, rejected = $3 WHERE uid = $1"
 _SWITCH = """
 WITH whole AS (
     SELECT tenant, generation FROM training
     WHERE wanted > generation AND ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND NOT EXISTS (
-        SELECT FROM lessons WHERE lessons.tenant = training.tenant
-        AND contents IS NOT NULL AND NOT refused AND learned_in < wanted
+        SELECT FROM training_reports WHERE training_reports.tenant = training.tenant
+        AND contents IS NOT NULL AND NOT rejected AND trained_in < wanted
     )
     FOR UPDATE
 )
 UPDATE training SET generation = wanted FROM whole WHERE training.tenant = whole.tenant
 RETURNING training.tenant, whole.generation AS former, training.generation
 """
-_DELETE_OLD = "DELETE FROM lessons WHERE reported_at < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2))"
+_DELETE_OLD = "DELETE FROM training_reports WHERE reported_at < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2))"
 
 
 # The change to sender history that a report caused; the store does not interpret it.
@@ -130,7 +134,7 @@ class ReportStore:
                     await connection.execute(_REBUILD, report.tenant)
             elif int(cast("int", await connection.fetchval(_COUNT, report.tenant))) >= MAX_REPORTS:
                 raise TrainingFull(
-                    f"This tenant has {MAX_REPORTS:,} reports, the maximum. Withdraw some, or reset what was learned."
+                    f"This tenant has {MAX_REPORTS:,} reports, the maximum. Withdraw some, or reset the training."
                 )
             uid = await _put(connection, report, actor, before)
             details = {"kind": report.kind, "uid": str(uid), "ggrid": report.ggrid and str(report.ggrid)}
@@ -157,7 +161,7 @@ class ReportStore:
             if row is None:
                 raise ReportNotFound("There is no such report.")
             tenant = read(row, "tenant", UUID)
-            if row["learned"]:  # or may be
+            if row["trained"]:  # or may be
                 await connection.execute(_REBUILD, tenant)
             details = {"kind": row["kind"], "uid": str(uid)}
             await record_event(
@@ -172,16 +176,16 @@ class ReportStore:
             await connection.execute(_ENSURE_TENANT, tenant)
             deleted = int((await connection.execute(_DELETE_ALL, tenant)).rpartition(" ")[2])
             await connection.execute(_REBUILD, tenant)
-            await record_event(connection, actor, "training.reset", str(tenant), {"lessons": deleted}, tenant=tenant)
+            await record_event(connection, actor, "training.reset", str(tenant), {"reports": deleted}, tenant=tenant)
         return deleted
 
     async def rebuild(self, scope: Scope, tenant: UUID, actor: Actor) -> None:
-        """Train a new generation with all reports, also with refused ones: a guard may have lacked their key."""
+        """Train a new generation with all reports, also with rejected ones: a guard may have lacked their key."""
         _require(scope, tenant)
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(_ENSURE_TENANT, tenant)
             await connection.execute(_REBUILD, tenant)
-            await connection.execute(_RETRY_REFUSED, tenant)
+            await connection.execute(_RETRY_REJECTED, tenant)
             await record_event(connection, actor, "training.rebuild", str(tenant), {}, tenant=tenant)
 
     async def page(
@@ -226,11 +230,11 @@ class ReportStore:
             rows = await connection.fetch(_PENDING, scope.uids(), limit)
         return [_pending(row) for row in rows]
 
-    async def mark_trained(self, scope: Scope, report: PendingReport, *, refused: bool) -> None:
-        """Record that the engine learned a report in its generation, or refused it."""
+    async def mark_trained(self, scope: Scope, report: PendingReport, *, rejected: bool) -> None:
+        """Record that the engine was trained with a report in its generation, or rejected it."""
         _require(scope, report.tenant)
         async with self._database.connection() as connection:
-            await connection.execute(_LEARNED, report.uid, report.generation, refused)
+            await connection.execute(_TRAINED, report.uid, report.generation, rejected)
 
     async def switch(self, scope: Scope) -> Sequence[tuple[UUID, range]]:
         """Activate the generations that are trained completely; return the tenants and their obsolete generations."""

@@ -45,7 +45,7 @@ SELECT count(*) FROM quarantine WHERE tenant = $1 AND verdict = ANY ($4::text[])
 )
 """  # noqa: S608 -- one constant
 _REPORTED = """
-SELECT kind, count(*) AS messages FROM lessons
+SELECT kind, count(*) AS messages FROM training_reports
 WHERE tenant = $1 AND reported_at >= $2 AND reported_at < $3 GROUP BY kind
 """
 

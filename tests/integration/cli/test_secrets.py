@@ -91,7 +91,7 @@ def test_a_rotation_loses_nothing_and_a_needed_key_stays(run, folder, pepper, da
     report(folder, tmp_path / "one.eml")
     capsys.readouterr()
     old = ring_of(folder).current.name
-    assert states(run, "contents") == {old: ("current", {"held messages": 1, "lessons": 1})}
+    assert states(run, "contents") == {old: ("current", {"held messages": 1, "training reports": 1})}
 
     assert "is the current key" in run("rotate", "contents").out
     new = ring_of(folder).current.name
@@ -101,15 +101,15 @@ def test_a_rotation_loses_nothing_and_a_needed_key_stays(run, folder, pepper, da
     assert opened(folder, second, tmp_path) == RAW + b"more\r\n"
     assert states(run, "contents") == {
         new: ("current", {"held messages": 1}),
-        old: ("old", {"held messages": 1, "lessons": 1}),
+        old: ("old", {"held messages": 1, "training reports": 1}),
     }
     before = (folder / "secrets" / "contents").read_bytes()
-    assert "is still needed by 1 held messages, 1 lessons" in run("drop", "contents", old, code=2).err
+    assert "is still needed by 1 held messages, 1 training reports" in run("drop", "contents", old, code=2).err
     assert "is the current key" in run("drop", "contents", new, code=2).err
     assert "has no key `00000000`" in run("drop", "contents", "00000000", code=2).err
     assert (folder / "secrets" / "contents").read_bytes() == before
 
-    assert f"1 held messages, 1 lessons encrypted with the key {new}" in run("reencrypt", "contents").out
+    assert f"1 held messages, 1 training reports encrypted with the key {new}" in run("reencrypt", "contents").out
     assert "nothing encrypted" in run("reencrypt", "contents").out
     assert opened(folder, first, tmp_path) == RAW
     assert states(run, "contents")[old] == ("old", {})

@@ -49,7 +49,7 @@ def test_folders_and_mailboxes_are_reported_whole(run, tmp_path):
 
 
 def test_status_and_reset_show_the_number_of_reports(run, tmp_path):
-    assert run("status").out == "No tenant has learned anything yet.\n"
+    assert run("status").out == "No tenant has training reports yet.\n"
     (tmp_path / "one.eml").write_bytes(letter(1))
     run("add", tmp_path / "one.eml", "--tenant", "default", "--kind", "phishing")
 

@@ -52,8 +52,8 @@ def test_times_and_enumerations_are_declared():
     for record, names in {
         "MessageAnalysisResult": ("created", "completed"),
         "MessageExplanation": ("created", "completed"),
-        "Held": ("receivedAt", "expiresAt"),
-        "HeldFor": ("changedAt",),
+        "HeldMessage": ("receivedAt", "expiresAt"),
+        "HeldRecipient": ("changedAt",),
         "Report": ("reportedAt",),
         "PublicListsEntry": ("created", "updated", "expires", "lastHit"),
         "ListEntryInput": ("expires",),

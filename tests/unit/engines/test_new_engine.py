@@ -41,7 +41,7 @@ class WordEngine(ScanEngine[WordSettings]):
     async def check(self) -> EngineInfo:
         return EngineInfo("words 1.0", "1.0")
 
-    async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
+    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         if self._settings.word == "broken":
             raise EngineFailed(FailureKind.UNREACHABLE, "No dictionary.")
         found = self._settings.word.encode() in b"".join(raw.chunks())

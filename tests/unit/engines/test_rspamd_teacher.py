@@ -1,4 +1,4 @@
-"""What Rspamd's controller answers to a lesson."""
+"""What Rspamd's controller answers to a training message."""
 
 import pytest
 

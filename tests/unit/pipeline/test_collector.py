@@ -84,11 +84,11 @@ class Engine(ScanEngine[EngineSettings]):
     async def check(self) -> EngineInfo:
         return EngineInfo("there")
 
-    async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
-        self.asked.append((envelope.recipients, learner))
-        if learner == self.fails_for:
+    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
+        self.asked.append((envelope.recipients, classifier))
+        if classifier == self.fails_for:
             raise EngineFailed(FailureKind.UNREACHABLE, "Not there.")
-        return EngineAnswer((Finding(f"{self.name}.taught-by-{learner or 'nobody'}"),))
+        return EngineAnswer((Finding(f"{self.name}.taught-by-{classifier or 'nobody'}"),))
 
 
 async def collect(workers: InProcessWorkers, engines: tuple[Engine, ...], *audiences: Audience) -> list[Collected]:
@@ -118,7 +118,7 @@ async def test_without_learned_statistics_every_engine_is_asked_once() -> None:
     assert rspamd.asked == clamav.asked == [(ENVELOPE.recipients, "")]
 
 
-async def test_an_engine_that_fails_for_one_learner_fails_for_its_tenant_alone() -> None:
+async def test_an_engine_that_fails_for_one_classifier_fails_for_its_tenant_alone() -> None:
     rspamd = Engine("rspamd", learns=True, fails_for="acme")
     acme, club = await collect(InProcessWorkers(), (rspamd,), Audience(ACME, "acme"), Audience(CLUB))
     assert [failure.analyzer for failure in missing_required(acme.evidence)] == ["rspamd"]

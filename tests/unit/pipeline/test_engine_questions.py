@@ -37,7 +37,7 @@ class Engine(ScanEngine[EngineSettings]):
     async def check(self) -> EngineInfo:
         return EngineInfo("there")
 
-    async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
+    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         self.asked += 1
         try:
             await asyncio.sleep(0 if self.answers else 3_600)
@@ -48,7 +48,7 @@ class Engine(ScanEngine[EngineSettings]):
 
 
 class BrokenEngine(Engine):
-    async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
+    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         raise ZeroDivisionError
 
 

@@ -64,7 +64,7 @@ class SlowEngine(ScanEngine[EngineSettings]):
     async def check(self) -> EngineInfo:
         return EngineInfo("there")
 
-    async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
+    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         if raw.size == len(LIGHT):
             return EngineAnswer(())
         self.asking += 1

@@ -30,8 +30,8 @@ from mailwarden.model.scope import Scope
 from mailwarden.quarantine.model import HeldMessage
 from mailwarden.quarantine.service import QuarantineService
 from mailwarden.user_reports.cases.model import (
-    MAX_LESSONS,
-    NOT_LEARNED,
+    MAX_TRAINED,
+    NOT_STORED,
     AnswerState,
     Case,
     CaseCursor,
@@ -72,23 +72,23 @@ ANSWERS: Mapping[AnswerState, str] = {
 
 
 class OutcomeText(Struct, frozen=True):
-    """The texts of an outcome: its button, its meaning, and what the filter learns."""
+    """The texts of an outcome: its button, its meaning, and what the filter is trained with."""
 
     button: str
     meaning: str
-    lesson: str
+    training: str
 
 
 OUTCOMES: Mapping[CaseOutcome, OutcomeText] = {
     CaseOutcome.MALICIOUS: OutcomeText(
         N_("Close as malicious"),
         N_("The message is an attack: phishing, fraud or malware."),
-        N_("The filter learns the messages of the case as phishing."),
+        N_("The filter is trained with the messages of the case as phishing."),
     ),
     CaseOutcome.SPAM: OutcomeText(
         N_("Close as spam"),
         N_("The message is unsolicited, without other harm."),
-        N_("The filter learns the messages of the case as spam."),
+        N_("The filter is trained with the messages of the case as spam."),
     ),
     CaseOutcome.HARMLESS: OutcomeText(
         N_("Close as harmless"),
@@ -96,7 +96,7 @@ OUTCOMES: Mapping[CaseOutcome, OutcomeText] = {
         N_("The messages of the case train the filter as good mail."),
     ),
     CaseOutcome.UNDECIDED: OutcomeText(
-        N_("Close as undecided"), N_("The case needs no decision."), N_("The filter learns nothing.")
+        N_("Close as undecided"), N_("The case needs no decision."), N_("The filter is not trained.")
     ),
 }
 
@@ -155,12 +155,12 @@ class CasesScreen:
             case=case,
             outcome=outcome,
             text=OUTCOMES[outcome],
-            lessons=len([report for report in reports[:MAX_LESSONS] if report.kept]) if outcome.kind else 0,
+            messages=len([report for report in reports[:MAX_TRAINED] if report.kept]) if outcome.kind else 0,
             answers=len([report for report in reports if report.answer is AnswerState.WANTED]),
         )
 
     async def close(self, request: UserRequest) -> web.StreamResponse:
-        """Close the case; the same outcome again learns the rest, if that failed."""
+        """Close the case; the same outcome again trains with the rest, if that failed."""
         uid, outcome = case_in(request.variables["case"]), _outcome_in(request.form.text("outcome"))
         try:
             await self._cases.close(request.scope, uid, outcome, request.actor)
@@ -176,7 +176,7 @@ class CasesScreen:
             reports=reports,
             max_reports=MAX_REPORTS,
             messages=await self._messages(request, case, reports),
-            unlearned=_unlearned(case, reports),
+            untrained=_untrained(case, reports),
             outcomes=OUTCOMES,
             formats=FORMATS,
             answers=ANSWERS,
@@ -231,13 +231,13 @@ def case_in(text: str) -> UUID:
         raise CaseNotFound("There is no such case.") from None
 
 
-def _unlearned(case: Case, reports: Sequence[CaseReport]) -> int:
-    """Return the number of lessons that a closed case still misses, because closing was interrupted."""
+def _untrained(case: Case, reports: Sequence[CaseReport]) -> int:
+    """Return the number of messages that a closed case did not train, because closing was interrupted."""
     kind = case.outcome.kind if case.outcome is not None else None
     if kind is None:
         return 0
     return len(
-        [report for report in reports[:MAX_LESSONS] if _teaches(report) and report.lesson not in (kind, NOT_LEARNED)]
+        [report for report in reports[:MAX_TRAINED] if _teaches(report) and report.trained_as not in (kind, NOT_STORED)]
     )
 
 

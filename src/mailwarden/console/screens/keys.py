@@ -41,7 +41,7 @@ SCOPES: Mapping[str, Sequence[tuple[KeyScope, str]]] = {
     N_("Messages"): (
         (KeyScope.SUBMIT, N_("Submit messages and receive the decision.")),
         (KeyScope.MESSAGES, N_("Read why a message has its verdict.")),
-        (KeyScope.REPORTS, N_("Report messages, undo reports, and reset what a tenant has learned.")),
+        (KeyScope.REPORTS, N_("Report messages, undo reports, and reset the training of a tenant.")),
     ),
     N_("Quarantine"): (
         (KeyScope.HELD, N_("See held messages and their recipients.")),

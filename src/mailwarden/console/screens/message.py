@@ -44,7 +44,7 @@ from mailwarden.model.record import FinishedRequest
 from mailwarden.pipeline.previews import Previews
 from mailwarden.policy.rules import Policy
 from mailwarden.quarantine.model import HeldMessage, State
-from mailwarden.quarantine.requests import Listed
+from mailwarden.quarantine.requests import SenderPart
 from mailwarden.quarantine.service import QuarantineService
 from mailwarden.user_reports.reports import UserReport
 from mailwarden.user_reports.service import ReportService
@@ -61,7 +61,7 @@ class Order(Struct, frozen=True):
 
     action: str  # release or delete
     recipients: Sequence[str] | None
-    listed: Listed | None  # the sender's address or domain, for sender-allow or sender-block
+    listed: SenderPart | None  # the sender's address or domain, for sender-allow or sender-block
     train: bool = False
 
 
@@ -313,7 +313,7 @@ def _recipients(request: UserRequest, message: HeldMessage) -> Sequence[str] | N
     return None if len(left) == len(waiting) else left
 
 
-def _listed(request: UserRequest, name: str) -> Listed | None:
+def _listed(request: UserRequest, name: str) -> SenderPart | None:
     """Return whether to list the sender by address or domain; this needs the permission to change lists."""
     given = request.form.text(name)
     if not given:
@@ -321,7 +321,7 @@ def _listed(request: UserRequest, name: str) -> Listed | None:
     if not request.may(Permission.LISTS_WRITE):
         raise Forbidden("Your role does not change lists. An administrator can change it.")
     try:
-        return Listed(given)
+        return SenderPart(given)
     except ValueError:
         raise SchemaViolation("A sender is listed by address or by domain.") from None
 

@@ -49,12 +49,12 @@ def read_kind(form: Form) -> Kind:
 
 
 def read_contents(form: Form) -> bytes | None:
-    """Return the uploaded message, or None; reject one that is too large to learn from."""
+    """Return the uploaded message, or None; reject one that is too large for training."""
     file = form.file("message")
     if file is None:
         return None
     if file.size > MAX_CONTENTS:
-        raise PayloadTooLarge("The file is larger than 1 MiB. Only messages up to 1 MiB are learned from.")
+        raise PayloadTooLarge("The file is larger than 1 MiB. Only messages up to 1 MiB train the filter.")
     return file.data()
 
 
@@ -68,18 +68,18 @@ def require_contents(form: Form) -> bytes:
 
 def notice_code(report: UserReport) -> str:
     """Return the code of the notice after a report."""
-    return "report-unlearned" if report.state is TrainingState.NOT_STORED else "report-kept"
+    return "report-untrained" if report.state is TrainingState.NOT_STORED else "report-kept"
 
 
 class Side(Struct, frozen=True):
-    """The number of messages learned for one side."""
+    """The number of messages trained for one side."""
 
     label: str
-    learned: int
+    trained: int
 
     @property
     def missing(self) -> int:
-        return max(0, MIN_REPORTS - self.learned)
+        return max(0, MIN_REPORTS - self.trained)
 
 
 class TrainingScreen:
@@ -123,7 +123,7 @@ class TrainingScreen:
         return await self._reset_page(request, tenant_of(request))
 
     async def reset(self, request: UserRequest) -> web.StreamResponse:
-        """Delete everything learned, after the user typed the tenant's name."""
+        """Delete the training, after the user typed the tenant's name."""
         tenant = tenant_of(request)
         if request.form.text("name") != tenant.name:
             return await self._reset_page(

@@ -65,14 +65,14 @@ _OF_RECIPIENT = """(SELECT true FROM quarantine JOIN quarantine_recipients ON me
 _IN_STATE = {
     HELD: _OF_RECIPIENT.format("'held', 'releasing'"),
     RELEASED: _OF_RECIPIENT.format("'released'"),
-    REPORTED: """(SELECT true FROM lessons
-        WHERE lessons.tenant = history.tenant AND lessons.ggrid = history.ggrid LIMIT 1)""",
+    REPORTED: """(SELECT true FROM training_reports
+        WHERE training_reports.tenant = history.tenant AND training_reports.ggrid = history.ggrid LIMIT 1)""",
 }
 # Users release and report few messages: their ids, within the window, lead to the rows.
 _OF_STATE = {
     RELEASED: """ggrid = ANY (ARRAY(SELECT quarantine.ggrid FROM quarantine_recipients
         JOIN quarantine ON uid = message WHERE state = 'released' AND quarantine.ggrid BETWEEN $3 AND $4))""",
-    REPORTED: "ggrid = ANY (ARRAY(SELECT lessons.ggrid FROM lessons WHERE lessons.ggrid BETWEEN $3 AND $4))",
+    REPORTED: "ggrid = ANY (ARRAY(SELECT ggrid FROM training_reports WHERE ggrid BETWEEN $3 AND $4))",
 }
 STATES_OF = """
 SELECT ggrid, tenant, {held} AS held, {released} AS released, {reported} AS reported

@@ -23,7 +23,7 @@ FROM quarantine JOIN quarantine_recipients ON message = uid WHERE state IN ({})
 _WITH_STATE = {
     HELD: _OF_RECIPIENT.format("'held', 'releasing'"),
     RELEASED: _OF_RECIPIENT.format("'released'"),
-    REPORTED: "SELECT DISTINCT lessons.ggrid AS ggrid, lessons.tenant AS tenant FROM lessons WHERE true",
+    REPORTED: "SELECT DISTINCT training_reports.ggrid, training_reports.tenant FROM training_reports WHERE true",
 }
 _CURSORS = """
 SELECT ggrid, tenant FROM ({rows} AND {table}.ggrid BETWEEN $1 AND $2) AS found
@@ -56,7 +56,7 @@ class StateReader:
     async def cursors(self, scope: Scope, state: str, span: Span, limit: int, order: Order) -> Sequence[Cursor]:
         """Return the first messages of the scope in this state within a span."""
         low, high = span.low, span.high
-        table = "lessons" if state == REPORTED else "quarantine"
+        table = "training_reports" if state == REPORTED else "quarantine"
         sql = _CURSORS.format(rows=_WITH_STATE[state], table=table, order=_ORDERS[order], scope=in_scope(scope="$5"))
         async with self._reading() as connection:
             rows = await connection.fetch(sql, low.ggrid, high.ggrid, low.tenant, high.tenant, scope.uids(), limit)

@@ -1,7 +1,7 @@
 """Cases and their reports: frozen records, the outcomes, and the rule by which reporters agree.
 
 Agreement raises the priority of a case and nothing else: SPF and DKIM authenticate the domain of a reporter, not the
-address, so that one person may write as several.
+address, so that one reporter may write as several.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from mailwarden.user_reports.mailbox.report_mail import ReportFormat
 from mailwarden.user_reports.reports import Kind
 
 MIN_AGREEING = 2  # different persons
-MAX_LESSONS = 20  # of one case
-NOT_LEARNED = "not-stored"  # the lesson of a report without a copy of the message
+MAX_TRAINED = 20  # of one case
+NOT_STORED = "not-stored"  # a report without a copy of the message
 
 
 class CaseState(StrEnum):
@@ -34,7 +34,7 @@ class CaseOutcome(StrEnum):
 
     @property
     def kind(self) -> Kind | None:
-        """Return the kind of the lessons; None if the filter learns nothing."""
+        """Return the kind that the filter is trained with; None: with nothing."""
         return _KINDS.get(self)
 
 
@@ -88,7 +88,7 @@ class CaseReport(Struct, frozen=True):
     ggrid: UUID | None
     digest: bytes | None
     reported_at: datetime
-    lesson: str  # the kind that was learned, NOT_LEARNED, or "" before that
+    trained_as: str  # the kind that it was trained as, NOT_STORED, or "" before that
     answer: AnswerState
     kept: bool  # the message is stored
 
@@ -158,14 +158,14 @@ class Added(Struct, frozen=True):
     case: UUID | None = None
 
 
-def person_of(address: str) -> str:
+def base_address(address: str) -> str:
     """Return the address in lower case without its sub-address (RFC 5233): ann+x@ is the mailbox of ann@."""
     local, at, domain = address.lower().rpartition("@")
     return f"{local.partition('+')[0] or local}{at}{domain}"
 
 
 def agreed_kind(kinds: Sequence[Kind]) -> Kind | None:
-    """Return the kind on which two persons agree while none disagrees; `kinds` has the latest of each person."""
+    """Return the kind on which two reporters agree while none disagrees; `kinds` has the latest of each."""
     if len(kinds) < MIN_AGREEING or len({kind.is_threat for kind in kinds}) != 1:
         return None
     if not kinds[0].is_threat:

@@ -1,6 +1,6 @@
 """User reports: finds the reported message in history, opens or joins a case, and closes cases with an outcome.
 
-Reports teach the filter nothing: lessons are made only when an analyst closes the case with an outcome. Reporters who
+Reports do not train the filter: it is trained when an analyst closes the case with an outcome. Reporters who
 agree raise the priority of the case. A reporter counts only if SPF or DKIM authenticates the domain of the address, and
 the domain belongs to the tenant. The address itself is not authenticated: a colleague may write as another.
 
@@ -29,8 +29,8 @@ from mailwarden.model.storable import replace_unstorable
 from mailwarden.search.terms import address_term, fold, hash_term, message_id_term
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.user_reports.cases.model import (
-    MAX_LESSONS,
-    NOT_LEARNED,
+    MAX_TRAINED,
+    NOT_STORED,
     Added,
     Case,
     CaseCursor,
@@ -39,7 +39,7 @@ from mailwarden.user_reports.cases.model import (
     CaseState,
     NewCaseReport,
     Stored,
-    person_of,
+    base_address,
 )
 from mailwarden.user_reports.cases.store import CaseStore
 from mailwarden.user_reports.mailbox.report_mail import Original, ReportMail
@@ -50,7 +50,7 @@ LOOK_BACK = timedelta(days=30)  # in which the original is looked for
 MAX_FOUND = 50  # messages of history that are compared with a report
 MAX_SCANNED = 3  # originals of one report that are scanned, because history does not have their digest
 MAX_SUBJECT = 500
-PER_DAY = 50  # reports of one person
+PER_DAY = 50  # reports of one reporter
 
 _CLAIMED = frozenset({KeyKind.SENDER, KeyKind.NETWORK})  # keys of header and envelope alone
 
@@ -96,13 +96,13 @@ class CaseService:
         submission = replace(submission, mail=_storable(submission.mail))
         added: list[Added] = []
         scans, tenant = _Scans(scan), submission.tenant
-        person = person_of(submission.mail.reporter) if submission.verified else ""
+        address = base_address(submission.mail.reporter) if submission.verified else ""
         before = await self._store.delivered(Scope.of(tenant), tenant, submission.digest)
         for number, original in enumerate(submission.mail.originals):
             if number in before:
                 added.append(Added(Stored.REPEATED, before[number]))
                 continue
-            if not await self._store.has_room(Scope.of(tenant), tenant, person, _today(), per_day):
+            if not await self._store.has_room(Scope.of(tenant), tenant, address, _today(), per_day):
                 added.append(Added(Stored.LIMITED))
                 continue
             report = await self._examined(submission, number, original, scans)
@@ -134,7 +134,7 @@ class CaseService:
         case = await self._store.close(scope, uid, outcome, actor)
         own = Scope.of(case.tenant)
         if outcome.kind is not None:
-            await self._learn(own, await self._store.reports(own, uid), outcome.kind, actor)
+            await self._train(own, await self._store.reports(own, uid), outcome.kind, actor)
         await self._store.forget_contents(own, uid)
         return case
 
@@ -193,21 +193,21 @@ class CaseService:
             answered=submission.verified and not submission.mail.automatic,
         )
 
-    async def _learn(self, scope: Scope, reports: Sequence[CaseReport], kind: Kind, actor: Actor) -> None:
-        for report in [each for each in reports[:MAX_LESSONS] if each.lesson not in (kind, NOT_LEARNED)]:
+    async def _train(self, scope: Scope, reports: Sequence[CaseReport], kind: Kind, actor: Actor) -> None:
+        for report in [each for each in reports[:MAX_TRAINED] if each.trained_as not in (kind, NOT_STORED)]:
             try:
-                is_learned = await self._learn_one(scope, report, kind, actor)
+                is_trained = await self._train_one(scope, report, kind, actor)
             except TrainingFull as error:
-                log.warning("case_not_learned", case=str(report.case), reason=error.message)
+                log.warning("case_not_trained", case=str(report.case), reason=error.message)
                 raise TrainingFull(
-                    f"The case is closed, but not learned. {error.message} Then close it again with the same outcome."
+                    f"The case is closed, but not trained. {error.message} Then close it again with the same outcome."
                 ) from error
-            await self._store.set_lesson(scope, report.uid, kind if is_learned else NOT_LEARNED)
+            await self._store.set_trained(scope, report.uid, kind if is_trained else NOT_STORED)
 
-    async def _learn_one(self, scope: Scope, report: CaseReport, kind: Kind, actor: Actor) -> bool:
+    async def _train_one(self, scope: Scope, report: CaseReport, kind: Kind, actor: Actor) -> bool:
         """Report the message of history, and train with the attached bytes; a mailbox may have changed its header.
 
-        Return whether there are bytes to learn from. `submit` stored the attached bytes only if they are that message,
+        Return whether there are bytes to train with. `submit` stored the attached bytes only if they are that message,
         or if history does not have it.
         """
         contents = await self._opened(scope, report)

@@ -24,7 +24,7 @@ from mailwarden.user_reports.cases.model import (
     NewCaseReport,
     Stored,
     agreed_kind,
-    person_of,
+    base_address,
 )
 from mailwarden.user_reports.mailbox.report_mail import ReportFormat
 from mailwarden.user_reports.reports import Kind
@@ -41,7 +41,7 @@ _MINE = in_scope()
 _CASE = f"""
 SELECT cases.*, coalesce(counted.reports, 0) AS reports, coalesce(counted.reporters, 0) AS reporters, counted.ggrid
 FROM cases LEFT JOIN LATERAL (
-    SELECT count(*) AS reports, count(DISTINCT person) AS reporters,
+    SELECT count(*) AS reports, count(DISTINCT base_address) AS reporters,
            (array_agg(ggrid ORDER BY reported_at, uid) FILTER (WHERE ggrid IS NOT NULL))[1] AS ggrid
     FROM case_reports WHERE case_uid = cases.uid
 ) AS counted ON true
@@ -60,8 +60,8 @@ SELECT count(*) FROM (
 ) AS counted
 """  # noqa: S608 -- from constants above
 _REPORT = f"""
-SELECT uid, tenant, case_uid, reporter, kind, format, message_id, subject, sender, ggrid, digest, reported_at, lesson,
-       answer, contents IS NOT NULL AS kept
+SELECT uid, tenant, case_uid, reporter, kind, format, message_id, subject, sender, ggrid, digest, reported_at,
+       trained_as, answer, contents IS NOT NULL AS kept
 FROM case_reports WHERE {_MINE}
 """  # noqa: S608 -- from constants above
 _OF_CASE = f"{_REPORT} AND case_uid = $2 ORDER BY reported_at, uid LIMIT {MAX_REPORTS}"
@@ -92,19 +92,19 @@ SELECT uid FROM cases WHERE tenant = $1 AND state = 'open' AND (
 ) ORDER BY campaign IS NOT DISTINCT FROM $2 DESC, opened_at LIMIT 1
 """  # noqa: S608 -- from constants above
 _SAME = f"""
-SELECT true FROM case_reports WHERE case_uid = $1 AND person = $2 AND {_IS_SAME} LIMIT 1
+SELECT true FROM case_reports WHERE case_uid = $1 AND base_address = $2 AND {_IS_SAME} LIMIT 1
 """  # noqa: S608 -- from constants above
 _NEW_CASE = "INSERT INTO cases (uid, tenant, campaign, subject, sender) VALUES ($1, $2, $3, $4, $5)"
-# The latest kind of each person; a report without a message of history and without bytes shows none.
+# The latest kind of each reporter; a report without a message of history and without bytes shows none.
 _KINDS = """
-SELECT DISTINCT ON (person) kind FROM case_reports
-WHERE case_uid = $1 AND (ggrid IS NOT NULL OR digest IS NOT NULL) ORDER BY person, reported_at DESC, uid DESC
+SELECT DISTINCT ON (base_address) kind FROM case_reports
+WHERE case_uid = $1 AND (ggrid IS NOT NULL OR digest IS NOT NULL) ORDER BY base_address, reported_at DESC, uid DESC
 """
 _TOUCH = "UPDATE cases SET changed_at = now(), agreed = $2 WHERE uid = $1"
 _ANSWERED = "SELECT true FROM case_reports WHERE case_uid = $1 AND mail = $2 AND answer <> 'none' LIMIT 1"
 _ADD = """
 INSERT INTO case_reports (uid, tenant, case_uid, mail, number, reporter, kind, format, message_id, subject, sender,
-                          ggrid, digest, contents, answer, person)
+                          ggrid, digest, contents, answer, base_address)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 """
 _CLOSE = f"""
@@ -113,7 +113,7 @@ WHERE {_MINE} AND uid = $2 AND state = 'open' RETURNING subject
 """  # noqa: S608 -- from constants above
 _ANSWER = "UPDATE case_reports SET answer = 'due', next_attempt = now() WHERE case_uid = $1 AND answer = 'wanted'"
 _LEARNED = f"""
-UPDATE case_reports SET lesson = $3 WHERE {_MINE} AND uid = $2
+UPDATE case_reports SET trained_as = $3 WHERE {_MINE} AND uid = $2
 """  # noqa: S608 -- from constants above
 _FORGET = f"""
 UPDATE case_reports SET contents = NULL WHERE {_MINE} AND case_uid = $2
@@ -147,7 +147,7 @@ class CaseStore:
         """Store a report: it joins the open case of its message or campaign, or opens one.
 
         A report that is delivered again, or repeats one of the same reporter, adds nothing. `per_day` bounds the
-        reports of one person.
+        reports of one reporter.
         """
         _require(scope, report.tenant)
         async with self._database.connection() as connection, connection.transaction():
@@ -167,12 +167,12 @@ class CaseStore:
                 await confirm_earlier(connection)
         return {read(row, "number", int): read_optional(row, "case_uid", UUID) for row in rows}
 
-    async def has_room(self, scope: Scope, tenant: UUID, person: str, day: date, per_day: int) -> bool:
-        """Return whether a person may report on that day; "" stands for all who are not verified."""
+    async def has_room(self, scope: Scope, tenant: UUID, address: str, day: date, per_day: int) -> bool:
+        """Return whether a base address may report on that day; "" stands for all who are not verified."""
         _require(scope, tenant)
         async with self._database.connection() as connection:
-            reports = cast("int | None", await connection.fetchval(_REPORTED_TODAY, tenant, day, person))
-        return (reports or 0) < (per_day if person else MAX_UNVERIFIED)
+            reports = cast("int | None", await connection.fetchval(_REPORTED_TODAY, tenant, day, address))
+        return (reports or 0) < (per_day if address else MAX_UNVERIFIED)
 
     async def find(self, scope: Scope, uid: UUID) -> Case:
         async with self._database.connection() as connection:
@@ -230,9 +230,9 @@ class CaseStore:
             raise CaseClosed(f"The case is closed already, as {case.outcome}.")
         return case
 
-    async def set_lesson(self, scope: Scope, report: UUID, lesson: str) -> None:
+    async def set_trained(self, scope: Scope, report: UUID, kind: str) -> None:
         async with self._database.connection() as connection:
-            await connection.execute(_LEARNED, scope.uids(), report, lesson)
+            await connection.execute(_LEARNED, scope.uids(), report, kind)
 
     async def forget_contents(self, scope: Scope, case: UUID) -> None:
         """Delete the messages that the reports of a case brought."""
@@ -281,10 +281,10 @@ async def _add(connection: Connection, report: NewCaseReport, day: date, per_day
     if report.verified:
         found = await connection.fetchval(_OPEN_CASE, report.tenant, report.campaign, *same)
         case = cast("UUID | None", found)
-        if case is not None and await connection.fetchval(_SAME, case, person_of(report.reporter), *same):
+        if case is not None and await connection.fetchval(_SAME, case, base_address(report.reporter), *same):
             await confirm_earlier(connection)
             return Added(Stored.REPEATED, case)
-    counted = person_of(report.reporter) if report.verified else ""
+    counted = base_address(report.reporter) if report.verified else ""
     reports = cast("int", await connection.fetchval(_COUNT, report.tenant, day, counted))
     if reports > (per_day if report.verified else MAX_UNVERIFIED):
         return Added(Stored.LIMITED)
@@ -317,7 +317,7 @@ async def _insert(connection: Connection, report: NewCaseReport, case: UUID | No
         _ADD,
         *(report.uid, report.tenant, case, report.mail, report.number, report.reporter),
         *(report.kind, report.format, *about, report.ggrid, report.digest, contents, answer),
-        person_of(report.reporter),
+        base_address(report.reporter),
     )
 
 
@@ -360,7 +360,7 @@ def _report(row: Row) -> CaseReport:
         ggrid=read_optional(row, "ggrid", UUID),
         digest=read_optional(row, "digest", bytes),
         reported_at=read(row, "reported_at", datetime),
-        lesson=str(row["lesson"]),
+        trained_as=str(row["trained_as"]),
         answer=AnswerState(str(row["answer"])),
         kept=bool(row["kept"]),
     )

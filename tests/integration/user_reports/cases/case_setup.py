@@ -46,7 +46,7 @@ def summary_of(raw: bytes) -> MessageSummary:
 class CaseSetup:
     service: CaseService
     store: CaseStore
-    lessons: ReportStore
+    training: ReportStore
     history: HistoryStore
     north: UUID
     south: UUID
@@ -87,6 +87,6 @@ async def open_setup(database: Database) -> CaseSetup:
     tenants = TenantStore(database)
     north = (await tenants.create(ALL, "North", ["acme.example"])).uid
     south = (await tenants.create(ALL, "South", ["south.example"])).uid
-    history, lessons, store = open_history(database), ReportStore(database), CaseStore(database)
-    service = CaseService(store, history, ReportService(lessons, history, SEAL), SEAL)
-    return CaseSetup(service, store, lessons, history, north, south)
+    history, training, store = open_history(database), ReportStore(database), CaseStore(database)
+    service = CaseService(store, history, ReportService(training, history, SEAL), SEAL)
+    return CaseSetup(service, store, training, history, north, south)

@@ -1,4 +1,4 @@
-"""Reports become cases: with the right message of the right tenant, and with lessons only from an analyst."""
+"""Reports become cases: with the right message of the right tenant, and with training only by an analyst."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ import pytest
 from mailwarden.database.pool import Database
 from mailwarden.errors import CaseClosed, CaseNotFound
 from mailwarden.model.scope import Actor, Scope
-from mailwarden.user_reports.cases.model import NOT_LEARNED, AnswerState, CaseOutcome, CaseState, Stored
+from mailwarden.user_reports.cases.model import NOT_STORED, AnswerState, CaseOutcome, CaseState, Stored
 from mailwarden.user_reports.cases.service import CaseService, Submission
 from mailwarden.user_reports.cases.store import _LOCK, _LOCKS
 from mailwarden.user_reports.mailbox.report_mail import Original, ReportFormat, ReportMail
@@ -35,7 +35,7 @@ KIT = mails.ORIGINAL.replace(TEXT, b"Invoice for consulting services, payable wi
 
 
 class Crashing(ReportService):
-    """Loses the database before the second lesson."""
+    """Loses the database before the second message."""
 
     async def report_contents(
         self, scope: Scope, tenant: UUID, kind: Kind, actor: Actor, *, contents: bytes | ReportedMessage
@@ -99,10 +99,10 @@ async def test_bytes_under_the_message_id_of_another_message_are_not_learned(set
     [report] = await setup.service.reports(ALL, added.case)
     assert (report.ggrid, report.digest, report.kept) == (mine.ggrid, None, False)
     await setup.service.close(ALL, added.case, CaseOutcome.HARMLESS, ANALYST)
-    [lesson] = await setup.lessons.page(ALL, setup.north)
-    assert (lesson.kind, lesson.ggrid, lesson.state) == (Kind.GOOD, mine.ggrid, "not-stored")
+    [kept] = await setup.training.page(ALL, setup.north)
+    assert (kept.kind, kept.ggrid, kept.state) == (Kind.GOOD, mine.ggrid, "not-stored")
     [report] = await setup.service.reports(ALL, added.case)
-    assert report.lesson == NOT_LEARNED
+    assert report.trained_as == NOT_STORED
 
 
 async def test_bytes_join_no_case_by_the_header_that_they_claim(setup: CaseSetup) -> None:
@@ -146,7 +146,7 @@ async def test_unverified_reports_count_for_nothing(setup: CaseSetup) -> None:
     assert await setup.service.cases(ALL) == []
     assert len(await setup.service.unverified(Scope.of(setup.north))) == 3
     assert await setup.service.unverified(Scope.of(setup.south)) == []
-    assert await setup.lessons.page(ALL, setup.north) == []
+    assert await setup.training.page(ALL, setup.north) == []
 
 
 async def test_reporters_who_agree_give_priority_and_teach_nothing(setup: CaseSetup) -> None:
@@ -163,7 +163,7 @@ async def test_reporters_who_agree_give_priority_and_teach_nothing(setup: CaseSe
     assert [(each.uid, each.agreed, each.reporters) for each in page] == [(first.case, Kind.PHISHING, 2)]
     rest = await setup.service.cases(ALL, before=page[0].cursor)
     assert [each.agreed for each in rest] == [None, None]
-    assert await setup.lessons.page(ALL, setup.north) == []
+    assert await setup.training.page(ALL, setup.north) == []
 
     await setup.report(mails.microsoft(action=2, sender=EVE))
     assert {each.agreed for each in await setup.service.cases(ALL)} == {None}
@@ -203,7 +203,7 @@ async def test_one_person_does_not_agree_with_himself(setup: CaseSetup) -> None:
         added = await setup.report(mails.attached(near))
         assert (added.stored, added.case) == (Stored.JOINED, first.case)
     assert [each.agreed for each in await setup.service.cases(ALL)] == [None]
-    assert await setup.lessons.page(ALL, setup.north) == []
+    assert await setup.training.page(ALL, setup.north) == []
 
 
 async def test_a_thousand_reports_of_one_person_teach_nothing(setup: CaseSetup, database: Database) -> None:
@@ -212,8 +212,8 @@ async def test_a_thousand_reports_of_one_person_teach_nothing(setup: CaseSetup, 
     counted = [await setup.report(mails.arf(varied(number), whole=False)) for number in range(999)]
     assert sum(each.stored is Stored.OPENED for each in counted) == 49
     assert sum(each.stored is Stored.LIMITED for each in counted) == 950
-    assert await setup.lessons.page(ALL, setup.north) == []
-    assert await setup.lessons.statuses(ALL) == []
+    assert await setup.training.page(ALL, setup.north) == []
+    assert await setup.training.statuses(ALL) == []
     async with database.connection() as connection:
         assert await connection.fetchval("SELECT count(*) FROM relationships") == 0
         assert await connection.fetchval("SELECT count(*) FROM case_reports") == 50
@@ -228,8 +228,8 @@ async def test_closing_teaches_the_outcome_and_answers_each_report_once(setup: C
     assert await setup.store.claim_answer(ALL, datetime.now(UTC)) is None
     case = await setup.service.close(Scope.of(setup.north), added.case, CaseOutcome.HARMLESS, ANALYST)
     assert (case.state, case.outcome, case.closed_by) == (CaseState.CLOSED, CaseOutcome.HARMLESS, "user:ada")
-    lessons = await setup.lessons.page(ALL, setup.north)
-    assert {(each.kind, each.ggrid, each.state) for each in lessons} == {
+    trained = await setup.training.page(ALL, setup.north)
+    assert {(each.kind, each.ggrid, each.state) for each in trained} == {
         (Kind.GOOD, mine.ggrid, "not-stored"),
         (Kind.GOOD, None, "waiting"),  # the bytes as the mailbox had them
     }
@@ -244,7 +244,7 @@ async def test_closing_teaches_the_outcome_and_answers_each_report_once(setup: C
     assert await setup.store.claim_answer(ALL, now) is None
     reports = await setup.service.reports(ALL, added.case)
     assert [(each.answer, each.kept) for each in reports] == [(AnswerState.SENT, False), (AnswerState.NONE, False)]
-    assert [each.lesson for each in reports] == ["good", NOT_LEARNED]  # the second one has only a header
+    assert [each.trained_as for each in reports] == ["good", NOT_STORED]  # the second one has only a header
     assert (await setup.report(mails.google())).stored is Stored.OPENED
 
 
@@ -253,17 +253,17 @@ async def test_closing_again_learns_what_a_crash_left_out(setup: CaseSetup, data
     assert added.case is not None
     near = mails.ORIGINAL.replace(b"parcel-1@", b"parcel-77@").replace(b"tomorrow evening", b"Friday evening")
     await setup.report(mails.attached(near, sender=BOB))
-    crashing = CaseService(setup.store, setup.history, Crashing(setup.lessons, setup.history, SEAL), SEAL)
+    crashing = CaseService(setup.store, setup.history, Crashing(setup.training, setup.history, SEAL), SEAL)
     with pytest.raises(ConnectionError):
         await crashing.close(ALL, added.case, CaseOutcome.SPAM, ANALYST)
-    assert len(await setup.lessons.page(ALL, setup.north)) == 1
+    assert len(await setup.training.page(ALL, setup.north)) == 1
     with pytest.raises(CaseClosed):
         await setup.service.close(ALL, added.case, CaseOutcome.HARMLESS, ANALYST)
     for _ in range(2):
         await setup.service.close(ALL, added.case, CaseOutcome.SPAM, ANALYST)
-    assert [each.kind for each in await setup.lessons.page(ALL, setup.north)] == [Kind.SPAM] * 2
+    assert [each.kind for each in await setup.training.page(ALL, setup.north)] == [Kind.SPAM] * 2
     reports = await setup.service.reports(ALL, added.case)
-    assert [(each.lesson, each.answer, each.kept) for each in reports] == [("spam", AnswerState.DUE, False)] * 2
+    assert [(each.trained_as, each.answer, each.kept) for each in reports] == [("spam", AnswerState.DUE, False)] * 2
     async with database.connection() as connection:
         assert await connection.fetchval("SELECT count(*) FROM audit WHERE action = 'cases.close'") == 1
 

@@ -1,4 +1,4 @@
-"""The learning services for each test."""
+"""The training services for each test."""
 
 from collections.abc import AsyncIterator
 
@@ -11,17 +11,17 @@ from mailwarden.history.opening import open_history
 from mailwarden.user_reports.service import ReportService
 from mailwarden.user_reports.store import ReportStore
 from mailwarden.user_reports.training import Training
-from tests.integration.user_reports.training.training_setup import ALL, SEAL, LearningSetup, teacher_of
+from tests.integration.user_reports.training.training_setup import ALL, SEAL, TrainingSetup, teacher_of
 from workshop.rig.engines import Engines
 
 
 @pytest.fixture
-async def setup(engines: Engines, database: Database) -> AsyncIterator[LearningSetup]:
+async def setup(engines: Engines, database: Database) -> AsyncIterator[TrainingSetup]:
     tenants = TenantStore(database)
     made = [(await tenants.create(ALL, name)).uid for name in ("North", "South")]
     report_store, history = ReportStore(database), open_history(database)
-    learning = Training(report_store, teacher_of(engines), SEAL, 365)
+    training = Training(report_store, teacher_of(engines), SEAL, 365)
     report_service = ReportService(report_store, history, SEAL)
     rspamd = RspamdEngine("rspamd", RspamdSettings(engines.rspamd.address, max_concurrency=8))
-    yield LearningSetup(report_service, learning, report_store, history, rspamd, (made[0], made[1]))
-    await learning.stop()
+    yield TrainingSetup(report_service, training, report_store, history, rspamd, (made[0], made[1]))
+    await training.stop()

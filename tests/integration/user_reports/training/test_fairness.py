@@ -6,12 +6,12 @@ from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.engines.rspamd_teacher import RspamdTeacher
 from mailwarden.model.evidence import FailureKind
 from mailwarden.user_reports.reports import Kind, TrainingState
-from tests.integration.user_reports.training.training_setup import ALL, BAD, GOOD, LearningSetup, message
+from tests.integration.user_reports.training.training_setup import ALL, BAD, GOOD, TrainingSetup, message
 
 BROKEN = EngineFailed(FailureKind.UNFINISHED, "Rspamd's controller broke off.")
 
 
-async def test_a_tenant_with_much_to_learn_does_not_go_before_all_others(setup: LearningSetup):
+async def test_a_tenant_with_much_to_learn_does_not_go_before_all_others(setup: TrainingSetup):
     north, south = setup.tenants
     await setup.report_many(north, Kind.SPAM, BAD, 12)
     await setup.report_many(south, Kind.GOOD, GOOD, 2)
@@ -23,23 +23,23 @@ async def test_a_tenant_with_much_to_learn_does_not_go_before_all_others(setup: 
 
 
 async def test_a_message_that_breaks_rspamd_holds_up_no_other_tenant(
-    setup: LearningSetup, monkeypatch: pytest.MonkeyPatch
+    setup: TrainingSetup, monkeypatch: pytest.MonkeyPatch
 ):
     north, south = setup.tenants
-    await setup.learning.work()
+    await setup.training.work()
     await setup.report_many(north, Kind.SPAM, BAD, 3)
     await setup.report_many(south, Kind.GOOD, GOOD, 3)
     teach = RspamdTeacher.teach
 
     async def break_on_north(
-        self: RspamdTeacher, raw: bytes, learner: str, *, threat: bool, alone: bool = True
+        self: RspamdTeacher, raw: bytes, classifier: str, *, threat: bool, alone: bool = True
     ) -> bool:
         if threat:
             raise BROKEN
-        return await teach(self, raw, learner, threat=threat, alone=alone)
+        return await teach(self, raw, classifier, threat=threat, alone=alone)
 
     monkeypatch.setattr(RspamdTeacher, "teach", break_on_north)
-    await setup.learning.work()
+    await setup.training.work()
     assert (await setup.report_service.status(ALL, north)).waiting == 3
     standing = await setup.report_service.status(ALL, south)
     assert (standing.good, standing.waiting) == (3, 0)
@@ -47,22 +47,22 @@ async def test_a_message_that_breaks_rspamd_holds_up_no_other_tenant(
 
 @pytest.mark.parametrize("how", ["an error", "silence"])
 async def test_a_message_that_breaks_rspamd_is_refused_and_its_tenant_learns_on(
-    setup: LearningSetup, monkeypatch: pytest.MonkeyPatch, how: str
+    setup: TrainingSetup, monkeypatch: pytest.MonkeyPatch, how: str
 ):
     north, _ = setup.tenants
     first, *_ = await setup.report_many(north, Kind.SPAM, BAD, 3)
     ask = RspamdTeacher._ask
     breaking = message(BAD, 0)
 
-    async def break_on_one(self: RspamdTeacher, raw: bytes, learner: str, *, threat: bool) -> tuple[int, str]:
+    async def break_on_one(self: RspamdTeacher, raw: bytes, classifier: str, *, threat: bool) -> tuple[int, str]:
         if raw != breaking:
-            return await ask(self, raw, learner, threat=threat)
+            return await ask(self, raw, classifier, threat=threat)
         if how == "silence":
             raise EngineFailed(FailureKind.TIMEOUT, "Rspamd's controller did not answer.")
         return 500, "broken"
 
     monkeypatch.setattr(RspamdTeacher, "_ask", break_on_one)
-    await setup.learning.work()
+    await setup.training.work()
     standing = await setup.report_service.status(ALL, north)
     assert (standing.threats, standing.waiting) == (2, 0)
     refused = [
@@ -74,18 +74,18 @@ async def test_a_message_that_breaks_rspamd_is_refused_and_its_tenant_learns_on(
 
 
 async def test_an_rspamd_that_is_down_is_not_asked_for_every_tenant(
-    setup: LearningSetup, monkeypatch: pytest.MonkeyPatch
+    setup: TrainingSetup, monkeypatch: pytest.MonkeyPatch
 ):
     north, south = setup.tenants
-    await setup.learning.work()
+    await setup.training.work()
     await setup.report_many(north, Kind.SPAM, BAD, 3)
     await setup.report_many(south, Kind.GOOD, GOOD, 3)
     asked: list[str] = []
 
-    async def be_away(self: RspamdTeacher, raw: bytes, learner: str, *, threat: bool, alone: bool = True) -> bool:
-        asked.append(learner)
+    async def be_away(self: RspamdTeacher, raw: bytes, classifier: str, *, threat: bool, alone: bool = True) -> bool:
+        asked.append(classifier)
         raise BROKEN
 
     monkeypatch.setattr(RspamdTeacher, "teach", be_away)
-    await setup.learning.work()
+    await setup.training.work()
     assert len(asked) == 2

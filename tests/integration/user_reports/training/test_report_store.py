@@ -30,13 +30,13 @@ async def test_a_stored_message_is_not_sent_again(database: Database, tenant: UU
     first, _ = await store.add(ALL, said(tenant, Kind.SPAM, b"sealed"), ANN)
     await store.save_change(ALL, first.uid, {"taken": [1]})
     (due,) = await store.pending(ALL, 10)
-    await store.mark_trained(ALL, due, refused=False)
+    await store.mark_trained(ALL, due, rejected=False)
 
     second, replaced = await store.add(ALL, said(tenant, Kind.PHISHING, None), BOB)
 
     assert (second.uid, second.kind, second.reported_by) == (first.uid, Kind.PHISHING, "bob")
     assert second.reported_at > first.reported_at
-    assert second.state is TrainingState.LEARNED, "both are threats: there is nothing to learn anew"
+    assert second.state is TrainingState.TRAINED, "both are threats: there is nothing to learn anew"
     assert replaced == ReplacedReport(Kind.SPAM, {"taken": [1]})
     assert len(await store.page(ALL, tenant)) == 1
 
@@ -45,7 +45,7 @@ async def test_a_message_with_the_opposite_kind_is_learned_again(database: Datab
     store = ReportStore(database)
     await store.add(ALL, said(tenant, Kind.SPAM, b"sealed"), ANN)
     (due,) = await store.pending(ALL, 10)
-    await store.mark_trained(ALL, due, refused=False)
+    await store.mark_trained(ALL, due, rejected=False)
 
     await store.add(ALL, said(tenant, Kind.RELEASED, None), BOB)
 
@@ -58,7 +58,7 @@ async def test_all_reports_can_be_learned_again(database: Database, tenant: UUID
     store = ReportStore(database)
     await store.add(ALL, said(tenant, Kind.SPAM, b"sealed"), ANN)
     (due,) = await store.pending(ALL, 10)
-    await store.mark_trained(ALL, due, refused=False)
+    await store.mark_trained(ALL, due, rejected=False)
     assert await store.pending(ALL, 10) == []
 
     await store.rebuild(ALL, tenant, ANN)

@@ -9,11 +9,11 @@ from mailwarden.senders.lookup import sender_contacts
 from mailwarden.user_reports import store as store_module
 from mailwarden.user_reports.reports import Kind
 from mailwarden.user_reports.service import count_sender
-from tests.integration.user_reports.training.training_setup import ALL, ANN, BAD, LearningSetup, message
+from tests.integration.user_reports.training.training_setup import ALL, ANN, BAD, TrainingSetup, message
 from tests.samples.finished import finished_request
 
 
-async def test_the_number_of_reports_per_tenant_is_bounded(setup: LearningSetup, monkeypatch: pytest.MonkeyPatch):
+async def test_the_number_of_reports_per_tenant_is_bounded(setup: TrainingSetup, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(store_module, "MAX_REPORTS", 1)
     north, south = setup.tenants
     await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
@@ -22,7 +22,7 @@ async def test_the_number_of_reports_per_tenant_is_bounded(setup: LearningSetup,
     await setup.report_service.report_contents(ALL, south, Kind.SPAM, ANN, contents=message(BAD, 2))
 
 
-async def test_a_reported_sender_is_forgotten_and_known_again_when_the_report_is_taken_back(setup: LearningSetup):
+async def test_a_reported_sender_is_forgotten_and_known_again_when_the_report_is_taken_back(setup: TrainingSetup):
     north, _ = setup.tenants
     first, second = finished_request(north), finished_request(north)
     await setup.history.save(ALL, [first, second])
@@ -36,7 +36,7 @@ async def test_a_reported_sender_is_forgotten_and_known_again_when_the_report_is
     assert good.uid != spam.uid
 
 
-async def test_withdrawing_a_report_restores_the_sender_count(setup: LearningSetup):
+async def test_withdrawing_a_report_restores_the_sender_count(setup: TrainingSetup):
     north, _ = setup.tenants
     request = finished_request(north)
     await setup.history.save(ALL, [request])

@@ -1,4 +1,4 @@
-"""Training through Redis Sentinel: a lesson counts when a replica has it, and survives a failover."""
+"""Training through Redis Sentinel: a training message counts when a replica has it, and survives a failover."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.long,
 ]
 FAILOVER_SECONDS = 90.0
-LESSONS = 10
+MESSAGES = 10
 SCAN_SECONDS = 10.0
 LEARNING_SECONDS = 45.0
 
@@ -55,16 +55,16 @@ def rspamd(engines: Engines, trio: SentinelTrio) -> Iterator[Rspamd]:
 
 
 class RecordingTeacher(RspamdTeacher):
-    """Remembers the status of each answer to a lesson of the tenant: 208 is a text that Rspamd says it knows."""
+    """Remembers the status of each answer about a message: 208 is a text that Rspamd says it knows."""
 
     def __init__(self, rspamd: Rspamd, trio: SentinelTrio) -> None:
         addresses = [each.address for each in trio.sentinels]
         super().__init__(rspamd.controller_address, PASSWORD, "redis://ignored:1/0", addresses, SERVICE)
         self.answers: list[int] = []
 
-    async def _ask(self, message: bytes, learner: str, *, threat: bool) -> tuple[int, str]:
-        status, reason = await super()._ask(message, learner, threat=threat)
-        if learner == "tenant-1":
+    async def _ask(self, message: bytes, classifier: str, *, threat: bool) -> tuple[int, str]:
+        status, reason = await super()._ask(message, classifier, threat=threat)
+        if classifier == "tenant-1":
             self.answers.append(status)
         return status, reason
 
@@ -76,26 +76,26 @@ def wait_for(condition: Callable[[], bool], seconds: float = FAILOVER_SECONDS) -
         time.sleep(0.2)
 
 
-async def teach(teacher: RspamdTeacher, learner: str, number: int) -> None:
-    """Teach a lesson, again and again while it fails, as the learning job does."""
+async def teach(teacher: RspamdTeacher, classifier: str, number: int) -> None:
+    """Teach a training message, again and again while it fails, as the training job does."""
     end = time.monotonic() + FAILOVER_SECONDS
     while True:
         try:
-            assert await teacher.teach(message(BAD, number), learner, threat=True)
+            assert await teacher.teach(message(BAD, number), classifier, threat=True)
         except EngineFailed as error:
             if time.monotonic() > end:
-                raise TimeoutError("The lesson was never learned.") from error
+                raise TimeoutError("The training message was never learned.") from error
             await asyncio.sleep(0.5)
         else:
             return
 
 
-async def test_lessons_survive_a_failover_and_scans_never_wait_for_it(
+async def test_trained_messages_survive_a_failover_and_scans_never_wait_for_it(
     trio: SentinelTrio, rspamd: Rspamd, note: Callable[[str], None]
 ) -> None:
     teacher = RecordingTeacher(rspamd, trio)
     engine = RspamdEngine("rspamd", RspamdSettings(address=rspamd.address))
-    for number in range(LESSONS):
+    for number in range(MESSAGES):
         await teach(teacher, "tenant-1", number)
     master = trio.master()
     assert master is not None
@@ -106,7 +106,7 @@ async def test_lessons_survive_a_failover_and_scans_never_wait_for_it(
         started = time.monotonic()
         await engine.examine(Content(message(BAD, 900 + number)), ENVELOPE, "tenant-1")
         scans.append(time.monotonic() - started)
-    for number in range(LESSONS, LESSONS * 2):
+    for number in range(MESSAGES, MESSAGES * 2):
         await teach(teacher, "tenant-1", number)
     learned = await teacher._count("tenant-1", threat=True)
     moved = trio.master()
@@ -114,16 +114,16 @@ async def test_lessons_survive_a_failover_and_scans_never_wait_for_it(
     assert moved is not master
     seconds = time.monotonic() - began
     note(
-        f"Redis master killed: {learned} of {LESSONS * 2} lessons there after it, "
+        f"Redis master killed: {learned} of {MESSAGES * 2} training messages there after it, "
         f"{seconds:.1f} s until all were learned; the slowest scan took {max(scans):.1f} s"
     )
-    assert learned == LESSONS * 2, f"the answers to lessons were {teacher.answers}"
+    assert learned == MESSAGES * 2, f"the answers to training messages were {teacher.answers}"
     assert seconds < LEARNING_SECONDS, "Rspamd asks the Sentinels every 5 s, not once a minute"
     assert max(scans) < SCAN_SECONDS
     await teacher.close()
 
 
-async def test_a_lesson_without_a_replica_is_not_learned(trio: SentinelTrio, rspamd: Rspamd) -> None:
+async def test_a_message_without_a_replica_is_not_learned(trio: SentinelTrio, rspamd: Rspamd) -> None:
     wait_for(lambda: trio.master() is not None)
     addresses = [each.address for each in trio.sentinels]
     teacher = RspamdTeacher(rspamd.controller_address, PASSWORD, "redis://ignored:1/0", addresses, SERVICE)

@@ -1,4 +1,4 @@
-"""The services and jobs of learning, composed as in abby and guard, and messages to learn from."""
+"""The services and jobs of training, composed as in abby and guard, and messages to learn from."""
 
 import random
 from collections.abc import Iterator
@@ -40,11 +40,11 @@ def message(words: list[str], number: int) -> bytes:
 
 
 @dataclass
-class LearningSetup:
-    """The services and jobs of learning, composed as in abby and guard."""
+class TrainingSetup:
+    """The services and jobs of training, composed as in abby and guard."""
 
     report_service: ReportService
-    learning: Training
+    training: Training
     report_store: ReportStore
     history: HistoryStore
     rspamd: RspamdEngine
@@ -59,7 +59,7 @@ class LearningSetup:
 
     async def found(self, tenant: UUID, raw: bytes) -> set[str]:
         """Return the findings of a message to the tenant."""
-        answer = await self.rspamd.examine(Content(raw), ENVELOPE, self.learning.learner(tenant))
+        answer = await self.rspamd.examine(Content(raw), ENVELOPE, self.training.classifier(tenant))
         known = Known(ENVELOPE, MessageSummary(size=len(raw), sha256=""), {"rspamd": answer})
         return {finding.name for finding in LearnedAnalyzer().conclude(known)}
 
@@ -68,19 +68,19 @@ def teacher_of(engines: Engines) -> RspamdTeacher:
     return RspamdTeacher(engines.rspamd.controller_address, PASSWORD, engines.redis.url)
 
 
-def keys_of(engines: Engines, learner: str) -> int:
+def keys_of(engines: Engines, classifier: str) -> int:
     import redis
 
     with redis.Redis.from_url(engines.redis.url) as connection:
-        return sum(1 for _ in connection.scan_iter(match=f"RS{learner}*", count=1_000))
+        return sum(1 for _ in connection.scan_iter(match=f"RS{classifier}*", count=1_000))
 
 
-def learned_by(engines: Engines, learner: str) -> tuple[int, int]:
-    """Return how many threats and how many good messages Rspamd has learned for a learner."""
+def learned_by(engines: Engines, classifier: str) -> tuple[int, int]:
+    """Return how many threats and how many good messages Rspamd has learned for a classifier."""
     import redis
 
     with redis.Redis.from_url(engines.redis.url) as connection:
-        kept = connection.hmget(f"RS{learner}", ["learns_spam", "learns_ham"])
+        kept = connection.hmget(f"RS{classifier}", ["learns_spam", "learns_ham"])
     return int(kept[0] or 0), int(kept[1] or 0)
 
 

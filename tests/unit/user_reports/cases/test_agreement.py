@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.user_reports.cases.model import agreed_kind, person_of
+from mailwarden.user_reports.cases.model import agreed_kind, base_address
 from mailwarden.user_reports.reports import Kind
 
 P, S, F = Kind.PHISHING, Kind.SPAM, Kind.GOOD
@@ -17,7 +17,7 @@ def test_two_persons_agree_unless_one_disagrees(kinds: tuple[Kind, ...], agreed:
 
 
 @pytest.mark.parametrize(
-    ("address", "person"),
+    ("address", "base"),
     [
         ("Ann@Acme.example", "ann@acme.example"),
         ("ann+x@acme.example", "ann@acme.example"),
@@ -27,5 +27,5 @@ def test_two_persons_agree_unless_one_disagrees(kinds: tuple[Kind, ...], agreed:
         ("", ""),
     ],
 )
-def test_a_sub_address_is_the_same_person(address: str, person: str) -> None:
-    assert person_of(address) == person
+def test_a_sub_address_is_the_same_reporter(address: str, base: str) -> None:
+    assert base_address(address) == base

@@ -39,12 +39,12 @@ CREATE TABLE case_reports (
     digest bytea, -- SHA-256 of the attached message
     contents bytea, -- compressed and sealed; NULL if it was not attached, is too large, or the case is closed
     reported_at timestamptz NOT NULL DEFAULT now(),
-    lesson text NOT NULL DEFAULT '', -- the kind that was learned from it
+    trained_as text NOT NULL DEFAULT '', -- the kind that it was trained as, or not-stored
     -- To the reporter: none; wanted, once the case closes; then due, sending, and sent or failed.
     answer text NOT NULL DEFAULT 'none' CHECK (answer IN ('none', 'wanted', 'due', 'sending', 'sent', 'failed')),
     attempts integer NOT NULL DEFAULT 0,
     next_attempt timestamptz NOT NULL DEFAULT now(),
-    person text NOT NULL DEFAULT '', -- the reporter without a sub-address: ann+x@ is ann@
+    base_address text NOT NULL DEFAULT '', -- the reporter without a sub-address: ann+x@ is ann@
     UNIQUE (tenant, mail, number)
 );
 CREATE INDEX case_reports_case ON case_reports (case_uid, reported_at);

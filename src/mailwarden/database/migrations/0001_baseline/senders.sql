@@ -13,7 +13,7 @@ VALUES (decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', 
 
 -- Row: a sender and a recipient of a tenant, or a sender and the whole tenant: how often and since when one writes.
 -- Written by: guard, with the rows of history, and abby, for a report of a user.
--- Deleted by: guard, 400 days after `last_seen`, and abby, for a report of phishing (kept in lessons.remembered).
+-- Deleted by: guard, 400 days after `last_seen`, and abby, for a report of phishing (kept in training_reports.remembered).
 CREATE TABLE relationships (
     tenant uuid NOT NULL,
     pair bytea NOT NULL CHECK (octet_length(pair) = 16), -- a keyed digest of both: the table names nobody

@@ -3,7 +3,7 @@
 -- Row: a tenant, with the settings that it has for itself. One of them is the default tenant, for all other domains.
 -- Written by: administrators, with the command, the API and the console.
 -- Deleted by: nothing; no command deletes a tenant. Its rows in tables with a foreign key (domains, lists, feeds,
--- quarantine, cases, learning, weekly reports) would go with it, those of history, senders, campaigns, events and audit
+-- quarantine, cases, training, weekly reports) would go with it, those of history, senders, campaigns, events and audit
 -- would stay.
 CREATE TABLE tenants (
     uid uuid PRIMARY KEY DEFAULT gen_random_uuid(),
