@@ -1,25 +1,15 @@
 """`mailwarden cases`: shows the cases of user reports, and closes them with an outcome."""
 
 import argparse
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 from uuid import UUID
 
-from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.cli.command import Command, add_action, by_action, operator, print_json, shown, table
-from mailwarden.cli.database import add_database_options, find_tenant, history_of, query_database
-from mailwarden.crypto.keyring import read_ring
-from mailwarden.database.pool import Database
+from mailwarden.cli.database import add_query_options, find_tenant
+from mailwarden.cli.report_services import ReportServices, with_services
 from mailwarden.model.scope import Scope
-from mailwarden.settings.reader import read
 from mailwarden.user_reports.cases.model import Case, CaseOutcome, CaseReport, CaseState
-from mailwarden.user_reports.cases.service import CaseService
-from mailwarden.user_reports.cases.store import MAX_PAGE, CaseStore
-from mailwarden.user_reports.reports import ContentsSeal
-from mailwarden.user_reports.service import ReportService
-from mailwarden.user_reports.store import ReportStore
+from mailwarden.user_reports.cases.store import MAX_PAGE
 
-T = TypeVar("T")
 ALL = Scope.deployment()
 MAX_TEXT = 60
 
@@ -42,20 +32,18 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     close.add_argument("--outcome", required=True, choices=[each.value for each in CaseOutcome], help="the outcome")
     for action in (show, close):
         action.add_argument("uid", type=UUID, metavar="UID", help="a case, as `mailwarden cases list` shows it")
-    for action in (ls, show, close):
-        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
-        add_database_options(action)
+    add_query_options(ls, show, close)
 
 
 def _list(options: argparse.Namespace) -> int:
-    async def ask(service: CaseService, database: Database) -> tuple[list[Case], list[CaseReport]]:
-        scope = ALL if options.tenant is None else Scope.of((await find_tenant(database, options.tenant)).uid)
+    async def ask(services: ReportServices) -> tuple[list[Case], list[CaseReport]]:
+        scope = ALL if options.tenant is None else Scope.of((await find_tenant(services.database, options.tenant)).uid)
         if options.unverified:
-            return [], list(await service.unverified(scope))
+            return [], list(await services.cases.unverified(scope))
         state = None if options.state is None else CaseState(options.state)
-        return list(await service.cases(scope, state, limit=MAX_PAGE)), []
+        return list(await services.cases.cases(scope, state, limit=MAX_PAGE)), []
 
-    cases, reports = _with_service(options, ask)
+    cases, reports = with_services(options, ask)
     if options.output == "json":
         print_json([_without_contents(report) for report in reports] if options.unverified else cases)
     elif options.unverified:
@@ -74,11 +62,11 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    async def ask(service: CaseService, _: Database) -> tuple[Case, list[CaseReport]]:
-        case = await service.find(ALL, options.uid)
-        return case, list(await service.reports(ALL, options.uid))
+    async def ask(services: ReportServices) -> tuple[Case, list[CaseReport]]:
+        case = await services.cases.find(ALL, options.uid)
+        return case, list(await services.cases.reports(ALL, options.uid))
 
-    case, reports = _with_service(options, ask)
+    case, reports = with_services(options, ask)
     if options.output == "json":
         print_json({"case": case, "reports": [_without_contents(report) for report in reports]})
         return 0
@@ -89,10 +77,10 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _close(options: argparse.Namespace) -> int:
-    async def close(service: CaseService, _: Database) -> Case:
-        return await service.close(ALL, options.uid, CaseOutcome(options.outcome), operator())
+    async def close(services: ReportServices) -> Case:
+        return await services.cases.close(ALL, options.uid, CaseOutcome(options.outcome), operator())
 
-    case = _with_service(options, close)
+    case = with_services(options, close)
     if options.output == "json":
         print_json(case)
     else:
@@ -125,19 +113,6 @@ def _without_contents(report: CaseReport) -> dict[str, object]:
 
 def _text(text: str) -> str:
     return shown(text[:MAX_TEXT])
-
-
-def _with_service(options: argparse.Namespace, operation: Callable[[CaseService, Database], Awaitable[T]]) -> T:
-    """Run an operation with the same database and key as abby."""
-    config = read(options.config / PATH, AbbyConfig)
-    seal = ContentsSeal(read_ring(options.config / config.contents.key, "contents.key"))
-
-    async def ask(database: Database) -> T:
-        async with history_of(options, database) as history:
-            reports = ReportService(ReportStore(database), history, seal)
-            return await operation(CaseService(CaseStore(database), history, reports, seal), database)
-
-    return query_database(options, ask)
 
 
 COMMAND = Command(

@@ -31,6 +31,13 @@ def add_database_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--database-url", metavar="URL", help="PostgreSQL address (default: from abby.yml)")
 
 
+def add_query_options(*actions: argparse.ArgumentParser) -> None:
+    """Add the output format and the options of the database to actions that print what the database has."""
+    for action in actions:
+        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
+        add_database_options(action)
+
+
 def database_url(options: argparse.Namespace) -> str:
     """Return the URL of the database from the option, or from abby's configuration."""
     if getattr(options, "database_url", None):  # commands that call abby have no such option

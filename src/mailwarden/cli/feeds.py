@@ -10,7 +10,7 @@ import msgspec
 
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.cli.command import Command, add_action, operator, print_json, shown, table
-from mailwarden.cli.database import add_database_options, database_url, find_tenant, unreachable
+from mailwarden.cli.database import add_query_options, database_url, find_tenant, unreachable
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
@@ -94,8 +94,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("name", metavar="NAME", help="name or UUID of the feed")
     for action in (add, ls, show, update, approve, reject, remove):
         action.add_argument("--tenant", metavar="TENANT", help="name or UUID of the tenant (default: the global lists)")
-        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
-        add_database_options(action)
+        add_query_options(action)
 
 
 def _add_options(add: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.keys import ApiKey, ApiKeys, KeyStore, NewKey
 from mailwarden.access.permissions import KeyScope
 from mailwarden.cli.command import Command, add_action, add_expires_option, by_action, operator, print_json, table
-from mailwarden.cli.database import add_database_options, query_database, tenant_uid
+from mailwarden.cli.database import add_query_options, query_database, tenant_uid
 from mailwarden.crypto.keyring import KeyRing, read_ring
 from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation
 from mailwarden.model.scope import Scope
@@ -58,9 +58,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     rotate.add_argument(
         "--overlap", type=int, default=24, metavar="HOURS", help="how long the old key stays valid (default: 24)"
     )
-    for action in (create, ls, rotate, revoke):
-        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
-        add_database_options(action)
+    add_query_options(create, ls, rotate, revoke)
 
 
 def _create(options: argparse.Namespace) -> int:

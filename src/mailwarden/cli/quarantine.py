@@ -19,7 +19,7 @@ from mailwarden.abby.config import AbbyConfig
 from mailwarden.access.tenant_domains import domain_of_recipient
 from mailwarden.access.tenant_store import TenantSettings, TenantStore
 from mailwarden.cli.command import Command, add_action, by_action, operator, print_json, shown, table
-from mailwarden.cli.database import add_database_options, find_tenant, query_database
+from mailwarden.cli.database import add_database_options, add_query_options, find_tenant, query_database
 from mailwarden.cli.vault_owner import add_take_ownership, take_ownership
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
@@ -94,10 +94,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     days = _add_retention(actions)
     add_digest(actions)
     add_take_ownership(actions)
-    for action in (ls, show, release, delete, days):
-        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
-    for action in (ls, show, release, delete, export, days):
-        add_database_options(action)
+    add_query_options(ls, show, release, delete, days)
+    add_database_options(export)
 
 
 def _add_filters(ls: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.cli.command import Command, add_action, by_action, operator, print_json, shown, table
-from mailwarden.cli.database import add_database_options, query_database, tenant_uid
+from mailwarden.cli.database import add_query_options, query_database, tenant_uid
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
@@ -73,9 +73,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     remove = add_action(actions, "remove", "remove a receiver", "mailwarden receivers remove soar")
     for action in (test, rotate, enable, disable, remove):
         action.add_argument("receiver", metavar="RECEIVER", help="name or UUID of the receiver")
-    for action in (add, show, test, rotate, enable, disable, remove):
-        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
-        add_database_options(action)
+    add_query_options(add, show, test, rotate, enable, disable, remove)
 
 
 def _add(options: argparse.Namespace) -> int:

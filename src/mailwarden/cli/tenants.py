@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from mailwarden.access.tenant_store import TenantStore
 from mailwarden.cli.command import Command, add_action, operator, print_json, table
-from mailwarden.cli.database import add_database_options, query_database
+from mailwarden.cli.database import add_query_options, query_database
 from mailwarden.errors import CommandError, DomainTaken, NameTaken, SchemaViolation
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Profile, Tenant
@@ -41,9 +41,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="the weight of a rule for this tenant; repeatable",
     )  # fmt: skip
     weights.add_argument("--reset", action="store_true", help="remove the tenant's overrides before --set")
-    for action in (create, ls, weights):
-        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
-        add_database_options(action)
+    add_query_options(create, ls, weights)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -3,30 +3,25 @@
 import argparse
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
 from uuid import UUID
 
 import msgspec
 
-from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.tenant_store import TenantStore
 from mailwarden.cli.command import Command, add_action, by_action, operator, print_json, shown, table
-from mailwarden.cli.database import add_database_options, find_tenant, history_of, query_database
+from mailwarden.cli.database import add_query_options, find_tenant
 from mailwarden.cli.progress import Progress
-from mailwarden.crypto.keyring import read_ring
-from mailwarden.database.pool import Database
+from mailwarden.cli.report_services import ReportServices, with_services
 from mailwarden.errors import CommandError, EmptyEmail, ReportNotFound, TrainingFull
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant
-from mailwarden.settings.reader import read
 from mailwarden.user_reports.api import report_of, training_of
 from mailwarden.user_reports.reports import (
-    ContentsSeal,
     Kind,
     MessageCollector,
     ReportedMessage,
@@ -38,7 +33,6 @@ from mailwarden.user_reports.requests import ReportKind
 from mailwarden.user_reports.service import ReportService
 from mailwarden.user_reports.store import MAX_PAGE, ReportStore
 
-T = TypeVar("T")
 ALL = Scope.deployment()
 _STAYS = {TrainingState.NOT_STORED: "too large for training"}
 
@@ -164,20 +158,18 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument(
             "--tenant", required=action is not status, metavar="TENANT", help="name or UUID of the tenant"
         )
-    for action in (add, ls, undo, reset, rebuild, status):
-        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
-        add_database_options(action)
+    add_query_options(add, ls, undo, reset, rebuild, status)
 
 
 def _add(options: argparse.Namespace) -> int:
     messages = find_messages(options.files)
 
-    async def add(service: ReportService, database: Database) -> list[tuple[str, UserReport | None]]:
-        tenant = await find_tenant(database, options.tenant)
+    async def add(services: ReportServices) -> list[tuple[str, UserReport | None]]:
+        tenant = await find_tenant(services.database, options.tenant)
         with Progress(f"reporting to {tenant.name}", len(messages)) as progress:
-            return await _report_all(service, tenant, Kind(options.kind), messages, progress)
+            return await _report_all(services.reports, tenant, Kind(options.kind), messages, progress)
 
-    reported = _with_service(options, add)
+    reported = with_services(options, add)
     kept = [(name, report) for name, report in reported if report is not None]
     if options.output == "json":
         print_json([{"file": name, **_record(report)} for name, report in kept])
@@ -209,11 +201,11 @@ async def _report_all(
 
 
 def _list(options: argparse.Namespace) -> int:
-    async def find(service: ReportService, database: Database) -> Sequence[UserReport]:
-        tenant = await find_tenant(database, options.tenant)
-        return await service.reports(ALL, tenant.uid, limit=max(1, options.limit))
+    async def find(services: ReportServices) -> Sequence[UserReport]:
+        tenant = await find_tenant(services.database, options.tenant)
+        return await services.reports.reports(ALL, tenant.uid, limit=max(1, options.limit))
 
-    reports = _with_service(options, find)
+    reports = with_services(options, find)
     if options.output == "json":
         print_json([_record(report) for report in reports])
         return 0
@@ -226,14 +218,14 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _undo(options: argparse.Namespace) -> int:
-    async def undo(service: ReportService, _: Database) -> None:
+    async def undo(services: ReportServices) -> None:
         for uid in options.uids:
             try:
-                await service.withdraw(ALL, uid, operator())
+                await services.reports.withdraw(ALL, uid, operator())
             except ReportNotFound:
                 raise CommandError(f"There is no report {uid}; `mailwarden training list` shows them.") from None
 
-    _with_service(options, undo)
+    with_services(options, undo)
     if options.output == "json":
         print_json({"withdrawn": options.uids})
     else:
@@ -242,11 +234,11 @@ def _undo(options: argparse.Namespace) -> int:
 
 
 def _reset(options: argparse.Namespace) -> int:
-    async def reset(service: ReportService, database: Database) -> tuple[Tenant, int]:
-        tenant = await find_tenant(database, options.tenant)
-        return tenant, await service.reset(ALL, tenant.uid, operator())
+    async def reset(services: ReportServices) -> tuple[Tenant, int]:
+        tenant = await find_tenant(services.database, options.tenant)
+        return tenant, await services.reports.reset(ALL, tenant.uid, operator())
 
-    tenant, gone = _with_service(options, reset)
+    tenant, gone = with_services(options, reset)
     if options.output == "json":
         print_json({"deleted": gone})
     else:
@@ -255,12 +247,12 @@ def _reset(options: argparse.Namespace) -> int:
 
 
 def _rebuild(options: argparse.Namespace) -> int:
-    async def rebuild(service: ReportService, database: Database) -> Tenant:
-        tenant = await find_tenant(database, options.tenant)
-        await service.rebuild(ALL, tenant.uid, operator())
+    async def rebuild(services: ReportServices) -> Tenant:
+        tenant = await find_tenant(services.database, options.tenant)
+        await services.reports.rebuild(ALL, tenant.uid, operator())
         return tenant
 
-    tenant = _with_service(options, rebuild)
+    tenant = with_services(options, rebuild)
     if options.output == "json":
         print_json({"tenantUid": tenant.uid, "rebuilding": True})
     else:
@@ -269,15 +261,15 @@ def _rebuild(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    async def ask(service: ReportService, database: Database) -> list[tuple[str, TrainingStatus]]:
+    async def ask(services: ReportServices) -> list[tuple[str, TrainingStatus]]:
         if options.tenant is not None:
-            tenant = await find_tenant(database, options.tenant)
-            return [(tenant.name, await service.status(ALL, tenant.uid))]
-        names = {tenant.uid: tenant.name for tenant in await TenantStore(database).list(ALL)}
-        statuses = await ReportStore(database).statuses(ALL)
+            tenant = await find_tenant(services.database, options.tenant)
+            return [(tenant.name, await services.reports.status(ALL, tenant.uid))]
+        names = {tenant.uid: tenant.name for tenant in await TenantStore(services.database).list(ALL)}
+        statuses = await ReportStore(services.database).statuses(ALL)
         return sorted(((names.get(status.tenant, ""), status) for status in statuses), key=lambda pair: pair[0])
 
-    found = _with_service(options, ask)
+    found = with_services(options, ask)
     if options.output == "json":
         print_json([{"name": name, **_builtins(training_of(status))} for name, status in found])
         return 0
@@ -288,19 +280,6 @@ def _status(options: argparse.Namespace) -> int:
         rows.append((name, str(each.threats), str(each.good), str(each.waiting), words))
     print(table(rows) if found else "No tenant has training reports yet.")
     return 0
-
-
-def _with_service(options: argparse.Namespace, operation: Callable[[ReportService, Database], Awaitable[T]]) -> T:
-    """Run an operation with the same database and key as abby."""
-    config = read(options.config / PATH, AbbyConfig)
-    seal = ContentsSeal(read_ring(options.config / config.contents.key, "contents.key"))
-
-    async def ask(database: Database) -> T:
-        async with history_of(options, database) as history:
-            service = ReportService(ReportStore(database), history, seal)
-            return await operation(service, database)
-
-    return query_database(options, ask)
 
 
 def _record(report: UserReport) -> dict[str, object]:

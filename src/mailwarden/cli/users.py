@@ -11,7 +11,7 @@ from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.setup_links import FIRST_RUN_HOURS, INVITE_HOURS, LinkStore
 from mailwarden.access.users import Position, Role, User, UserStore, checked_email
 from mailwarden.cli.command import Command, abby_url, add_action, operator, table
-from mailwarden.cli.database import add_database_options, find_tenant, query_database
+from mailwarden.cli.database import add_query_options, find_tenant, query_database
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
@@ -61,9 +61,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     for action in (link, disable, enable):
         action.add_argument("name", metavar="NAME", help="login name of the user")
     for action in (first, invite, ls, link, disable, enable):
-        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
         action.add_argument("--url", help="address of abby for browsers (default: from the configuration)")
-        add_database_options(action)
+        add_query_options(action)
 
 
 def _run(options: argparse.Namespace) -> int:
