@@ -12,32 +12,21 @@ from PIL import Image, ImageDraw, ImageFont
 from mailwarden.demo.stories import Attachment
 from mailwarden.engines.samples import EICAR
 
-_TYPES = {
-    "pdf": "application/pdf",
-    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    "docx-macro": "application/vnd.ms-word.document.macroEnabled.12",
-    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-    "png": "image/png",
-    "qr": "image/png",
-    "zip": "application/zip",
-    "eicar": "application/octet-stream",
-    "html": "text/html; charset=utf-8",
-    "ics": "text/calendar; charset=utf-8; method=REQUEST",
-    "eml": "message/rfc822",
-    "text": "text/plain; charset=utf-8",
-}
 _ESCAPES_PDF = bytes.maketrans(b"()\\", b"[]/")
 _PACKAGE = "http://schemas.openxmlformats.org/package/2006"
 _OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006"
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+_DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+_XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 _MACRO_TYPE = "application/vnd.ms-office.vbaProject"
 _MACRO_RELATION = "http://schemas.microsoft.com/office/2006/relationships/vbaProject"
 
 
 def content_of(attachment: Attachment) -> tuple[str, bytes]:
     """Return the media type and the bytes of an attachment."""
-    return _TYPES[attachment.made], _MAKERS[attachment.made](attachment)
+    media_type, make = _MADE[attachment.made]
+    return media_type, make(attachment)
 
 
 def _text(attachment: Attachment) -> bytes:
@@ -71,16 +60,10 @@ def _pdf(attachment: Attachment) -> bytes:
 
 
 def _docx(attachment: Attachment) -> bytes:
-    return _word(attachment.text, macro=False)
-
-
-def _docx_macro(attachment: Attachment) -> bytes:
-    return _word(attachment.text, macro=True)
-
-
-def _word(text: str, *, macro: bool) -> bytes:
-    paragraphs = "".join(f"<w:p><w:r><w:t>{escape(line)}</w:t></w:r></w:p>" for line in text.splitlines())
-    kind = "application/vnd.ms-word.document.macroEnabled" if macro else _TYPES["docx"]
+    lines = attachment.text.splitlines()
+    paragraphs = "".join(f"<w:p><w:r><w:t>{escape(line)}</w:t></w:r></w:p>" for line in lines)
+    macro = attachment.made == "docx-macro"
+    kind = "application/vnd.ms-word.document.macroEnabled" if macro else _DOCX
     files = {"word/document.xml": f'<w:document xmlns:w="{_WORD}"><w:body>{paragraphs}</w:body></w:document>'.encode()}
     relations: tuple[tuple[str, str], ...] = ()
     if macro:
@@ -111,17 +94,15 @@ def _xlsx(attachment: Attachment) -> bytes:
     sheet = f'<worksheet xmlns="{_SHEET}"><sheetData>{rows}</sheetData></worksheet>'
     files = {"xl/workbook.xml": book.encode(), "xl/worksheets/sheet1.xml": sheet.encode()}
     relations = ((f"{_OFFICE}/relationships/worksheet", "worksheets/sheet1.xml"),)
-    return _office("xl/workbook.xml", f"{_TYPES['xlsx']}.main+xml", files, relations)
+    return _office("xl/workbook.xml", f"{_XLSX}.main+xml", files, relations)
 
 
 def _office(main: str, kind: str, files: Mapping[str, bytes], relations: tuple[tuple[str, str], ...]) -> bytes:
-    has_macro = any(kind == _MACRO_RELATION for kind, _ in relations)
-    bin_type = f'<Default Extension="bin" ContentType="{_MACRO_TYPE}"/>' if has_macro else ""
     types = (
         f'<?xml version="1.0"?><Types xmlns="{_PACKAGE}/content-types">'
         f'<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
         f'<Default Extension="xml" ContentType="application/xml"/>'
-        f"{bin_type}"
+        f'<Default Extension="bin" ContentType="{_MACRO_TYPE}"/>'
         f'<Override PartName="/{main}" ContentType="{kind}"/></Types>'
     )
     folder, _, name = main.partition("/")
@@ -154,12 +135,9 @@ def _zipped(files: Mapping[str, bytes]) -> bytes:
 def _zip(attachment: Attachment) -> bytes:
     """Return an archive with the text as its file; the name of the file is in the first line, `name: text`."""
     name, separator, text = attachment.text.partition(": ")
-    inside = (
-        (name, text)
-        if separator and "\n" not in name
-        else (attachment.name.rpartition(".")[0] + ".txt", attachment.text)
-    )
-    return _zipped({inside[0]: inside[1].encode()})
+    if not separator or "\n" in name:
+        name, text = attachment.name.rpartition(".")[0] + ".txt", attachment.text
+    return _zipped({name: text.encode()})
 
 
 def _eicar(attachment: Attachment) -> bytes:
@@ -185,17 +163,17 @@ def _qr(attachment: Attachment) -> bytes:
     return out.getvalue()
 
 
-_MAKERS: Mapping[str, Callable[[Attachment], bytes]] = {
-    "pdf": _pdf,
-    "docx": _docx,
-    "docx-macro": _docx_macro,
-    "xlsx": _xlsx,
-    "png": _png,
-    "qr": _qr,
-    "zip": _zip,
-    "eicar": _eicar,
-    "html": _text,
-    "ics": _text,
-    "eml": _text,
-    "text": _text,
+_MADE: Mapping[str, tuple[str, Callable[[Attachment], bytes]]] = {
+    "pdf": ("application/pdf", _pdf),
+    "docx": (_DOCX, _docx),
+    "docx-macro": ("application/vnd.ms-word.document.macroEnabled.12", _docx),
+    "xlsx": (_XLSX, _xlsx),
+    "png": ("image/png", _png),
+    "qr": ("image/png", _qr),
+    "zip": ("application/zip", _zip),
+    "eicar": ("application/octet-stream", _eicar),
+    "html": ("text/html; charset=utf-8", _text),
+    "ics": ("text/calendar; charset=utf-8; method=REQUEST", _text),
+    "eml": ("message/rfc822", _text),
+    "text": ("text/plain; charset=utf-8", _text),
 }

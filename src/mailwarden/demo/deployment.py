@@ -24,7 +24,7 @@ from mailwarden.access.demo_mark import DemoMark
 from mailwarden.database.migrations import migrate
 from mailwarden.database.pool import Database
 from mailwarden.demo.loopback import HOST, PROBE, loopback_servers
-from mailwarden.demo.seeding import REPORT_ADDRESSES, Say, Seeded, report_address, seed
+from mailwarden.demo.seeding import Say, Seeded, report_address, seed
 from mailwarden.demo.stories import Book
 from mailwarden.errors import CommandError
 from mailwarden.guard import config as guard
@@ -37,6 +37,7 @@ DATABASE = "mailwarden_demo"
 SENDER = "mailwarden@demo.example"
 LOWEST, HIGHEST = 20_000, 32_000  # below the ports that the kernel gives to clients
 CONNECT_SECONDS = 5.0
+_REPORTS = ("phishing", "spam", "good")
 
 
 class Demo(Struct, frozen=True):
@@ -168,11 +169,7 @@ def _clear(folder: Path) -> None:
 def configure(folder: Path, demo: Demo, book: Book) -> None:
     """Add the settings of a demo to the configuration that `mailwarden init` wrote."""
     quiet = {"level": "error"}
-    addresses = {
-        report_address(tenant.domains[0], name): kind
-        for tenant in book.people.tenants
-        for name, kind in REPORT_ADDRESSES.items()
-    }
+    addresses = {report_address(tenant.domains[0], kind): kind for tenant in book.people.tenants for kind in _REPORTS}
     smtp = {"listen": {"host": HOST, "port": demo.smtp_port}, "nextHop": f"{HOST}:{demo.sink_port}"}
     _merge(
         configuration_of(folder) / guard.PATH,

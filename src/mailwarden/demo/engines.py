@@ -22,60 +22,48 @@ from mailwarden.model.evidence import FailureKind
 
 # How the message that this task scans was authenticated in life, and the domain in its From.
 told: ContextVar[tuple[Authentication, str]] = ContextVar("told", default=("none", ""))
+away: set[str] = set()  # the types of engines that are down
 
 
 class StoryRspamd(RspamdEngine):
     """Rspamd with the sender checks of the story; it is asked without the client, so that it looks nothing up."""
 
-    away = False
-
     async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
-        _require_here(self.title, away=self.away)
+        _require_here(self)
         answer = await super().examine(raw, replace(envelope, remote_address=None, helo=None), classifier)
         if answer.authentication is None:  # a test message, which Rspamd does not check
             return answer
         return replace(answer, authentication=checks_of(*told.get(), domain_of(envelope.sender)))
 
     async def check(self) -> EngineInfo:
-        _require_here(self.title, away=self.away)
+        _require_here(self)
         return await super().check()
 
 
 class StoryClamav(ClamavEngine):
-    away = False
-
     async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
-        _require_here(self.title, away=self.away)
+        _require_here(self)
         return await super().examine(raw, envelope, classifier)
 
     async def check(self) -> EngineInfo:
-        _require_here(self.title, away=self.away)
+        _require_here(self)
         return await super().check()
 
 
-def _require_here(title: str, *, away: bool) -> None:
-    if away:
-        raise EngineFailed(FailureKind.UNREACHABLE, f"{title} cannot be reached.", "Connection refused")
+def _require_here(engine: AnyEngine) -> None:
+    if engine.type_name in away:
+        raise EngineFailed(FailureKind.UNREACHABLE, f"{engine.title} cannot be reached.", "Connection refused")
 
 
 def story_engines(config: GuardConfig) -> Sequence[AnyEngine]:
     """Return the configured engines, those of the story in place of Rspamd and ClamAV."""
-    engines: list[AnyEngine] = []
-    for engine in open_engines(config.engines):
-        settings = config.engines[engine.name]
-        if isinstance(settings, RspamdSettings):
-            engines.append(StoryRspamd(engine.name, settings))
-        elif isinstance(settings, ClamavSettings):
-            engines.append(StoryClamav(engine.name, settings))
-        else:
-            engines.append(engine)
-    return engines
+    return [_story_of(engine, config.engines[engine.name]) for engine in open_engines(config.engines)]
 
 
-def set_away(engines: Sequence[AnyEngine], name: str, *, away: bool) -> None:
-    for engine in engines:
-        if isinstance(engine, StoryRspamd | StoryClamav) and engine.type_name == name:
-            engine.away = away
+def _story_of(engine: AnyEngine, settings: object) -> AnyEngine:
+    if isinstance(settings, RspamdSettings):
+        return StoryRspamd(engine.name, settings)
+    return StoryClamav(engine.name, settings) if isinstance(settings, ClamavSettings) else engine
 
 
 def checks_of(authentication: Authentication, author: str, envelope: str) -> SenderChecks:

@@ -7,10 +7,10 @@ So the product itself makes sender history, campaigns, rows of history, held mes
 import asyncio
 import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -22,11 +22,21 @@ from mailwarden.access.users import NewUser, Position, Role, UserStore
 from mailwarden.console.first_steps import StepName
 from mailwarden.database.pool import Database
 from mailwarden.demo.clock import Clock, moved_clock
-from mailwarden.demo.engines import set_away, story_engines, told
+from mailwarden.demo.engines import away, story_engines, told
 from mailwarden.demo.mail import report, write
-from mailwarden.demo.stories import After, Book, FeedStory, FeedUpdate, ListChange, Outage, Planned, moment_of, plan
+from mailwarden.demo.stories import (
+    After,
+    Book,
+    FeedStory,
+    FeedUpdate,
+    ListChange,
+    Outage,
+    Person,
+    Planned,
+    moment_of,
+    plan,
+)
 from mailwarden.demo.stories import address_of as address_in
-from mailwarden.engines.engine import AnyEngine
 from mailwarden.errors import CommandError, MailwardenError
 from mailwarden.event_delivery.addresses import AddressRules
 from mailwarden.feeds.assembly import COMMAND_SECONDS, CONNECTIONS, open_feeds
@@ -45,7 +55,6 @@ from mailwarden.lists.service import ListService
 from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.scope import Actor, Scope
-from mailwarden.model.tenant import Profile
 from mailwarden.policy.rules import load_policy
 from mailwarden.quarantine.model import BY_RECIPIENT
 from mailwarden.quarantine.release import ReleaseJob
@@ -70,18 +79,10 @@ BATCH = 16  # messages before the clock of the database moves on
 BATCH_HOURS = timedelta(hours=3)
 PATIENCE = 60.0  # seconds for lists, history or an engine's state to follow
 RETRY = timedelta(minutes=3)  # after an outage the sending server tries again
-REPORT_ADDRESSES = {"phishing": "phishing", "spam": "spam", "good": "good"}
-_ROLES = {
-    "administrator": Role.DEPLOYMENT_ADMINISTRATOR,
-    "tenant-administrator": Role.TENANT_ADMINISTRATOR,
-    "analyst": Role.ANALYST,
-    "auditor": Role.AUDITOR,
-}
-_KINDS = {"phishing": Kind.PHISHING, "spam": Kind.SPAM, "good": Kind.GOOD}
 _GGRID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _STORED = "SELECT count(DISTINCT ggrid) FROM history WHERE ggrid = ANY ($1::uuid[])"
 
-What = Planned | tuple[Planned, After] | ListChange | tuple[FeedStory, FeedUpdate] | tuple[Outage, bool]
+Step = tuple[datetime, Planned | Callable[[], Awaitable[None]]]
 Say = Callable[[str], None]
 
 
@@ -94,16 +95,6 @@ class Seeded(Struct, frozen=True):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The running parts of guard, and the clock."""
-
-    clock: Clock
-    engines: Sequence[AnyEngine]
-    guard: Guard
-    context: GuardContext
-
-
 def report_address(domain: str, kind: str) -> str:
     return f"report-{kind}@{domain}"
 
@@ -112,15 +103,14 @@ async def seed(folder: Path, database: str, book: Book, say: Say) -> Seeded:
     """Fill the empty database of this name with the stories; the configuration is in the folder."""
     began, now = time.monotonic(), datetime.now(UTC)
     config = read_config(folder)
-    messages, engines = plan(book, now), story_engines(config)
+    messages = plan(book, now)
     async with (
         moved_clock(config.database.url, database, now - BEGIN) as clock,
-        open_context(config, folder, Metrics(), engines) as (guard, context),
+        open_context(config, folder, Metrics(), story_engines(config)) as (guard, context),
     ):
-        parts = Parts(clock, engines, guard, context)
         with open_mail(context, guard.name) as mail:
             assert mail is not None  # the demo's configuration has the scan source smtp
-            seeder = Seeder(book, parts, mail)
+            seeder = Seeder(book, clock, guard, context, mail)
             await seeder.set_up()
             await seeder.run(seeder.steps(messages, now), say)
             await clock.move(now)
@@ -135,10 +125,9 @@ async def seed(folder: Path, database: str, book: Book, say: Say) -> Seeded:
 class Seeder:
     """Does one step of the stories after the other with the services of the product."""
 
-    def __init__(self, book: Book, parts: Parts, mail: MailParts) -> None:
-        context, database = parts.context, parts.context.database
-        self._book, self._clock, self._context = book, parts.clock, context
-        self._engines, self._guard = parts.engines, parts.guard
+    def __init__(self, book: Book, clock: Clock, guard: Guard, context: GuardContext, mail: MailParts) -> None:
+        database = context.database
+        self._book, self._clock, self._guard, self._context = book, clock, guard, context
         self._smtp: Smtp = smtp_source(context, mail)
         self._mail = mail
         self._history: HistoryStore = open_history(database)
@@ -163,19 +152,17 @@ class Seeder:
         people, nora = self._book.people, Actor(f"user:{self._book.people.users[0].name}")
         default = next(tenant for tenant in await self._tenants.list(ALL) if tenant.is_default)
         for number, tenant in enumerate(people.tenants):
-            profile = Profile(tenant.profile)
+            name, domains, profile, digest = tenant.display, tenant.domains, tenant.profile, tenant.digest
             if number == 0:
-                settings = TenantSettings(tenant.display, tenant.domains, profile, quarantine_digest=tenant.digest)
+                settings = TenantSettings(name, domains, profile, quarantine_digest=digest)
                 made = await self._tenants.change(ALL, default.uid, settings, nora)
             else:
-                made = await self._tenants.create(
-                    ALL, tenant.display, tenant.domains, profile, quarantine_digest=tenant.digest, actor=nora
-                )
+                made = await self._tenants.create(ALL, name, domains, profile, quarantine_digest=digest, actor=nora)
             self._places[tenant.name] = made.uid
         subscriptions = SubscriptionStore(self._context.database)
         for user in people.users:
             tenants = frozenset(self._places[name] for name in user.tenants)
-            new = NewUser(user.name, Position(_ROLES[user.role], tenants), user.address)
+            new = NewUser(user.name, Position(user.role, tenants), user.address)
             uid = (await self._users.create(ALL, new, nora)).uid
             await self._users.set_language(ALL, uid, user.language)
             await self._users.hide_steps(ALL, uid, frozenset(StepName))
@@ -184,28 +171,30 @@ class Seeder:
                     await subscriptions.save(ALL, place, enabled=True, recipients=frozenset({uid}), actor=nora)
         await self._context.tenants.refresh()
 
-    def steps(self, messages: Sequence[Planned], now: datetime) -> list[tuple[datetime, int, What]]:
+    def steps(self, messages: Sequence[Planned], now: datetime) -> list[Step]:
         """Return everything that happens, in the order of time."""
         people = self._book.people
-        steps: list[tuple[datetime, What]] = [(message.moment, message) for message in messages]
+        steps: list[Step] = [(message.moment, message) for message in messages]
         for message in messages:
+            for after in message.after:
+                moment = min(message.moment + timedelta(hours=after.hours), now)
+                steps.append((moment, partial(self._act, message, after)))
+        steps += [(moment_of(change.days, now), partial(self._change_list, change)) for change in people.lists]
+        for feed in people.feeds:
             steps += [
-                (min(message.moment + timedelta(hours=after.hours), now), (message, after)) for after in message.after
+                (moment_of(update.days, now), partial(self._update_feed, feed, update)) for update in feed.updates
             ]
-        steps += [(moment_of(change.days, now), change) for change in people.lists]
-        steps += [(moment_of(update.days, now), (feed, update)) for feed in people.feeds for update in feed.updates]
         for outage in people.outages:
             begin = _begin_of(outage, [message.moment for message in messages], now)
-            steps += [(begin, (outage, True)), (begin + timedelta(minutes=outage.minutes), (outage, False))]
-        return sorted(
-            ((moment, number, what) for number, (moment, what) in enumerate(steps)), key=lambda step: step[:2]
-        )
+            end = begin + timedelta(minutes=outage.minutes)
+            steps += [(moment, partial(self._switch, outage, begins=moment == begin)) for moment in (begin, end)]
+        return sorted(steps, key=lambda step: step[0])
 
-    async def run(self, steps: Sequence[tuple[datetime, int, What]], say: Say) -> None:
-        began, total, done = time.monotonic(), sum(isinstance(what, Planned) for _, _, what in steps), 0
+    async def run(self, steps: Sequence[Step], say: Say) -> None:
+        began, total, done = time.monotonic(), sum(isinstance(what, Planned) for _, what in steps), 0
         batch: list[Planned] = []
         shown: datetime | None = None
-        for moment, _, what in steps:
+        for moment, what in steps:
             if shown is None or moment.date() != shown.date():
                 await self._deliver_all(batch)
                 batch, shown = [], moment
@@ -221,7 +210,7 @@ class Seeder:
             await self._deliver_all(batch)
             batch = []
             await self._clock.move(moment)
-            await self._do(what)
+            await what()
         await self._deliver_all(batch)
         await self._until_stored()
 
@@ -273,17 +262,6 @@ class Seeder:
         except MailwardenError as error:
             return str(error.message)
 
-    async def _do(self, what: What) -> None:
-        if isinstance(what, ListChange):
-            await self._change_list(what)
-        elif isinstance(what, tuple) and isinstance(what[0], Planned) and isinstance(what[1], After):
-            await self._act(what[0], what[1])
-        elif isinstance(what, tuple) and isinstance(what[0], FeedStory) and isinstance(what[1], FeedUpdate):
-            await self._until_stored()
-            await self._update_feed(what[0], what[1])
-        elif isinstance(what, tuple) and isinstance(what[0], Outage):
-            await self._switch(what[0], away=bool(what[1]))
-
     # Lists, feeds and engines
 
     async def _change_list(self, change: ListChange) -> None:
@@ -298,6 +276,7 @@ class Seeder:
 
     async def _update_feed(self, story: FeedStory, update: FeedUpdate) -> None:
         """Write the file that the feed reads, and run it as the job of abby does."""
+        await self._until_stored()
         database = Database(self._context.config.database.url, CONNECTIONS, COMMAND_SECONDS)
         path = self._context.folder / "feeds" / story.source.rpartition("/")[2]
         path.parent.mkdir(exist_ok=True)
@@ -309,7 +288,7 @@ class Seeder:
                 service: FeedService = open_feeds(database, http, self._mail.key, load_policy())
                 feed = next((feed for feed in await service.store.list(ALL) if feed.name == story.name), None)
                 if feed is None:
-                    settings = FeedSettings(str(path), FeedFormat(story.format), story.list)
+                    settings = FeedSettings(str(path), FeedFormat.TEXT, story.list)
                     feed = await service.add(tenant, story.name, settings, actor)
                 else:
                     await service.update_soon(feed, actor)
@@ -323,19 +302,19 @@ class Seeder:
             await database.close()
         self._changed_at = time.time()
 
-    async def _switch(self, outage: Outage, *, away: bool) -> None:
+    async def _switch(self, outage: Outage, *, begins: bool) -> None:
         """Stop or start an engine; at its start the messages that waited are sent again."""
-        set_away(self._engines, outage.engine, away=away)
+        (away.add if begins else away.discard)(outage.engine)
 
         def is_seen() -> bool:
-            return any(state.name == outage.engine and state.up is not away for state in self._guard.status().engines)
+            return any(state.name == outage.engine and state.up is not begins for state in self._guard.status().engines)
 
-        await _until(is_seen, f"guard did not notice that {outage.engine} is {'down' if away else 'up'}")
-        if not away:
+        await _until(is_seen, f"guard did not notice that {outage.engine} is {'down' if begins else 'up'}")
+        if not begins:
             waiting, self._retries = self._retries, []
-            moments = (self._clock.moment + RETRY * (1 + number / 7) for number in range(len(waiting)))
+            first = self._clock.moment + RETRY
             await self._deliver_all(
-                [replace(message, moment=moment) for message, moment in zip(waiting, moments, strict=False)]
+                [replace(message, moment=first + RETRY / 7 * place) for place, message in enumerate(waiting)]
             )
 
     # Actions of users
@@ -352,7 +331,7 @@ class Seeder:
                 places.setdefault(tenant, address)
         try:
             if after.is_report and person is not None and person[0].address in message.recipients:
-                await self._report(message, after, person[0].address, person[1].domains[0])
+                await self._report(message, after, person[0], person[1].domains[0])
             else:
                 for tenant, address in places.items():
                     by_user = user is not None
@@ -362,13 +341,11 @@ class Seeder:
         except MailwardenError as error:
             self.skipped.append(f"{message.story}: {after.action} by {after.who}: {error.message}")
 
-    async def _report(self, message: Planned, after: After, address: str, domain: str) -> None:
-        person = self._book.people.person(after.who)
-        assert person is not None
-        told.set(("pass", domain_of(address)))
+    async def _report(self, message: Planned, after: After, person: Person, domain: str) -> None:
+        told.set(("pass", domain_of(person.address)))
         to = report_address(domain, after.action.removeprefix("report-"))
-        mail = report(person[0], to, message.subject, write(message), format_datetime(self._clock.moment))
-        reply = await self._take(address, [to], "192.0.2.25", f"mail.{domain}", mail)
+        mail = report(person, to, message.subject, write(message), format_datetime(self._clock.moment))
+        reply = await self._take(person.address, [to], "192.0.2.25", f"mail.{domain}", mail)
         if not reply.startswith("250"):
             raise CommandError(reply)
 
@@ -384,7 +361,7 @@ class Seeder:
             await self._quarantine.release(scope, held.uid, actor, recipients=recipients)
             await self._releases.release_all()
         elif kind == "report":
-            await self._reports.report_message(scope, str(ggrid), _KINDS[what], actor, write(message))
+            await self._reports.report_message(scope, str(ggrid), Kind(what), actor, write(message))
         elif kind == "close":
             await self._close(scope, ggrid, CaseOutcome(what.removeprefix("case-")), actor)
         else:

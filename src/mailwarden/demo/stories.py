@@ -1,31 +1,24 @@
-"""Reads the stories of the demo: tenants and users, their mail, and the actions that followed.
+"""Reads the stories of the demo: tenants and users, their mail, and the actions that followed."""
 
-`python -m mailwarden.demo.stories [FOLDER]` checks all files, and prints the number of messages of each story.
-"""
-
-import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address, ip_network
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from re import Match
 from re import compile as pattern
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 from zlib import crc32
 
 import msgspec
 from msgspec import Meta, Struct
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
+from mailwarden.access.users import Role
 from mailwarden.errors import CommandError
+from mailwarden.model.tenant import Profile
+from mailwarden.settings.reader import read
 
 FOLDER = Path(__file__).parent / "stories"
 PEOPLE, VALUES = "people.yml", "values.yml"
-NETWORKS = tuple(map(ip_network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))  # RFC 5737
-DAYS = 14
 EVENING, MORNING = 0.1, 0.9  # of a day, counted from its end: 18:00 and 07:00
 CHANCE = 0.03  # of a day: how far a message may be from its place in a span
 
@@ -35,22 +28,12 @@ Action = Literal[
     "release", "delete", "report-phishing", "report-spam", "report-good", "close-case-malicious", "close-case-spam",
     "close-case-harmless", "block-sender", "allow-sender",
 ]  # fmt: skip
-Role = Literal["administrator", "tenant-administrator", "analyst", "auditor"]
 Language = Literal["en", "de"]
 Days = Annotated[float, Meta(ge=0, le=60)]
 
 _PLACE = pattern(r"\{([a-z_]+(?:\.[a-z_]+)?)\}")
 _ADDRESS = pattern(r"<([^<>\s]+@[^<>\s]+)>|^([^<>\s]+@[^<>\s]+)$")
-_HOST = pattern(r"(?:@|https?://)([A-Za-z0-9.-]+)")
-_WEEKDAYS = {
-    "de": ("Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag"),
-    "en": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
-}
-_MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-    "December",
-)  # fmt: skip
-T = TypeVar("T")
+_WEEKDAYS = ("Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag")
 
 
 class Strict(Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,7 +105,7 @@ class Tenant(Strict, frozen=True):
     domains: tuple[str, ...]
     people: tuple[Person, ...]
     mailboxes: tuple[Person, ...] = ()  # of teams: `tenant.*` leaves them out
-    profile: Literal["balanced", "strict", "monitor"] = "balanced"
+    profile: Profile = Profile.BALANCED
     digest: bool = False
 
 
@@ -165,7 +148,6 @@ class FeedStory(Strict, frozen=True):
     source: str
     by: str
     updates: tuple[FeedUpdate, ...]
-    format: Literal["text"] = "text"
 
 
 class Outage(Strict, frozen=True):
@@ -235,21 +217,11 @@ class Book(Struct, frozen=True):
 
 
 def read_book(folder: Path = FOLDER) -> Book:
-    """Read every file, or raise CommandError with the first mistake."""
-    values = _read(folder / VALUES, dict[str, tuple[str, ...]]) if (folder / VALUES).exists() else {}
+    """Read every file."""
     files = sorted(path for path in folder.glob("*.yml") if path.name not in (PEOPLE, VALUES))
-    stories = tuple(story for path in files for story in _read(path, list[Story]))
-    for name, times in Counter(story.story for story in stories).items():
-        if times > 1:
-            raise CommandError(f"{times} stories are named `{name}`.")
-    return Book(_read(folder / PEOPLE, People), values, stories)
-
-
-def _read(path: Path, shape: type[T]) -> T:
-    try:
-        return msgspec.convert(YAML(typ="safe").load(path.read_text("utf-8")), shape)
-    except (OSError, YAMLError, msgspec.ValidationError) as error:
-        raise CommandError(f"{path.name}: {error}") from None
+    stories = tuple(story for path in files for story in read(path, list[Story]))
+    values = read(folder / VALUES, dict[str, tuple[str, ...]]) if (folder / VALUES).exists() else {}
+    return Book(read(folder / PEOPLE, People), values, stories)
 
 
 def plan(book: Book, now: datetime) -> list[Planned]:
@@ -267,17 +239,13 @@ def plan(book: Book, now: datetime) -> list[Planned]:
 
 def _of_story(book: Book, story: Story, now: datetime) -> Iterator[tuple[Planned, str]]:
     for place, template in enumerate(story.messages):
-        turns = [(name,) if isinstance(name, str) else name for name in template.to]
         # `tenant.*` is all of its people, one after the other; inside a list they get one message together.
-        groups = [
-            group
-            for turn, name in zip(turns, template.to, strict=True)
-            for group in (
-                [(key,) for key in book.people.recipients(turn[0])]
-                if isinstance(name, str)
-                else [tuple(key for one in turn for key in book.people.recipients(one))]
-            )
-        ]
+        groups: list[list[str]] = []
+        for turn in template.to:
+            if isinstance(turn, str):
+                groups += [[key] for key in book.people.recipients(turn)]
+            else:
+                groups.append([key for one in turn for key in book.people.recipients(one)])
         for index in range(template.count):
             name = f"{story.story}/{place + 1}, message {index + 1}"
             keys = groups[index % len(groups)]
@@ -290,21 +258,18 @@ def _message(
     random = Random(name)  # noqa: S311 -- the same figures each time
     moment = moment_of(_days_ago(template, index, random), now)
     people = [person for key in keys if (person := book.people.person(key))]
-    fill = _Filler(name, book.values, _facts(people[0], moment, random), index)
+    fill = _filler(name, book, _facts(people[0], moment, random), index)
     sender = fill(template.sender)
     address = address_of(sender, name)
     domain = address.rpartition("@")[2]
     subjects = (template.subject,) if isinstance(template.subject, str) else template.subject
-    ip = template.ip or f"198.51.100.{1 + crc32(domain.encode()) % 250}"
-    if not _is_documentation(ip):
-        raise CommandError(f"{name}: {ip} is no documentation address.")
-    planned = Planned(
+    return Planned(
         story=story.story,
         number=0,
         moment=moment,
         sender=sender,
         envelope=fill(template.envelope) or address,
-        ip=ip,
+        ip=template.ip or f"198.51.100.{1 + crc32(domain.encode()) % 250}",
         helo=fill(template.helo) or f"mail.{domain}",
         authentication=template.authentication,
         recipients=tuple(person.address for person, _ in people),
@@ -317,8 +282,6 @@ def _message(
         after=tuple(_own(template.after, keys, book.people, name)),
         message_id=f"<{random.getrandbits(64):016x}.{index}@{domain}>",
     )
-    _check_names(planned, name)
-    return planned
 
 
 def moment_of(days: float, now: datetime) -> datetime:
@@ -371,32 +334,27 @@ def _facts(person: tuple[Person, Tenant], moment: datetime, random: Random) -> d
         "company": tenant.display,
         "number": str(random.randrange(100_000, 999_999)),
         "amount": amount.translate(str.maketrans(",.", ".,")) if german else amount,
-        "date": f"{moment:%d.%m.%Y}" if german else f"{moment.day} {_MONTHS[moment.month - 1]} {moment.year}",
-        "weekday": _WEEKDAYS[who.language][moment.weekday()],
+        "date": f"{moment:%d.%m.%Y}" if german else f"{moment.day} {moment:%B %Y}",
+        "weekday": _WEEKDAYS[moment.weekday()] if german else f"{moment:%A}",
         "tracking": f"JD{random.randrange(10**13, 10**14)}",
     }
 
 
-class _Filler:
-    """Fills the places of a text; one without a value is a mistake of the story."""
+def _filler(name: str, book: Book, facts: Mapping[str, str], index: int) -> Callable[[str], str]:
+    """Return what fills the places of a text; one without a value is a mistake of the story."""
 
-    def __init__(self, name: str, values: Mapping[str, Sequence[str]], facts: Mapping[str, str], index: int) -> None:
-        self._name = name
-        self._values = values
-        self._facts = facts
-        self._index = index
-
-    def __call__(self, text: str) -> str:
-        return _PLACE.sub(self._value, text)
-
-    def _value(self, place: Match[str]) -> str:
+    def value(place: Match[str]) -> str:
         kind, _, chosen = place[1].partition(".")
-        if kind == "lists" and self._values.get(chosen):
-            values = self._values[chosen]
-            return _PLACE.sub(self._value, values[self._index % len(values)])
-        if place[1] not in self._facts:
-            raise CommandError(f"{self._name}: there is no value for {{{place[1]}}}.")
-        return self._facts[place[1]]
+        if kind == "lists" and (values := book.values.get(chosen)):
+            return fill(values[index % len(values)])
+        if place[1] not in facts:
+            raise CommandError(f"{name}: there is no value for {{{place[1]}}}.")
+        return facts[place[1]]
+
+    def fill(text: str) -> str:
+        return _PLACE.sub(value, text)
+
+    return fill
 
 
 def address_of(sender: str, name: str = "") -> str:
@@ -405,40 +363,3 @@ def address_of(sender: str, name: str = "") -> str:
     if not match:
         raise CommandError(f"{name}: `{sender}` has no address.")
     return match[1] or match[2]
-
-
-def _check_names(message: Planned, name: str) -> None:
-    """Raise for a name outside of .example: a story has no real person."""
-    texts = (
-        message.sender, message.envelope, message.reply_to, message.text, message.html, *message.headers.values(),
-        *(file.text for file in message.attachments),
-    )  # fmt: skip
-    for host in _HOST.findall("\n".join(texts)):
-        if not host.rstrip(".").lower().endswith(".example") and not _is_documentation(host):
-            raise CommandError(f"{name}: `{host}` does not end in .example.")
-
-
-def _is_documentation(text: str) -> bool:
-    try:
-        return any(ip_address(text) in network for network in NETWORKS)
-    except ValueError:
-        return False
-
-
-def main() -> int:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
-    try:
-        book = read_book(folder)
-        planned = plan(book, datetime.now(UTC))
-    except CommandError as error:
-        sys.stderr.write(f"{error.message}\n")
-        return 1
-    for story, count in Counter(message.story for message in planned).items():
-        sys.stdout.write(f"{count:5}  {story}\n")
-    actions = sum(len(message.after) for message in planned)
-    sys.stdout.write(f"{len(planned):5}  messages, {actions} actions\n")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from mailwarden.access.users import Role
 from mailwarden.demo.mail import write
-from mailwarden.demo.stories import FOLDER, NETWORKS, Book, Planned, moment_of, plan, read_book
-from mailwarden.errors import CommandError
+from mailwarden.demo.stories import FOLDER, Book, Planned, moment_of, plan, read_book
+from mailwarden.errors import MailwardenError
 
 NOW = datetime(2026, 11, 19, 15, 0, tzinfo=UTC)
 HAS_ALL = not (FOLDER / "first.yml").exists()  # the file with which the machinery was made
@@ -19,6 +20,7 @@ STORY = """
     - {from: "Tools <tools@tools.example>", to: [petra.lang], days: 3.5, subject: "Bill %s", text: "Hello {first}"}
 """
 NAMES = re.compile(r"@([A-Za-z0-9.-]+)|https?://([A-Za-z0-9.-]+)")
+NETWORKS = ("192.0.2", "198.51.100", "203.0.113")  # RFC 5737
 NUMBERS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 
 
@@ -65,13 +67,14 @@ def test_no_name_and_no_address_of_the_demo_is_real(messages: list[Planned]) -> 
             host = "".join(names).rstrip(".").lower()
             assert host.endswith(".example") or NUMBERS.fullmatch(host), (message.story, host)
         for number in (*NUMBERS.findall(text), message.ip):
-            assert any(number.rpartition(".")[0] == str(net.network_address).rpartition(".")[0] for net in NETWORKS)
+            assert number.rpartition(".")[0] in NETWORKS
 
 
 def test_every_role_and_every_part_of_the_demo_is_there(book: Book) -> None:
     people = book.people
-    assert {user.role for user in people.users} == {"administrator", "tenant-administrator", "analyst", "auditor"}
+    assert {user.role for user in people.users} == set(Role)
     assert len(people.tenants) == 3
+    assert len({story.story for story in book.stories}) == len(book.stories)
     assert people.lists
     assert people.outages
     assert any(update.state == "waiting" for feed in people.feeds for update in feed.updates)
@@ -83,14 +86,12 @@ def test_every_role_and_every_part_of_the_demo_is_there(book: Book) -> None:
         ("%s", "{price}", "no value for {price}"),
         ("%s", "{lists.nothing}", "no value for {lists.nothing}"),
         ("petra.lang", "somebody.else", "no person named `somebody.else`"),
-        ("Hello", "See https://www.example.com", "`www.example.com` does not end in .example"),
-        ("subject:", "ip: 8.8.8.8, subject:", "8.8.8.8 is no documentation address"),
-        ("subject:", "colour: red, subject:", "unknown field `colour`"),
+        ("subject:", "colour: red, subject:", "bill.yml:5: [0].messages[0].colour: unknown key"),
         ("tools@tools.example", "tools", "has no address"),
     ],
 )
 def test_a_mistake_of_a_story_is_named(tmp_path: Path, old: str, new: str, mistake: str) -> None:
-    with pytest.raises(CommandError, match=re.escape(mistake)):
+    with pytest.raises(MailwardenError, match=re.escape(mistake)):
         with_story(tmp_path, STORY.replace(old, new))
 
 
