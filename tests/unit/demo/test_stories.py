@@ -13,6 +13,14 @@ from mailwarden.errors import MailwardenError
 
 NOW = datetime(2026, 11, 19, 15, 0, tzinfo=UTC)
 HAS_ALL = not (FOLDER / "first.yml").exists()  # the file with which the machinery was made
+PEOPLE = """
+tenants:
+  - name: northbridge
+    display: Northbridge Engineering
+    domains: [northbridge.example]
+    people: [{name: petra.lang, display: Petra Lang, address: petra.lang@northbridge.example, language: de}]
+users: [{name: nora.falk, display: Nora Falk, address: nora.falk@tidewater-it.example, role: analyst}]
+"""
 STORY = """
 - story: bill
   about: A bill
@@ -35,7 +43,7 @@ def messages(book: Book) -> list[Planned]:
 
 
 def with_story(folder: Path, text: str) -> list[Planned]:
-    (folder / "people.yml").write_text((FOLDER / "people.yml").read_text("utf-8"), "utf-8")
+    (folder / "people.yml").write_text(PEOPLE, "utf-8")
     (folder / "bill.yml").write_text(text, "utf-8")
     return plan(read_book(folder), NOW)
 
