@@ -5,7 +5,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import aiohttp
@@ -17,8 +17,9 @@ from mailwarden.errors import CommandError
 from mailwarden.history.explanation import FactRecord, MessageExplanation, ReasonRecord
 from mailwarden.hop.records import SUBMIT_PATH
 from mailwarden.message.addresses import read_addresses
-from mailwarden.model.outcome import Decision
-from mailwarden.policy.rules import CONVICTION
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.policy.judge import THREATS
+from mailwarden.policy.rules import CONVICTION, SUSPICION
 from mailwarden.serving.tls import client_context
 from mailwarden.wire.scanning import BorderMtaData, MessageAnalysisRequest, MessageAnalysisResult
 
@@ -76,10 +77,12 @@ def render(result: MessageAnalysisResult, explanation: MessageExplanation | None
     if explanation is None:
         return "\n".join([*lines, "Because: not available; the token lacks the permission messageQueue.read."])
     lines += [explanation.summary, ""]
-    lines += [_fact_line(fact) for fact in explanation.facts if fact.points]
+    weighing = {(reason.rule, reason.verdict) for reason in explanation.reasons if reason.weight}
+    lines += [_fact_line(fact, weighing) for fact in explanation.facts if fact.points]
     lines += _sums(explanation)
     lines += [_fact_line(fact) for fact in explanation.facts if not fact.points]
     lines += [f"        not done  {engine.failure}" for engine in explanation.engines if engine.failure]
+    lines += [f"        decided   {outcome}" for outcome in _deciding_step(explanation)]
     if every_rule:
         lines += ["", "All rules:", *map(_rule_line, explanation.reasons)]
     elif explanation.reasons:
@@ -87,13 +90,15 @@ def render(result: MessageAnalysisResult, explanation: MessageExplanation | None
     return "\n".join(lines)
 
 
-def _fact_line(fact: FactRecord) -> str:
-    points = f"{fact.points:+}" if fact.points else ""
-    return f"{points:>6}  {fact.topic.partition('.')[0]:<8}  {fact.sentence}"
+def _fact_line(fact: FactRecord, weighing: Collection[tuple[str, str]] = ()) -> str:
+    """Return a fact, with the number of its rules if the points are of several."""
+    rules = sum((rule, fact.verdict) in weighing for rule in set(fact.rules))
+    points, of = f"{fact.points:+}" if fact.points else "", f" ({rules} rules)" if rules > 1 else ""
+    return f"{points:>6}  {fact.topic.partition('.')[0]:<8}  {fact.sentence}{of}"
 
 
 def _sums(explanation: MessageExplanation) -> Iterator[str]:
-    """Yield the points of each explained verdict, and those of the others."""
+    """Yield the points of each explained verdict, what they lead to, and the points of the others."""
     shown: dict[str, int] = {}
     for fact in explanation.facts:
         if fact.points:
@@ -102,12 +107,28 @@ def _sums(explanation: MessageExplanation) -> Iterator[str]:
         total = explanation.points[verdict]
         if total != points:
             yield f"{total - points:>+6}  smaller facts"
-        yield f"{'= ' + str(total):>6}  {verdict:<8}  {CONVICTION} points are enough"
-    others = [
-        f"{verdict} {points}" for verdict, points in explanation.points.items() if points > 0 and verdict not in shown
-    ]
+        result = f"at least {CONVICTION}: {verdict}" if total >= CONVICTION else f"below {CONVICTION}: not {verdict}"
+        yield _sum_line(total, verdict, result)
+    threat = sum(points for verdict, points in explanation.points.items() if verdict in THREATS and points > 0)
+    if explanation.verdict == Verdict.SUSPICIOUS and threat >= SUSPICION:
+        yield _sum_line(threat, "threats", f"at least {SUSPICION} of all threats: {Verdict.SUSPICIOUS}")
+    others = {verdict: points for verdict, points in explanation.points.items() if points > 0 and verdict not in shown}
     if others:
-        yield f"        also      {', '.join(others)}"
+        first = f"; {explanation.verdict} comes first" if max(others.values()) >= CONVICTION else ""
+        yield f"        also      {', '.join(f'{verdict} {points}' for verdict, points in others.items())}{first}"
+
+
+def _sum_line(points: int, of: str, result: str) -> str:
+    return f"{f'= {points}':>6}  {of:<8}  {result}"
+
+
+def _deciding_step(explanation: MessageExplanation) -> Iterator[str]:
+    """Yield the last step of the decision trace that says how the decision came about."""
+    of = explanation.decision
+    ends = (f": {of}", f": {of} stands", f": {of} instead", ": not delivered", "in every profile", "may deliver it")
+    steps = [step for step in explanation.decision_trace if step.step != "monitor" and step.outcome.endswith(ends)]
+    if steps:
+        yield steps[-1].outcome
 
 
 def _rule_line(reason: ReasonRecord) -> str:
