@@ -117,6 +117,7 @@ COMPOSED = {
         "a host that many owners share",
         "a private or reserved address",
     ),
+    "engines/engine.py": ("{1} cannot be reached.", "{1} broke off.", "no answer within {1} s"),
     "weekly_report/model.py": (
         "No messages were scanned in this week.",
         "{1} message was scanned. The week before is not known.",

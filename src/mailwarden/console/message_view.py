@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from mailwarden.analysis.links.hosts import misleading
-from mailwarden.console.language import N_, _
-from mailwarden.console.message_status import participle, would_have_been
+from mailwarden.console.language import _
+from mailwarden.console.message_status import would_have_been
 from mailwarden.console.policy_texts import change_in_language, request_in_language
 from mailwarden.history.explanation import explanation_of
 from mailwarden.lists.catalogue import MatchOn, block_and_allow
@@ -23,13 +23,6 @@ from mailwarden.policy.counterfactual import Counterfactual, what_would_change
 from mailwarden.policy.facts import Explanation, explain
 from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy
 
-_OUTCOMES: Mapping[Decision, str] = {
-    Decision.DELIVER: N_("It was delivered"),
-    Decision.QUARANTINE: N_("It was quarantined"),
-    Decision.BOUNCE: N_("It was bounced"),
-    Decision.DROP: N_("It was dropped"),
-    Decision.UNDECIDED: N_("Nothing was decided"),
-}
 _CHECKS = (("SPF", "spf-"), ("DKIM", "dkim-"), ("DMARC", "dmarc-"))
 _BODIES = ("text/plain", "text/html")
 
@@ -84,6 +77,7 @@ class ListCandidate(Struct, frozen=True):
 class MessageView(Struct, frozen=True):
     request: FinishedRequest
     sentence: str
+    would: Decision | None  # the decision of `balanced` for a tenant in `monitor`, if it differs
     explanation: Explanation
     rules: tuple[Reason, ...]  # every rule that matched
     points: tuple[Points, ...]
@@ -107,7 +101,8 @@ def view_of(request: FinishedRequest, policy: Policy) -> MessageView:
     told = request_in_language(request, policy)
     return MessageView(
         request=request,
-        sentence=sentence_of(told, would_have_been(request, policy)),
+        sentence=sentence_of(told),
+        would=would_have_been(request, policy),
         explanation=explain(told.judgement, policy),
         rules=told.judgement.reasons,
         points=tuple(_points_of(request.judgement.points)),
@@ -125,22 +120,15 @@ def view_of(request: FinishedRequest, policy: Policy) -> MessageView:
     )
 
 
-def sentence_of(request: FinishedRequest, would: Decision | None = None) -> str:
-    """Return the verdict, the decision and the deciding list entry as one text.
-
-    `would` is the decision of `balanced` for a tenant in `monitor`, if it differs.
-    """
-    entry = request.ruling.entry
-    values = {"summary": request.judgement.summary, "outcome": _(_OUTCOMES[request.ruling.decision])}
-    if would is not None:
-        values["would"] = participle(would)
-        return _("%(summary)s %(outcome)s; it would have been %(would)s.") % values
+def sentence_of(request: FinishedRequest) -> str:
+    """Return the verdict and the list entry that decided as one text."""
+    entry, summary = request.ruling.entry, request.judgement.summary
     if entry is None:
-        return f"{values['summary']} {values['outcome']}."
-    values |= {"entry": entry.entry, "list": entry.list_name}
+        return summary
+    values = {"summary": summary, "entry": entry.entry, "list": entry.list_name}
     if entry.tenant:
-        return _("%(summary)s %(outcome)s: the entry %(entry)s in %(list)s of the tenant decides.") % values
-    return _("%(summary)s %(outcome)s: the entry %(entry)s in %(list)s of the deployment decides.") % values
+        return _("%(summary)s The entry %(entry)s in %(list)s of the tenant decides.") % values
+    return _("%(summary)s The entry %(entry)s in %(list)s of the deployment decides.") % values
 
 
 def checks_of(request: FinishedRequest) -> Iterator[Check]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from mailwarden.console.language import current_language
+from mailwarden.console.language import current_language, sentence_text
 from mailwarden.history.store import Row
 from mailwarden.model.outcome import Reason
 from mailwarden.model.place import Place, place_text
@@ -17,7 +17,7 @@ from mailwarden.policy.rules import Policy, Rule
 def request_in_language(request: FinishedRequest, policy: Policy) -> FinishedRequest:
     """Return the request with the sentences of its judgement in the language of the page."""
     translation = _translation()
-    return translation.message(request, policy) if translation else request
+    return translation.message(_failures_in_language(request), policy) if translation else request
 
 
 def change_in_language(change: Counterfactual, request: FinishedRequest, policy: Policy) -> Counterfactual:
@@ -42,7 +42,7 @@ def reason_in_language(policy: Policy, row: Row) -> str:
     translation = _translation()
     if translation is None or row.request is None:
         return row.reason
-    judgement = translation.message(row.request, policy).judgement
+    judgement = translation.message(_failures_in_language(row.request), policy).judgement
     return judgement.headline or judgement.summary
 
 
@@ -62,6 +62,17 @@ def tags_in_language(tags: Mapping[str, str]) -> Mapping[str, str]:
     """Return the meanings of tags in the language of the page."""
     translation = _translation()
     return translation.tags(tags) if translation else tags
+
+
+def _failures_in_language(request: FinishedRequest) -> FinishedRequest:
+    """Return the request with the reasons why analyzers did not finish in the language of the page."""
+    reports = tuple(
+        replace(each, failure=replace(each.failure, sentence=sentence_text(each.failure.sentence)))
+        if each.failure
+        else each
+        for each in request.evidence.reports
+    )
+    return replace(request, evidence=replace(request.evidence, reports=reports))
 
 
 def _translation() -> Translation | None:

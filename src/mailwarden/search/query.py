@@ -239,8 +239,11 @@ def parse_operator(operator: str, value: str, tenants: Tenants = None) -> Condit
     parse = OPERATORS.get(operator)
     if parse is None:
         known = " ".join(f"{name}:" for name in OPERATORS)
-        near = "".join(f" Did you mean `{name}:`?" for name in get_close_matches(operator, OPERATORS, 1))
-        raise InvalidQuery(f"Unknown operator `{operator}:`.{near} Use {known} or words without an operator.")
+        if near := get_close_matches(operator, OPERATORS, 1):
+            raise InvalidQuery(
+                f"Unknown operator `{operator}:`. Did you mean `{near[0]}:`? Use {known} or words without an operator."
+            )
+        raise InvalidQuery(f"Unknown operator `{operator}:`. Use {known} or words without an operator.")
     value = refang(value.strip())
     if not value:
         raise InvalidQuery(f"`{operator}:` needs a value after the colon, without a space.")

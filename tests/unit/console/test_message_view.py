@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from msgspec.structs import replace
 
 from mailwarden.console.message_view import checks_of, sentence_of, view_of
@@ -19,21 +18,15 @@ from tests.samples.finished import finished_request
 POLICY = load_policy()
 
 
-def test_the_sentence_has_verdict_reason_and_decision():
-    assert sentence_of(finished_request()) == "A link shows another place than it leads to. It was quarantined."
+def test_the_sentence_has_verdict_and_reason():
+    assert sentence_of(finished_request()) == "A link shows another place than it leads to."
 
 
 def test_the_sentence_names_the_entry_that_decided():
     request = finished_request()
     entry = ListHit("sender-allow", "b.example", request.tenant)
     request = replace(request, ruling=Ruling(Decision.DELIVER, (), (), entry))
-    assert sentence_of(request).endswith("It was delivered: the entry b.example in sender-allow of the tenant decides.")
-
-
-@pytest.mark.parametrize("decision", Decision)
-def test_every_decision_has_its_words(decision):
-    request = finished_request()
-    assert sentence_of(replace(request, ruling=Ruling(decision, (), ()))).endswith(".")
+    assert sentence_of(request).endswith(" The entry b.example in sender-allow of the tenant decides.")
 
 
 def test_the_checks_of_the_sender_are_in_one_table():
