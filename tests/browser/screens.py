@@ -7,12 +7,13 @@ import pytest
 
 # `make check-long` also keeps pictures, and look at everything in every width and scheme.
 FULL = os.environ.get("MAILWARDEN_FULL") == "1"
-WIDE, NARROW = 1280, 390
+WIDE, NARROW, WIDEST = 1280, 390, 1920
 LOOKS = [
     (WIDE, False),
     pytest.param(NARROW, True, marks=pytest.mark.long),
     pytest.param(WIDE, True, marks=pytest.mark.long),
     pytest.param(NARROW, False, marks=pytest.mark.long),
+    pytest.param(WIDEST, False, marks=pytest.mark.long),
 ]
 # Filled in by the tests: {acme} is a tenant, {malware} and {clean} are messages, {held} is one in quarantine.
 SCREENS: Mapping[str, str] = {

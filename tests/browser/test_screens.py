@@ -1,4 +1,4 @@
-"""Every screen, wide and narrow, light and dark: a picture is kept, nothing overflows, axe-core finds no barrier."""
+"""Every screen in every look: a picture is kept, nothing overflows, overlaps or is cut, axe-core finds no barrier."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -43,7 +43,7 @@ def test_every_screen_fits_and_is_accessible(
         problems += kept(window, name)
         if width == WIDE:  # and does the same page still fit when the window gets narrow?
             window.resize(NARROW)
-            problems += too_wide(window, name)
+            problems += too_wide(window, name) + misplaced(window, name)
             window.resize(WIDE)
     assert problems == []
 
@@ -83,7 +83,12 @@ def every_screen(window: Window, deployment: Deployment, known: Mapping[str, str
 def kept(window: Window, name: str) -> list[str]:
     """Keep a picture of the page that is open, and return what stands in somebody's way there."""
     window.keep(name)
-    return window.barriers() + too_wide(window, name)
+    return window.barriers() + too_wide(window, name) + misplaced(window, name)
+
+
+def misplaced(window: Window, name: str) -> list[str]:
+    """Return what lies over something else, is cut off or opens beyond the window."""
+    return [f"{name} at {window.width} pixels: {problem}" for problem in window.misplaced()]
 
 
 def too_wide(window: Window, name: str) -> list[str]:

@@ -9,6 +9,7 @@ from tests.browser.screens import FULL
 
 HEIGHT = 900
 PATIENCE = 60_000  # milliseconds, as long as a busy machine may take
+LAYOUT = Path(__file__).with_name("layout.js").read_text()
 # Counts what the policy stopped in this page, and every script that a message managed to run.
 WATCH = """
 window.stopped = [];
@@ -83,6 +84,10 @@ class Window:
     def overflows(self) -> bool:
         """Tell whether the page is wider than the window."""
         return bool(self.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
+
+    def misplaced(self) -> list[str]:
+        """Return text over text, cut tables and pop-ups beyond the window in the page that is open."""
+        return [str(problem) for problem in self.page.evaluate(LAYOUT)]
 
     def widest(self) -> list[str]:
         """Return the elements that reach beyond the window, the innermost ones only."""

@@ -103,7 +103,7 @@ COMPOSED = {
         "{1}: deliver",
     ),
     "feeds/model.py": (
-        "{1} good messages of the last 30 days would have matched; the budget is {2}.",
+        "{1} good messages of the last 30 days would have matched; {2} are allowed.",
         "The rehearsal is incomplete: {1} of {2} new entries were rehearsed to the end.",
         "{1} entries are new; the bound is {2}.",
         "{1} entries are gone; the bound is {2}.",

@@ -40,6 +40,8 @@ _TAG = re.compile(r"<[^<>]*>")
 _HOLE = re.compile(r"\\\{(\d+)\\\}")
 _YEAR = re.compile(r"(\d{4}-?)")
 _IN_SENTENCE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC")
+_COUNTS = re2.compile(r"\d[\d,]* [a-z]+(?:, \d[\d,]* [a-z]+)*")  # "16 phishing, 4 fraud"
+_WORD = re.compile(r"[a-z]+")
 _CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*", re.ASCII)
 
 log = get_logger("console.language")
@@ -75,6 +77,8 @@ class Language:
             if match := pattern.fullmatch(text):
                 # A value may be a sentence of its own, which is shorter.
                 return _filled(translation, {name: self.sentence(value) for name, value in match.groupdict().items()})
+        if _COUNTS.fullmatch(text):
+            return _WORD.sub(lambda word: self.texts.pgettext(WORD, word[0]), text)
         return text
 
 

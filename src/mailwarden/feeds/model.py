@@ -198,7 +198,7 @@ class Wait(Struct, frozen=True):
 
 
 SENTENCES: Mapping[WaitReason, str] = {
-    WaitReason.GOOD_MAIL: "{found} good messages of the last 30 days would have matched; the budget is {bound}.",
+    WaitReason.GOOD_MAIL: "{found} good messages of the last 30 days would have matched; {bound} are allowed.",
     WaitReason.INCOMPLETE: "The rehearsal is incomplete: {found} of {bound} new entries were rehearsed to the end.",
     WaitReason.GROWTH: "{found} entries are new; the bound is {bound}.",
     WaitReason.SHRINK: "{found} entries are gone; the bound is {bound}.",

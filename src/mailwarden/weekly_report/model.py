@@ -202,9 +202,6 @@ class WeeklyReport(Struct, frozen=True):
             Figure("Changes of lists", own.list_changes, before.list_changes),
         ]
 
-    def share(self, figure: Figure) -> str:
-        return f"{100 * figure.now / self.messages:.1f} %" if self.messages and figure.now is not None else ""
-
     def _counted(self, name: str, measure: str) -> Figure:
         def count(figures: DayFigures) -> int:
             return figures.total(measure) if measure else _messages(figures)

@@ -39,7 +39,7 @@ _OPERATORS: Mapping[str, str] = {
     "subject": "subject",
 }  # fmt: skip
 READING_NAMES: Mapping[str, str] = {
-    "": N_("By its form"),
+    "": N_("Detect automatically"),
     "sender": N_("Address of a sender"),
     "recipient": N_("Address of a recipient"),
     "domain": N_("Domain"),

@@ -27,10 +27,15 @@
     }));
   };
 
-  // A time of day, or the day where one begins; always UTC, as everywhere in the console.
+  // Times are in the zone that times.js chose. English has the form of ISO 8601, as Swedish does.
+  const zone = () => document.body.dataset.zone || "UTC";
+  const written = (seconds, style, english) =>
+    new Intl.DateTimeFormat(language === "en" ? english : language, { ...style, timeZone: zone() }).format(seconds * 1000);
+
+  // A time of day, or the day where one begins.
   const told = (seconds) => {
-    const text = new Date(seconds * 1000).toISOString();
-    return text.slice(11, 16) === "00:00" ? text.slice(5, 10) : text.slice(11, 16);
+    const time = written(seconds, { timeStyle: "short" }, "sv-SE");
+    return time === "00:00" ? written(seconds, { day: "numeric", month: "short" }, "en-GB") : time;
   };
 
   const draw = (answer) => {
@@ -54,7 +59,7 @@
         { ...axis, grid: { show: false }, values: (_, moments) => moments.map(told) },
         { ...axis, size: 54, values: (_, counts) => counts.map((count) => count.toLocaleString(language)) },
       ],
-      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), zone()),
       series: [
         {},
         ...layers.map((layer) => ({
@@ -79,10 +84,11 @@
   const sentence = (answer, at) => {
     const counts = answer.decisions.filter((each) => each.counts[at]);
     const total = counts.reduce((sum, each) => sum + each.counts[at], 0);
-    const from = minute(answer.times[at]).replace("T", " ");
+    const style = { dateStyle: language === "en" ? "short" : "medium", timeStyle: "short" };
+    const from = written(answer.times[at], style, "sv-SE");
     const parts = counts.map((each) => each.counts[at].toLocaleString(language) + " " + each.label);
     const messages = total.toLocaleString(language) + (total === 1 ? " " + texts.message : " " + texts.messages);
-    return from + " UTC: " + messages + (parts.length ? " (" + parts.join(", ") + ")" : "");
+    return from + " " + zone() + ": " + messages + (parts.length ? " (" + parts.join(", ") + ")" : "");
   };
 
   const show = (column) => {
