@@ -174,9 +174,8 @@ translations: ## Update the languages of console and policy, print texts without
 site: ## Build the documentation site with search into run/site; dead links fail
 	@$(BIN)/zensical build --strict --clean
 
-pictures: ## Take the pictures of the docs again
-	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/browser
-	@$(BIN)/python -m tests.browser.pictures run/screenshots docs/pictures
+pictures: ready-develop ## Take the pictures of README and docs again, from a demo
+	@$(BIN)/python -m workshop.rig.pictures
 
 #: Figures
 compare: ## Compare answers and CPU of this checkout and of a commit over HTTPS and SMTP (BASE=commit, MESSAGES="folder corpus ...", MORE="--sample 1000 --seed 1")

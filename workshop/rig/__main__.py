@@ -21,8 +21,11 @@ ABBY_PORT = 9081
 GUARD_PORT = 9785
 ATTEMPTS = 3
 SAMPLES = {
-    "plain": plain_message, "phishing": phishing_message, "spam": spam_message, "malware": malware_message,
-}  # fmt: skip
+    "plain": plain_message,
+    "phishing": phishing_message,
+    "spam": spam_message,
+    "malware": malware_message,
+}
 PARAMETERS = (
     '{"borderMtaData": {"envelopeFrom": "alice@pass.example", "envelopeRecipients": ["bob@company.example"],'
     ' "remoteAddress": "192.0.2.10", "senderHelo": "mail.pass.example"}}'
