@@ -177,6 +177,9 @@ site: ## Build the documentation site with search into run/site; dead links fail
 pictures: ready-develop ## Take the pictures of README and docs again, from a demo
 	@$(BIN)/python -m workshop.rig.pictures
 
+explanations: ## Write docs/explanations.md again, from the demo with the rig's engines: some minutes
+	@$(BIN)/python -m workshop.pages.explanations
+
 #: Figures
 compare: ## Compare answers and CPU of this checkout and of a commit over HTTPS and SMTP (BASE=commit, MESSAGES="folder corpus ...", MORE="--sample 1000 --seed 1")
 	@$(BIN)/python -m workshop.bench.compare --base $(BASE) $(foreach folder,$(MESSAGES),--messages $(folder)) $(MORE)
