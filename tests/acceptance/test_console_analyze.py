@@ -58,7 +58,7 @@ def test_a_failed_analyzer_is_shown_and_the_verdict_is_not_clean(analyst, plain,
     text = text_of(page)
     assert "rspamd failed" in text
     assert "Not decided: " in text
-    assert "Nothing was decided." in text
+    assert " unknown undecided " in text
     assert "Clean: " not in text
 
 

@@ -294,14 +294,14 @@ def tenants_by_name(request: UserRequest) -> Mapping[str, UUID]:
 
 
 def understood(request: UserRequest, query: Query) -> list[tuple[str, str]]:
-    """Return each parsed term as operator and value."""
-    return [
-        (
-            _("not %(operator)s") % {"operator": condition.operator} if condition.negated else condition.operator,
-            request.tenant_name(UUID(condition.value)) if condition.operator == "tenant" else condition.value,
-        )
-        for condition in query.conditions
-    ]
+    """Return each parsed term as operator and value; `word` is no operator that a user writes."""
+    terms = []
+    for condition in query.conditions:
+        operator = sentence_text("word") if condition.operator == "word" else condition.operator
+        shown = _("not %(operator)s") % {"operator": operator} if condition.negated else operator
+        is_tenant = condition.operator == "tenant"
+        terms.append((shown, request.tenant_name(UUID(condition.value)) if is_tenant else condition.value))
+    return terms
 
 
 def _time(text: str, name: str) -> datetime | None:
