@@ -34,7 +34,7 @@ def test_the_docs_show_the_output_of_the_command(
     today.write_bytes(re.sub(rb"Date: [^\r]+", b"Date: " + formatdate().encode(), EXAMPLE.read_bytes()))
     assert scan(deployment, str(today), *MTA) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("decision  quarantine\nverdict   phishing\n")
+    assert printed.startswith("decision  quarantine: phishing under the profile balanced\nverdict   phishing\n")
     reported = printed[printed.index("Phishing: ") :].strip()
     shown = re.search(r"```text\n(.*?)\n```", PAGE.read_text("utf-8"), re.DOTALL)
     assert shown is not None

@@ -68,7 +68,7 @@ def render(result: MessageAnalysisResult, explanation: MessageExplanation | None
     """Return the result as text: decision, verdict, and the facts with the points that they add up to."""
     took = (result.completed - result.created).total_seconds() * 1000
     lines = [
-        f"decision  {result.decision}",
+        f"decision  {result.decision}{_deciding_step(explanation)}",
         f"verdict   {result.verdict}",
         f"tags      {', '.join(result.tags) or '-'}",
         f"ggrid     {result.ggrid}  ({took:.0f} ms)",
@@ -82,7 +82,6 @@ def render(result: MessageAnalysisResult, explanation: MessageExplanation | None
     lines += _sums(explanation)
     lines += [_fact_line(fact) for fact in explanation.facts if not fact.points]
     lines += [f"        not done  {engine.failure}" for engine in explanation.engines if engine.failure]
-    lines += [f"        decided   {outcome}" for outcome in _deciding_step(explanation)]
     if every_rule:
         lines += ["", "All rules:", *map(_rule_line, explanation.reasons)]
     elif explanation.reasons:
@@ -107,11 +106,10 @@ def _sums(explanation: MessageExplanation) -> Iterator[str]:
         total = explanation.points[verdict]
         if total != points:
             yield f"{total - points:>+6}  smaller facts"
-        result = f"at least {CONVICTION}: {verdict}" if total >= CONVICTION else f"below {CONVICTION}: not {verdict}"
-        yield _sum_line(total, verdict, result)
+        yield _sum_line(total, verdict, f"{CONVICTION} are {'enough' if total >= CONVICTION else 'needed'}")
     threat = sum(points for verdict, points in explanation.points.items() if verdict in THREATS and points > 0)
     if explanation.verdict == Verdict.SUSPICIOUS and threat >= SUSPICION:
-        yield _sum_line(threat, "threats", f"at least {SUSPICION} of all threats: {Verdict.SUSPICIOUS}")
+        yield _sum_line(threat, "threats", f"{SUSPICION} of all threats are enough for {Verdict.SUSPICIOUS}")
     others = {verdict: points for verdict, points in explanation.points.items() if points > 0 and verdict not in shown}
     if others:
         first = f"; {explanation.verdict} comes first" if max(others.values()) >= CONVICTION else ""
@@ -122,13 +120,15 @@ def _sum_line(points: int, of: str, result: str) -> str:
     return f"{f'= {points}':>6}  {of:<8}  {result}"
 
 
-def _deciding_step(explanation: MessageExplanation) -> Iterator[str]:
-    """Yield the last step of the decision trace that says how the decision came about."""
+def _deciding_step(explanation: MessageExplanation | None) -> str:
+    """Return the last step of the decision trace that says how the decision came about."""
+    if explanation is None:
+        return ""
     of = explanation.decision
     ends = (f": {of}", f": {of} stands", f": {of} instead", ": not delivered", "in every profile", "may deliver it")
     steps = [step for step in explanation.decision_trace if step.step != "monitor" and step.outcome.endswith(ends)]
-    if steps:
-        yield steps[-1].outcome
+    because = f": {steps[-1].outcome.removesuffix(f': {of}')}" if steps else ""
+    return because + ("; submit it again later, or hold it" if of == Decision.UNDECIDED else "")
 
 
 def _rule_line(reason: ReasonRecord) -> str:

@@ -240,5 +240,5 @@ def _blocks(case: Case) -> list[ListHit]:
 
 def _entry_text(hit: ListHit) -> str:
     """Return an entry as text for the trace."""
-    comment = f" ({show(hit.comment)})" if hit.comment else ""
+    comment = f" (note: {show(hit.comment)})" if hit.comment else ""
     return f"{hit.list_name} `{show(hit.entry)}` of the {'tenant' if hit.tenant else 'deployment'}{comment}"

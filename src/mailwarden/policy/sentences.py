@@ -31,12 +31,12 @@ class Wording(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     the_message: str = "the message"
     one_more: str = "{body} (1 more reason)"
     more: str = "{body} ({count} more reasons)"
-    nothing_finished: str = "no analyzer finished, and nothing convicts"
+    nothing_finished: str = "no analyzer finished"
     unfinished: str = "the analyzer {analyzer} did not finish"
-    one_missing: str = "{reason}, and nothing else convicts"
-    missing: str = "{reason} and {count} more required did not finish, and nothing else convicts"
+    one_missing: str = "{reason}, and nothing else is enough for a verdict"
+    missing: str = "{reason} and {count} more required did not finish, and nothing else is enough for a verdict"
     no_points: str = "no points against it"
-    few_points: str = "highest score {points} of {line} ({verdict})"
+    few_points: str = "at most {points} points ({verdict}); {line} are needed"
     some_finished: str = "{body}; {count} of {all} analyzers finished"
     places: PlaceWords = ENGLISH_PLACES
 

@@ -20,10 +20,12 @@ GGRID = UUID("0199a3f2-6c1e-7b54-9a11-5d0c7e2f8b10")
 NOW = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
 MESSAGE = MessageRecord(0, "", "", "", "", (), "", "", "", (), ())
 LIST_STEP = "sender-block `a.example` of the tenant: quarantine stands"
+MALWARE_STEP = "malware: no later step may deliver it"
+INCOMPLETE_STEP = "the analysis is incomplete: not delivered"
 
 
-def lines(verdict, decision, points, *facts, steps=()):
-    """Return the lines below the summary; each fact is its verdict, and the points of its rules."""
+def text_of(verdict, decision, points, *facts, steps=()):
+    """Return what is printed; each fact is its verdict, and the points of its rules."""
     reasons = [
         ReasonRecord(f"x.rule-{number}-{place}", "x", of, weight, "", "", "")
         for number, (of, *weights) in enumerate(facts)
@@ -42,30 +44,34 @@ def lines(verdict, decision, points, *facts, steps=()):
         EnvelopeRecord("", (), None, None), MESSAGE, (),
     )  # fmt: skip
     result = MessageAnalysisResult(GGRID, NOW, NOW, decision, verdict, ())
-    _, _, text = render(result, explanation).partition("Summary.\n\n")
-    return text.splitlines()
+    return render(result, explanation)
+
+
+def lines(*words):
+    """Return the lines below the summary."""
+    return text_of(*words).partition("Summary.\n\n")[2].splitlines()
 
 
 def test_a_fact_says_how_many_rules_its_points_are_of():
     assert lines("phishing", "quarantine", {"phishing": 110}, ("phishing", 60, 30, 0), ("phishing", 20))[:3] == [
         "   +90  text      Fact 0. (2 rules)",
         "   +20  text      Fact 1.",
-        " = 110  phishing  at least 100: phishing",
+        " = 110  phishing  100 are enough",
     ]
 
 
 @pytest.mark.parametrize(
     ("verdict", "points", "facts", "sums"),
     [
-        ("clean", {"phishing": 12}, [("phishing", 12)], ["  = 12  phishing  below 100: not phishing"]),
+        ("clean", {"phishing": 12}, [("phishing", 12)], ["  = 12  phishing  100 are needed"]),
         (
             "suspicious",
             {"phishing": 30, "fraud": 25, "bulk": 60},
             [("phishing", 30), ("fraud", 25)],
             [
-                "  = 30  phishing  below 100: not phishing",
-                "  = 25  fraud     below 100: not fraud",
-                "  = 55  threats   at least 50 of all threats: suspicious",
+                "  = 30  phishing  100 are needed",
+                "  = 25  fraud     100 are needed",
+                "  = 55  threats   50 of all threats are enough for suspicious",
                 "        also      bulk 60",
             ],
         ),
@@ -75,7 +81,7 @@ def test_a_fact_says_how_many_rules_its_points_are_of():
             [("phishing", 120)],
             [
                 "   +30  smaller facts",
-                " = 150  phishing  at least 100: phishing",
+                " = 150  phishing  100 are enough",
                 "        also      spam 105; phishing comes first",
             ],
         ),
@@ -86,16 +92,20 @@ def test_a_sum_says_what_it_leads_to(verdict, points, facts, sums):
 
 
 @pytest.mark.parametrize(
-    ("decision", "outcome"),
+    ("decision", "outcome", "line"),
     [
-        ("deliver", "clean under the profile balanced: deliver"),
-        ("quarantine", LIST_STEP),
-        ("quarantine", "malware: no later step may deliver it"),
-        ("quarantine", "a rule forces quarantine, in every profile"),
-        ("undecided", "the analysis is incomplete: not delivered"),
+        ("deliver", "clean under the profile balanced: deliver", "deliver: clean under the profile balanced"),
+        ("quarantine", LIST_STEP, f"quarantine: {LIST_STEP}"),
+        ("quarantine", MALWARE_STEP, f"quarantine: {MALWARE_STEP}"),
+        (
+            "quarantine",
+            "a rule forces quarantine, in every profile",
+            "quarantine: a rule forces quarantine, in every profile",
+        ),
+        ("undecided", INCOMPLETE_STEP, f"undecided: {INCOMPLETE_STEP}; submit it again later, or hold it"),
     ],
 )
-def test_the_deciding_step_is_the_last_line_of_the_explanation(decision, outcome):
+def test_the_deciding_step_stands_behind_the_decision(decision, outcome, line):
     others = ("monitor", f"the profile balanced decides the same: {decision}"), ("bounce", "no bounce")
-    shown = lines("clean", decision, {}, steps=(("profile", outcome), *others))
-    assert shown == [f"        decided   {outcome}"]
+    shown = text_of("clean", decision, {}, steps=(("profile", outcome), *others))
+    assert shown.splitlines()[0] == f"decision  {line}"

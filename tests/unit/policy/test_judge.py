@@ -92,7 +92,7 @@ def test_a_required_analyzer_that_failed_leaves_the_verdict_unknown(policy):
     assert found.verdict is Verdict.UNKNOWN
     assert found.incomplete
     assert found.tags == ("analysis.incomplete",)
-    assert found.summary == "Not decided: Rspamd did not answer within 20 s, and nothing else convicts."
+    assert found.summary == "Not decided: Rspamd did not answer within 20 s, and nothing else is enough for a verdict."
 
 
 def test_an_optional_analyzer_that_failed_does_not_matter(policy):

@@ -39,7 +39,7 @@ async def test_lists_that_were_never_copied_leave_a_message_undecided_and_never_
     judgement = judge(compared.evidence, POLICY)
     assert judgement.verdict is Verdict.UNKNOWN
     assert judgement.summary == (
-        "Not decided: The lists have not been copied to this host yet, and nothing else convicts."
+        "Not decided: The lists have not been copied to this host yet, and nothing else is enough for a verdict."
     )
     assert [report.status for report in compared.evidence.reports if report.analyzer == "lists"] == [Status.FAILED]
 

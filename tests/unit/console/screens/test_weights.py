@@ -33,13 +33,13 @@ def test_a_weight_is_a_whole_number_within_its_bounds(request_: UserRequest) -> 
         with pytest.raises(SchemaViolation, match="A weight is a whole number of points"):
             read_weight(request_, RULE, bad)
     for beyond in (str(most + 1), "-1", "9999"):
-        with pytest.raises(SchemaViolation, match=f"weigh {least} to {most} points, not {beyond}"):
+        with pytest.raises(SchemaViolation, match=f"must be {least} to {most} points, not {beyond}"):
             read_weight(request_, RULE, beyond)
 
 
 def test_only_the_deployment_changes_a_rule_that_defines_a_verdict() -> None:
     assert read_weight(ROOT, MACRO, "0") == 0
-    with pytest.raises(SchemaViolation, match="weigh 100 to 100 points, not 0"):
+    with pytest.raises(SchemaViolation, match="must be 100 to 100 points, not 0"):
         read_weight(ADMINISTRATOR, MACRO, "0")
     assert fixed_sentence(ROOT, MACRO) == ""
     assert "defines a verdict alone" in fixed_sentence(ADMINISTRATOR, MACRO)
