@@ -1,7 +1,7 @@
 """Writes docs/explanations.md: ten messages of the demo, with what `mailwarden scan` prints of each.
 
-`make explanations` starts the rig's servers and the demo, which takes minutes: no test makes this page. What was
-printed before decision 118 is in explanations.yml; the rules of that time are gone.
+`make explanations` starts the rig's servers and the demo, which takes minutes: no test makes this page. The
+output before decision 118 is in explanations.yml; the rules of that time are gone.
 """
 
 import re
@@ -36,7 +36,7 @@ the lines.
 
 
 class Before(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the command printed of the message before decision 118."""
+    """The output for the message before decision 118."""
 
     rules: int
     lines: int
