@@ -67,10 +67,10 @@ def tags_in_language(tags: Mapping[str, str]) -> Mapping[str, str]:
 def _failures_in_language(request: FinishedRequest) -> FinishedRequest:
     """Return the request with the reasons why analyzers did not finish in the language of the page."""
     reports = tuple(
-        replace(each, failure=replace(each.failure, sentence=sentence_text(each.failure.sentence)))
-        if each.failure
-        else each
-        for each in request.evidence.reports
+        replace(report, failure=replace(report.failure, sentence=sentence_text(report.failure.sentence)))
+        if report.failure
+        else report
+        for report in request.evidence.reports
     )
     return replace(request, evidence=replace(request.evidence, reports=reports))
 

@@ -43,7 +43,7 @@ from mailwarden.console.language import (
 )
 from mailwarden.console.policy_texts import place_in_language, rule_in_language
 from mailwarden.console.services import StatusView
-from mailwarden.console.texts import WORDS, codes, file_size, moment_value, role_text, script_texts, visible
+from mailwarden.console.texts import WORDS, file_size, moment_value, role_text, script_texts, visible
 from mailwarden.errors import BadRequest, NotFound, PayloadTooLarge
 from mailwarden.message.urls import defang
 from mailwarden.serving.http_app import Call, Route
@@ -234,7 +234,6 @@ class Templates:
             defang=defang,
             file_size=file_size,
             visible=visible,
-            codes=codes,
             place=place_in_language,
         )
 

@@ -1,11 +1,8 @@
 """The texts of the console: colours, roles, notices, and the format of times, sizes and untrusted text."""
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
-
-from markupsafe import Markup, escape
 
 from mailwarden.console.language import ENGLISH, N_, current_language, decimal_text, gettext, ngettext
 from mailwarden.model.outcome import Decision, Verdict
@@ -99,7 +96,6 @@ TRAINING_STATES: Mapping[str, str] = {
 WORDS: Mapping[str, Mapping[str, str]] = {"colours": COLOURS, "training": TRAINING_STATES}
 
 # Bidirectional embeddings, overrides and isolates, which reorder the text that follows.
-_CODE = re.compile("`([^`]+)`")
 _TURNING = {code: f"[U+{code:04X}]" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 _UNITS = ("B", "KiB", "MiB", "GiB")
 
@@ -226,11 +222,6 @@ def script_texts() -> Mapping[str, str]:
 def visible(text: str | None) -> str:
     """Return untrusted text with bidirectional control characters spelled out, so that it cannot be reordered."""
     return (text or "").translate(_TURNING)
-
-
-def codes(text: str) -> Markup:
-    """Return a text with `marked` words as code elements."""
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 -- escaped before
 
 
 def moment_value(moment: datetime | None) -> str:
