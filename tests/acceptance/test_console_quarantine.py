@@ -55,7 +55,7 @@ def test_held_messages_are_found_by_every_filter(deployment: Deployment, analyst
     assert listed(analyst, subject=mark, state="released") == []
     assert listed(analyst, subject=mark, state="any", tenant=deployment.tenants["acme"]) == [virus, spam]
     text = text_of(analyst.get(f"{QUARANTINE}?subject={mark}"))
-    assert f"→ {ANN} and 1 more Prices {mark} A sentence." in text
+    assert f"→&nbsp;{ANN} and 1 more Prices {mark} A sentence." in text
     assert re.search(r"[\d,]+ messages? waits? for release\.", text)
     forgotten = keep(deployment, subject=mark, explained=False)
     assert "The reason is no longer in history." in text_of(analyst.get(f"{QUARANTINE}/{forgotten}"))
@@ -101,7 +101,7 @@ def test_a_message_is_released_to_chosen_recipients_with_the_result(
     assert analyst.post(path + "/release", {"some": "1", "to": [ANN, BOB]}).status_code == 303
     assert finish_releases(deployment) >= 1
     assert state_of(deployment, uid) == {ANN: "released", BOB: "released"}
-    assert f"{ANN} released {analyst.name}" in text_of(analyst.get(path))
+    assert f"{ANN} released by {analyst.name}, " in text_of(analyst.get(path))
     assert f"Released: {ANN}, {BOB}, by {analyst.name}" in text_of(analyst.get(path)), "the timeline has it"
     old = analyst.post(path + "/release", {"some": "1", "to": ANN})
     assert (old.status_code, "None of the chosen recipients waits for this message." in text_of(old)) == (409, True)

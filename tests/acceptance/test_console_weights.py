@@ -184,7 +184,7 @@ def test_an_undo_stays_within_the_bounds_of_the_user(deployment: Deployment, roo
     user = sign_in(deployment, "tenant-administrator", ["club"])
     newest = re.findall(r'name="change" value="(\d+)"', user.get(path).text)[0]
     answer = user.post(f"{path}/weights/undo", {"change": newest})
-    assert (answer.status_code, "weigh 100 to 100 points, not 0" in text_of(answer)) == (400, True)
+    assert (answer.status_code, "must be 100 to 100 points, not 0" in text_of(answer)) == (400, True)
     assert root.post(f"{path}/weights/undo", {"change": newest}).status_code == 303
 
 

@@ -98,12 +98,14 @@ def _xlsx(attachment: Attachment) -> bytes:
 
 
 def _office(main: str, kind: str, files: Mapping[str, bytes], relations: tuple[tuple[str, str], ...]) -> bytes:
+    # A declared macro is one for our analyzer, even without the file.
+    has_macro = any(each == _MACRO_RELATION for each, _ in relations)
+    macro = f'<Default Extension="bin" ContentType="{_MACRO_TYPE}"/>' if has_macro else ""
     types = (
         f'<?xml version="1.0"?><Types xmlns="{_PACKAGE}/content-types">'
         f'<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
         f'<Default Extension="xml" ContentType="application/xml"/>'
-        f'<Default Extension="bin" ContentType="{_MACRO_TYPE}"/>'
-        f'<Override PartName="/{main}" ContentType="{kind}"/></Types>'
+        f'{macro}<Override PartName="/{main}" ContentType="{kind}"/></Types>'
     )
     folder, _, name = main.partition("/")
     root = ((f"{_OFFICE}/relationships/officeDocument", main),)

@@ -36,6 +36,7 @@ def test_an_office_document_has_the_text(kind: Made, member: str, *, has_macro: 
     with zipfile.ZipFile(io.BytesIO(made(kind))) as archive:
         assert "Rechnung 4711" in archive.read(member).decode()
         assert ("word/vbaProject.bin" in archive.namelist()) is has_macro
+        assert (b"vbaProject" in archive.read("[Content_Types].xml")) is has_macro, "an analyzer reads what is declared"
 
 
 def test_a_code_leads_to_the_link() -> None:
