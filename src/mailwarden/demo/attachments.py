@@ -99,7 +99,7 @@ def _xlsx(attachment: Attachment) -> bytes:
 
 def _office(main: str, kind: str, files: Mapping[str, bytes], relations: tuple[tuple[str, str], ...]) -> bytes:
     # A declared macro is one for our analyzer, even without the file.
-    has_macro = any(each == _MACRO_RELATION for each, _ in relations)
+    has_macro = any(relation == _MACRO_RELATION for relation, _ in relations)
     macro = f'<Default Extension="bin" ContentType="{_MACRO_TYPE}"/>' if has_macro else ""
     types = (
         f'<?xml version="1.0"?><Types xmlns="{_PACKAGE}/content-types">'
