@@ -71,13 +71,13 @@
       /hidden|clip/.test(style(element).overflowX) &&
       style(element).textOverflow !== "ellipsis" &&
       element.scrollWidth > element.clientWidth + SLACK;
-    // A table that its container scrolls is whole in a phone; a wide window has room for every column.
+    // A table that its container scrolls is whole in a phone and in the pane; a wide window has room for every column.
     const beyond = (table) => {
       let outer = table.parentElement;
       while (outer && !outer.matches(".card") && !/auto|scroll/.test(style(outer).overflowX)) outer = outer.parentElement;
       const isScrolled = outer && !outer.matches(".card");
       const edge = outer ? Math.min(EDGE, outer.getBoundingClientRect().right) : EDGE;
-      return table.getBoundingClientRect().right > edge + SLACK && !(isScrolled && EDGE < WIDE);
+      return table.getBoundingClientRect().right > edge + SLACK && !(isScrolled && (EDGE < WIDE || table.closest("#pane")));
     };
     const tables = [...document.querySelectorAll("table")].filter(visible);
     const parts = tables.flatMap((table) => [table, ...table.querySelectorAll("*")]).filter(visible);

@@ -28,7 +28,7 @@
   };
 
   // Times are in the zone that times.js chose. English has the form of ISO 8601, as Swedish does.
-  const zone = () => document.body.dataset.zone || "UTC";
+  const zone = () => document.body.dataset.timeZone || "UTC";
   const written = (seconds, style, english) =>
     new Intl.DateTimeFormat(language === "en" ? english : language, { ...style, timeZone: zone() }).format(seconds * 1000);
 

@@ -23,7 +23,7 @@
       if (!each) continue;
       try {
         format = new Intl.DateTimeFormat("en-GB", { ...FIELDS, timeZone: each });
-        zone = document.body.dataset.zone = each; // the chart of the dashboard has it as well
+        zone = document.body.dataset.timeZone = each; // the chart of the dashboard has it as well
         return;
       } catch {
         // The next one.
