@@ -181,9 +181,9 @@ def test_a_foreign_tenant_name_looks_unknown(deployment: Deployment) -> None:
 @pytest.mark.parametrize(
     ("query", "status", "sentence"),
     [
-        ("q=form:alice", 400, "Unknown operator `form:`."),
-        ("q=verdict:bad", 400, "`verdict:` needs one of malware"),
-        ("q=hello+ip:1.2.3", 400, "(at character 7: `ip:1.2.3`)"),
+        ("q=form:alice", 400, "Unknown operator form: ."),
+        ("q=verdict:bad", 400, "verdict: needs one of malware"),
+        ("q=hello+ip:1.2.3", 400, "(at character 7: ip:1.2.3 )"),
         ('q=subject:"open', 400, "is not closed"),
         ("q=" + "a" * 501, 400, "at most 500 characters"),
         ("range=9y", 400, "There is no time range of that name."),
