@@ -249,7 +249,7 @@ def test_the_trace_and_the_ruling_name_the_entry_that_won():
         "sender-block", "north.example", "tenant", "Ticket 4711", SENDER,
     )  # fmt: skip
     lines = {step.step: step.outcome for step in result.ruling.trace}
-    assert lines["tenant lists"] == "sender-block `north.example` of the tenant (Ticket 4711): quarantine stands"
+    assert lines["tenant lists"] == "sender-block `north.example` of the tenant (note: Ticket 4711): quarantine stands"
     (finding,) = [finding for name, finding in result.evidence.findings if name == "lists"]
     assert finding.facts == {
         "list": "sender-block", "entry": "north.example", "scope": "tenant", "value": SENDER, "comment": "Ticket 4711",
