@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from workshop.rig.demo import demo_words
 from workshop.rig.engines import Engines
 from workshop.rig.ports import free_port
 
@@ -50,9 +51,8 @@ class RunningDemo:
 @pytest.fixture(scope="module")
 def demo(engines: Engines, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
     folder, port = tmp_path_factory.mktemp("demo") / "deployment", free_port()
-    words = [sys.executable, "-m", "mailwarden", "demo", "--folder", str(folder), "--stories", str(STORIES)]
-    words += ["--postgresql", engines.postgresql.url("postgres"), "--database", DATABASE, "--port", str(port)]
-    words += ["--rspamd", engines.rspamd.address, "--clamav", engines.clamd.address]
+    words = [sys.executable, "-m", "mailwarden", *demo_words(folder, engines)]
+    words += ["--stories", str(STORIES), "--database", DATABASE, "--port", str(port)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
     printed = ""

@@ -4,8 +4,6 @@
 output before decision 118 is in explanations.yml; the rules of that time are gone.
 """
 
-import re
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -18,12 +16,10 @@ from mailwarden.cli.scan import render
 from mailwarden.history.explanation import MessageExplanation
 from mailwarden.wire.scanning import MessageAnalysisResult
 from mailwarden_client import Client
-from workshop.rig.engines import Engines, start_engines
-from workshop.rig.ports import free_port
-from workshop.rig.process import ServerProcess
+from workshop.rig.demo import Demo
+from workshop.rig.engines import start_engines
 
 PAGE = Path("docs/explanations.md")
-SEED_SECONDS = 1_200.0
 _HEAD = """<!-- Made from the code by `make explanations`; change workshop/pages/explanations.yml, not this page. -->
 
 # Ten explanations
@@ -56,34 +52,20 @@ def main() -> None:
     file = Path(__file__).with_suffix(".yml")
     examples = msgspec.convert(YAML(typ="safe").load(file.read_text("utf-8")), list[Example])
     with tempfile.TemporaryDirectory() as name, start_engines(progress=print) as engines:
-        demo = _demo(Path(name), engines)
+        demo = Demo(Path(name), engines)
         demo.start()
         try:
-            text = _page(Path(name), demo.log.read_text("utf-8"), examples)
+            text = _page(demo, examples)
         finally:
             demo.stop()
     PAGE.write_text(text, "utf-8")
     print(PAGE)
 
 
-def _demo(folder: Path, engines: Engines) -> ServerProcess:
-    log = folder / "demo.log"
-    options = {
-        "--folder": str(folder / "deployment"),
-        "--postgresql": engines.postgresql.url("postgres"),
-        "--rspamd": engines.rspamd.address,
-        "--clamav": engines.clamd.address,
-        "--port": str(free_port()),  # another demo of this host may have the usual one
-    }
-    command = [sys.executable, "-m", "mailwarden", "demo", *(word for pair in options.items() for word in pair)]
-    return ServerProcess("demo", command, log, lambda: "Ctrl-C stops" in log.read_text("utf-8"), deadline=SEED_SECONDS)
-
-
-def _page(folder: Path, log: str, examples: Sequence[Example]) -> str:
-    [url] = set(re.findall(r"https://localhost:\d+", log))
-    configuration = folder / "deployment/config"
+def _page(demo: Demo, examples: Sequence[Example]) -> str:
+    configuration = demo.folder / "config"
     token = (configuration / "token").read_text("ascii").strip()
-    with Client(url, token=token, ca=configuration / "tls/ca.crt") as client:
+    with Client(demo.address, token=token, ca=configuration / "tls/ca.crt") as client:
         return "\n".join([_HEAD, *(line for example in examples for line in _section(client, example))])
 
 

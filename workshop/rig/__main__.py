@@ -6,11 +6,13 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
 from mailwarden.cli.main import main as mailwarden
+from workshop.rig.demo import demo_words
+from workshop.rig.dns import Dns
 from workshop.rig.engines import Engines, start_engines
 from workshop.rig.process import RigError
 from workshop.rig.product import Product, install_product
@@ -20,11 +22,11 @@ FOLDER = Path("run")
 ABBY_PORT = 9081
 GUARD_PORT = 9785
 ATTEMPTS = 3
-SAMPLES = {
-    "plain": plain_message,
-    "phishing": phishing_message,
-    "spam": spam_message,
-    "malware": malware_message,
+SAMPLES: Mapping[str, Callable[[Dns], bytes]] = {
+    "plain": lambda dns: dns.sign(plain_message(), "pass.example"),
+    "phishing": lambda _: phishing_message(),
+    "spam": lambda dns: dns.sign(spam_message(), "pass.example"),
+    "malware": lambda dns: dns.sign(malware_message(), "pass.example"),
 }
 PARAMETERS = (
     '{"borderMtaData": {"envelopeFrom": "alice@pass.example", "envelopeRecipients": ["bob@company.example"],'
@@ -94,13 +96,7 @@ def _started_product(folder: Path, engines: Engines, *, one_process: bool) -> Pr
 
 def _run_demo(folder: Path, engines: Engines) -> int:
     """Run `mailwarden demo` with the rig's engines."""
-    options = {
-        "--folder": str(folder / "deployment"),
-        "--postgresql": engines.postgresql.url("postgres"),
-        "--rspamd": engines.rspamd.address,
-        "--clamav": engines.clamd.address,
-    }
-    return mailwarden(["demo", *(word for pair in options.items() for word in pair)])
+    return mailwarden(demo_words(folder / "deployment", engines))
 
 
 def _show_engines(engines: Engines) -> None:
@@ -117,9 +113,7 @@ def _show_product(folder: Path, engines: Engines, product: Product) -> None:
     samples = folder / "samples"
     samples.mkdir(exist_ok=True)
     for name, make in SAMPLES.items():
-        message = make()
-        signed = message if name == "phishing" else engines.dns.sign(message, "pass.example")
-        (samples / f"{name}.eml").write_bytes(signed)
+        (samples / f"{name}.eml").write_bytes(make(engines.dns))
     here = Path.cwd()
     ca, token = (os.path.relpath(path, here) for path in (product.ca, product.abby.folder / "token"))
     print(

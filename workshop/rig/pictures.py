@@ -6,9 +6,8 @@ that runs already: python -m workshop.rig.pictures --url https://localhost:9081 
 
 import argparse
 import re
-import signal
-import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +15,12 @@ from pathlib import Path
 from msgspec import Struct
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from workshop.rig.demo import Demo
+from workshop.rig.engines import start_engines
+
 CHROMIUM = "/usr/bin/chromium"
 TARGET = Path("docs/pictures")
-FOLDER = Path("run/pictures")  # of the demo
 SCALE = 2
-READY_SECONDS = 900
 PATIENCE = 60_000  # milliseconds
 
 
@@ -83,22 +83,13 @@ def running_demo(url: str | None) -> Iterator[str]:
     if url:
         yield url.rstrip("/")
         return
-    command = [sys.executable, "-m", "workshop.rig", "--folder", str(FOLDER), "demo"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo:
-        assert demo.stdout is not None
+    with tempfile.TemporaryDirectory() as name, start_engines(progress=print) as engines:
+        demo = Demo(Path(name), engines)
+        demo.start()
         try:
-            address = ""
-            for line in demo.stdout:
-                print(line, end="", flush=True)
-                address = address or next(iter(re.findall(r"https://\S+?(?=/console/)", line)), "")
-                if line.startswith("Ctrl-C"):
-                    break
-            if not address:
-                sys.exit("The demo did not start.")
-            yield address
+            yield demo.address
         finally:
-            demo.send_signal(signal.SIGINT)
-            print(demo.stdout.read(), end="", flush=True)
+            demo.stop()
 
 
 def take(browser: Browser, url: str, scene: Scene, file: Path) -> None:

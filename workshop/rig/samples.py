@@ -18,14 +18,14 @@ def spam_message(sender: str = "alice@pass.example") -> bytes:
     return _head(sender, "A test of the spam filter") + b"Content-Type: text/plain\r\n\r\n" + GTUBE + b"\r\n"
 
 
-def phishing_message(sender: str = "service@mailbox-renewal.example") -> bytes:
+def phishing_message() -> bytes:
     """Return a message that asks for a password on a page that only looks like Microsoft's."""
     page = (
         "<p>Dear user,</p><p>Your mailbox password expires today. Confirm it within 24 hours, or your account will be "
         'suspended.</p><p><a href="https://login.mailbox-renewal.example/owa?u=bob@company.example">'
         "https://login.microsoftonline.com</a></p><p>Microsoft 365 Team</p>"
     )
-    head = _head(sender, "Your password expires today").replace(b"From: Alice", b"From: Microsoft 365")
+    head = _head("service@mailbox-renewal.example", "Your password expires today", name="Microsoft 365")
     return head + b"Content-Type: text/html; charset=utf-8\r\n\r\n" + page.encode("ascii") + b"\r\n"
 
 
@@ -49,8 +49,8 @@ def malware_message(sender: str = "alice@pass.example") -> bytes:
     return _head(sender, "Minutes of the meeting") + b"\r\n".join(lines)
 
 
-def _head(sender: str, subject: str) -> bytes:
+def _head(sender: str, subject: str, name: str = "Alice") -> bytes:
     return (
-        f"From: Alice <{sender}>\r\nTo: Bob <bob@company.example>\r\nSubject: {subject}\r\n"
+        f"From: {name} <{sender}>\r\nTo: Bob <bob@company.example>\r\nSubject: {subject}\r\n"
         f"Date: {formatdate()}\r\nMessage-ID: <minutes@{sender.partition('@')[2]}>\r\nMIME-Version: 1.0\r\n"
     ).encode("ascii")

@@ -42,8 +42,7 @@ def reason_in_language(policy: Policy, row: Row) -> str:
     translation = _translation()
     if translation is None or row.request is None:
         return row.reason
-    judgement = translation.message(_failures_in_language(row.request), policy).judgement
-    return judgement.headline or judgement.summary
+    return translation.message(_failures_in_language(row.request), policy).judgement.short
 
 
 def place_in_language(place: Place) -> str:

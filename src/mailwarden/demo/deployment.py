@@ -31,13 +31,13 @@ from mailwarden.guard import config as guard
 from mailwarden.model.scope import Scope
 from mailwarden.single_process import serve_all
 from mailwarden.telemetry.logs import start_logging
+from mailwarden.user_reports.requests import ReportKind
 
 STATE, LOCK = "demo.json", "lock"
 DATABASE = "mailwarden_demo"
 SENDER = "mailwarden@demo.example"
 LOWEST, HIGHEST = 20_000, 32_000  # below the ports that the kernel gives to clients
 CONNECT_SECONDS = 5.0
-_REPORTS = ("phishing", "spam", "good")
 
 
 class Demo(Struct, frozen=True):
@@ -169,7 +169,8 @@ def _clear(folder: Path) -> None:
 def configure(folder: Path, demo: Demo, book: Book) -> None:
     """Add the settings of a demo to the configuration that `mailwarden init` wrote."""
     quiet = {"level": "error"}
-    addresses = {report_address(tenant.domains[0], kind): kind for tenant in book.people.tenants for kind in _REPORTS}
+    kinds = [kind.value for kind in ReportKind]
+    addresses = {report_address(tenant.domains[0], kind): kind for tenant in book.people.tenants for kind in kinds}
     smtp = {"listen": {"host": HOST, "port": demo.smtp_port}, "nextHop": f"{HOST}:{demo.sink_port}"}
     _merge(
         configuration_of(folder) / guard.PATH,

@@ -68,7 +68,7 @@ class Row(Struct, frozen=True):
             summary=request.judgement.summary,
             points=max(request.judgement.points.values(), default=0),
             campaign=campaign_for(scope, request),
-            reason=request.judgement.headline or request.judgement.summary,
+            reason=request.judgement.short,
             request=request,
         )
 

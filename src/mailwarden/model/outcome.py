@@ -67,6 +67,11 @@ class Judgement(Struct, frozen=True):
     forces_quarantine: bool = False
     headline: str = ""  # the strongest reason for the verdict; empty if no weight explains it
 
+    @property
+    def short(self) -> str:
+        """Return the sentence that stands for the whole judgement where there is room for one."""
+        return self.headline or self.summary
+
 
 class Step(Struct, frozen=True):
     """One step of the decision trace and its outcome."""

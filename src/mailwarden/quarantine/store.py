@@ -206,7 +206,7 @@ class QuarantineStore:
         `body_exists` runs under the lock that a removal takes as well.
         """
         require_tenant(scope, finished.tenant)
-        summary, judgement, verdict = finished.summary, finished.judgement, finished.judgement.verdict
+        summary, verdict = finished.summary, finished.judgement.verdict
         recipients = [storable_text(recipient) for recipient in finished.envelope.recipients]
         commits = False
         try:
@@ -221,7 +221,7 @@ class QuarantineStore:
                     storable_text(summary.from_name), storable_text(summary.subject)[:MAX_SUBJECT], verdict,
                     finished.created, days.for_verdict(verdict),
                     recipients, [fold(recipient) for recipient in recipients], NOT_WHOLE.isdisjoint(finished.tags),
-                    storable_text(judgement.headline or judgement.summary)[:MAX_REASON],
+                    storable_text(finished.judgement.short)[:MAX_REASON],
                 )  # fmt: skip
                 assert row is not None
                 kept = read(row, "uid", UUID)

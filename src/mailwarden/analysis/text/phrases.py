@@ -43,7 +43,7 @@ _NUMBER = re.compile(rb"\.(?<=\d\.)(?=\d)")
 _WORD_ENDS = r"\b"
 _SHORT_WORD = re.compile(r"(?:^|[ '-])([a-z]{1,3})$")
 _AFTER_WORD = re.compile(r"(?:^|[ '-])\)?[?*]?$")  # a group that follows begins a word
-_WORD_GOES_ON = re.compile(rb"[a-z0-9]{1,30}")
+_REST_OF_WORD = re.compile(rb"[a-z0-9]{1,30}")
 PORTION = 2_500  # characters beyond which one more phrase of a family may be chance
 _OFTEN = "-often"
 
@@ -130,8 +130,8 @@ class PhraseBook:
         found = self._pattern(number).search(place) if isinstance(place, bytes) else place
         if found is None:
             return ""
-        end = _WORD_GOES_ON.match(found.string, found.end())  # a phrase may end inside a word
-        return found.string[found.start() : end.end() if end else found.end()].decode()[: SHOWN.word]
+        ending = _REST_OF_WORD.match(found.string, found.end())  # a phrase may end inside a word
+        return (found[0] + (ending[0] if ending else b"")).decode()[: SHOWN.word]
 
     def _pattern(self, number: int) -> _Pattern:
         if number not in self._exact:
