@@ -29,7 +29,7 @@ from mailwarden.history.clickhouse.schema import NAMES, engine_mistake, prepare,
 from mailwarden.history.clickhouse.store import ClickhouseHistoryStore
 from mailwarden.history.opening import open_history
 from mailwarden.history.postgresql import states
-from mailwarden.history.store import Order, Range
+from mailwarden.history.store import HistoryRow, Order, Range
 from mailwarden.model.ggrid import first_ggrid
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
@@ -57,7 +57,7 @@ async def rows_of(clickhouse: Clickhouse) -> int:
 
 async def insert(clickhouse: Clickhouse, *requests: FinishedRequest) -> None:
     """Insert rows past the store, as another guard does at the same moment."""
-    rows = [row for request in requests if (row := encode_row(request))]
+    rows = [row for request in requests if (row := encode_row(HistoryRow.of(request)))]
     await clickhouse.insert(f"INSERT INTO history ({NAMES}) FORMAT RowBinary", b"".join(row.data for row in rows))
 
 
@@ -428,7 +428,7 @@ async def test_a_period_that_cannot_be_marked_is_an_outage(database: Database, m
         raise asyncpg.DataError("out of range")
 
     monkeypatch.setattr(ledger_module, "mark_late", refuse)
-    row = encode_row(finished_request())
+    row = encode_row(HistoryRow.of(finished_request()))
     assert row is not None
     with pytest.raises(StorageUnavailable, match="does not accept history"):
         await Ledger(database).mark_late([row])

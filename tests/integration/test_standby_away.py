@@ -22,6 +22,7 @@ from mailwarden.errors import StorageUnavailable
 from mailwarden.history.clickhouse.ledger import AnnouncedRow, Ledger
 from mailwarden.history.clickhouse.rows import encode_row
 from mailwarden.history.opening import open_history
+from mailwarden.history.store import HistoryRow
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.change_log import ChangeLog
 from mailwarden.lists.kinds import Entry
@@ -76,7 +77,7 @@ async def _commits(connection: asyncpg.Connection) -> bool:
 
 async def history_changes(database: Database, tenant: UUID) -> dict[str, Change]:
     store, ledger, request = open_history(database), Ledger(database), finished_request(tenant=tenant)
-    row = encode_row(request)
+    row = encode_row(HistoryRow.of(request))
     assert row is not None
     return {
         "history": lambda: store.save(ALL, [request]),

@@ -32,7 +32,7 @@ _INSERT = f"""
 INSERT INTO history ({NAMES})
 SELECT day, hour, at, toFixedString(unhex(tenant), 16), toFixedString(unhex(ggrid), 16), version, verdict, decision,
        duration_class, tags, envelope_from, from_address, recipients, url_hosts, subject,
-       toFixedString('', 16), unhex(remote_address), terms, words, record
+       toFixedString('', 16), toFixedString('', 16), unhex(remote_address), terms, words, record
 FROM file('{{file}}', 'TSV', '{_COLUMNS}')
 """
 

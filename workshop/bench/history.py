@@ -7,7 +7,7 @@ from uuid import UUID, uuid5
 
 import asyncpg
 
-from mailwarden.journal.records import encode
+from mailwarden.journal.records import encode_plain
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
@@ -163,7 +163,7 @@ def _outcome(number: int, verdict: Verdict, chosen: random.Random) -> tuple[str,
     decision = Decision.UNDECIDED if verdict is Verdict.UNKNOWN else decision
     part = f"{chosen.getrandbits(256):064x}"
     request = make_request(verdict=verdict, decision=decision, tags=tags, part=part)
-    rest = encode(request).decode().partition('"evidence":')[2]
+    rest = encode_plain(request).decode().partition('"evidence":')[2]
     return (
         verdict,
         decision,

@@ -15,9 +15,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from mailwarden.errors import StorageUnavailable
-from mailwarden.history.store import Cursor, RejectedRequest
-from mailwarden.journal.records import decode
-from mailwarden.model.record import FinishedRequest
+from mailwarden.history.store import Cursor, HistoryRow, RejectedRequest, StoredRecord
 
 PAGE = 2_000  # keys and rows that are held at a time
 MAX_REASON = 200
@@ -41,10 +39,10 @@ class HistoryTable(Protocol):
     async def stored(self, day: date, keys: Sequence[Cursor]) -> set[Cursor]:
         """Return those of the keys that have a row."""
 
-    async def records(self, day: date, keys: Sequence[Cursor]) -> Mapping[Cursor, bytes]:
+    async def records(self, day: date, keys: Sequence[Cursor]) -> Mapping[Cursor, StoredRecord]:
         """Return the records of the keys that have a row."""
 
-    async def add(self, day: date, requests: Sequence[FinishedRequest]) -> Sequence[RejectedRequest]:
+    async def add(self, day: date, rows: Sequence[HistoryRow]) -> Sequence[RejectedRequest]:
         """Write rows that are missing, without events and counts; return those that the store refuses."""
 
 
@@ -100,16 +98,16 @@ async def copy_day(
 async def _copy(source: HistoryTable, target: HistoryTable, day: date, keys: Sequence[Cursor]) -> Copied:
     if not keys:
         return Copied()
-    requests: list[FinishedRequest] = []
+    rows: list[HistoryRow] = []
     reasons: list[str] = []
     for key, record in (await source.records(day, keys)).items():
         try:
-            requests.append(decode(record))
+            rows.append(HistoryRow(record.request, record.record))
         except Exception as error:  # a row of another version must not stop the others; the check names it
             reasons.append(f"{key.ggrid}: {type(error).__name__}: {error}")
-    rejected = await target.add(day, requests) if requests else ()
+    rejected = await target.add(day, rows) if rows else ()
     reasons += [f"{each.request.ggrid}: {each.reason}" for each in rejected]
-    return Copied(0, len(requests) - len(rejected), len(reasons), reasons[0][:MAX_REASON] if reasons else "")
+    return Copied(0, len(rows) - len(rejected), len(reasons), reasons[0][:MAX_REASON] if reasons else "")
 
 
 async def check_day(

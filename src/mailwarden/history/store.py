@@ -11,8 +11,10 @@ from typing import Protocol
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mailwarden.errors import MessageNotFound
+from mailwarden.journal.records import decode, encode
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import CampaignIds, FinishedRequest
@@ -225,6 +227,29 @@ class RejectedRequest(Struct, frozen=True):
     reason: str
 
 
+class HistoryRow(Struct, frozen=True):
+    """A request to store with its campaign, and its record as the journal has it."""
+
+    request: FinishedRequest
+    record: bytes
+
+    @classmethod
+    def of(cls, request: FinishedRequest) -> "HistoryRow":
+        return cls(request, encode(request))
+
+
+class StoredRecord(Struct, frozen=True):
+    """A record as a store has it, and the campaign from its columns."""
+
+    record: bytes
+    campaign: CampaignIds | None = None
+
+    @property
+    def request(self) -> FinishedRequest:
+        request = decode(self.record)
+        return request if self.campaign is None else replace(request, campaign=self.campaign)
+
+
 class Saved(Struct, frozen=True):
     """How many requests are stored now, also those stored before; the rejected ones; the counts that were added."""
 
@@ -254,13 +279,16 @@ class HistoryStore(Protocol):
     senders: SenderStore
     campaigns: CampaignStore
 
-    async def save(self, scope: Scope, requests: Sequence[FinishedRequest], counting: Counting | None = None) -> Saved:
+    async def save_rows(self, scope: Scope, rows: Sequence[HistoryRow], counting: Counting | None = None) -> Saved:
         """Store the requests; one that is stored already stays unchanged and gets no second event.
 
         `counting` is called with the requests that are new. Its counts are added in the transaction that stores them,
         so a batch that is sent again counts nothing twice. A request that cannot be stored does not stop the others.
         Raise StorageUnavailable if the store is down; then some of the requests may be stored.
         """
+
+    async def save(self, scope: Scope, requests: Sequence[FinishedRequest], counting: Counting | None = None) -> Saved:
+        """Encode the requests and store them."""
 
     async def find(self, scope: Scope, ggrid: UUID) -> FinishedRequest | None:
         """Return the request, or None if the scope has no row of that ggrid.

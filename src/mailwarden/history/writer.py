@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.errors import StorageUnavailable
-from mailwarden.history.store import CampaignStore, Saved
+from mailwarden.history.store import CampaignStore, HistoryRow, Saved
 from mailwarden.journal.format import Record
 from mailwarden.journal.journal import Journal
 from mailwarden.journal.losses import NotPutAside
@@ -43,9 +43,7 @@ _log = get_logger("history.writer")
 class Target(Protocol):
     """The part of a HistoryStore that the writer uses."""
 
-    async def save(
-        self, scope: Scope, requests: Sequence[FinishedRequest], counting: Counting | None = None
-    ) -> Saved: ...
+    async def save_rows(self, scope: Scope, rows: Sequence[HistoryRow], counting: Counting | None = None) -> Saved: ...
 
 
 class SenderCounter(Protocol):
@@ -173,7 +171,8 @@ class HistoryWriter:
     async def _send(self, rows: Sequence[_Row]) -> None:
         grouped = await group(self._campaigns, [row.request for row in rows])
         counting = await self._senders.counting() if self._senders else None
-        saved = await self._store.save(_ALL, grouped, counting)
+        stored = [HistoryRow(request, row.record.payload) for request, row in zip(grouped, rows, strict=True)]
+        saved = await self._store.save_rows(_ALL, stored, counting)
         if self._senders:
             for counts in saved.counts:
                 self._senders.stored(counts)

@@ -8,7 +8,7 @@ from mailwarden.errors import InternalError, MailwardenError
 from mailwarden.hop.local_guard import LocalGuard, LocalScan
 from mailwarden.hop.records import AnalyzerDone, done_by
 from mailwarden.hop.transport import ScanRequest, StatusAnswer, error_in, late_error
-from mailwarden.journal.records import decode, encode
+from mailwarden.journal.records import decode, encode_plain
 from mailwarden.model.evidence import Report
 from mailwarden.model.record import FinishedRequest
 from mailwarden.serving.errors import retry_after_of, status_of
@@ -86,7 +86,7 @@ class LocalProgress:
 
         try:
             finished = await guard.scan(scan, observe)
-            self._steps.put_nowait(decode(encode(finished)))  # as history has it: other code never sees more
+            self._steps.put_nowait(decode(encode_plain(finished)))  # as history has it: other code never sees more
         except MailwardenError as error:
             self._steps.put_nowait(error)
         except Exception:

@@ -1,7 +1,7 @@
 """The bytes of a segment: a header with versions, then records with a length, a number, a time and a checksum.
 
-The payload of a record is JSON in UTF-8, which has no byte 0xFF. So a reader finds the next record behind damaged
-bytes by its mark.
+A reader finds the next record behind damaged bytes by its mark; where a payload holds the same bytes by chance, the
+checksum refuses them.
 """
 
 import struct

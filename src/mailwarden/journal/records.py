@@ -1,16 +1,30 @@
-"""Encodes a finished guard request as JSON with a version, and decodes it.
+"""Encodes a finished guard request as JSON with a version, compressed, and decodes it.
+
+The journal and the history stores have the same bytes. What is known only when a row is stored, its campaign, is not
+among them.
 
 Security: the strings come from hostile messages. NUL and lone surrogates are replaced; they never cause an error.
 """
 
+import sys
+
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 from mailwarden.errors import UnknownRecordVersion
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.storable import storable
 
 VERSION = 1  # of a stored record; raise it, with a migration, when a stored field changes its meaning or its form
+
+_LEVEL = 1  # of compression: a higher one takes more time than the bytes are worth
+_COMPRESSED = b"\x28\xb5\x2f\xfd"  # how a zstd frame begins, and JSON never does
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(FinishedRequest)
@@ -27,12 +41,24 @@ _record_decoder = msgspec.json.Decoder(_Record)
 
 
 def encode(request: FinishedRequest) -> bytes:
-    """Return the request as JSON in UTF-8; lone surrogates are replaced."""
+    """Return the request as journal and stores have it: as JSON, compressed."""
+    return zstd.compress(encode_plain(request), _LEVEL)
+
+
+def encode_plain(request: FinishedRequest) -> bytes:
+    """Return the request without its campaign, as JSON; lone surrogates are replaced."""
+    if request.campaign is not None:
+        request = replace(request, campaign=None)
     try:
         encoded = _encoder.encode(request)
     except UnicodeEncodeError:
         encoded = _encoder.encode(storable(msgspec.to_builtins(request)))
     return _encoder.encode(_Record(Raw(encoded), VERSION))
+
+
+def plain(record: bytes) -> bytes:
+    """Return the JSON of a record, compressed or not."""
+    return zstd.decompress(record) if record.startswith(_COMPRESSED) else record
 
 
 def decode(record: bytes) -> FinishedRequest:
@@ -41,7 +67,7 @@ def decode(record: bytes) -> FinishedRequest:
     A record of another version is an error: its fields may mean something else.
     """
     try:
-        stored = _record_decoder.decode(record)
+        stored = _record_decoder.decode(plain(record))
     except msgspec.ValidationError:
         raise UnknownRecordVersion(_unknown("no version")) from None
     if stored.version != VERSION:

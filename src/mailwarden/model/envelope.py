@@ -9,7 +9,7 @@ from msgspec import Struct
 _ONE_ADDRESS = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^\s"<>@]+)(?:@[^\s"<>@]+)?')
 
 
-class Envelope(Struct, frozen=True):
+class Envelope(Struct, frozen=True, omit_defaults=True):
     sender: str  # "" is the null sender
     recipients: tuple[str, ...]
     remote_address: str | None = None

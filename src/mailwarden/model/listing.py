@@ -11,7 +11,7 @@ from mailwarden.model.place import WHOLE_MESSAGE, Place
 RECORDED = 100  # entries of one list that history stores for a message
 
 
-class ListHit(Struct, frozen=True):
+class ListHit(Struct, frozen=True, omit_defaults=True):
     """An entry that matched a message, with the matched value; without a tenant the entry is global."""
 
     list_name: str
@@ -26,7 +26,7 @@ class ListHit(Struct, frozen=True):
         return "global" if self.tenant is None else "tenant"
 
 
-class Listing(Struct, frozen=True):
+class Listing(Struct, frozen=True, omit_defaults=True):
     """Every entry that acts; of two lists with opposite effects only the winner is here."""
 
     acting: tuple[ListHit, ...] = ()

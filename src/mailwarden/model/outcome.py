@@ -43,7 +43,7 @@ def severity(decision: Decision, verdict: Verdict) -> tuple[int, int]:
     return SEVERITY.index(decision), -_VERDICTS.index(verdict)
 
 
-class Reason(Struct, frozen=True):
+class Reason(Struct, frozen=True, omit_defaults=True):
     """One matching rule: its weight, its verdict, and its sentence."""
 
     rule: str
@@ -55,7 +55,7 @@ class Reason(Struct, frozen=True):
     tag: str = ""
 
 
-class Judgement(Struct, frozen=True):
+class Judgement(Struct, frozen=True, omit_defaults=True):
     """The verdict, its reasons, and the points of each verdict."""
 
     verdict: Verdict
@@ -80,7 +80,7 @@ class Step(Struct, frozen=True):
     outcome: str
 
 
-class Ruling(Struct, frozen=True):
+class Ruling(Struct, frozen=True, omit_defaults=True):
     """The decision, the tags it adds, the decision trace, and the list entry that decided."""
 
     decision: Decision

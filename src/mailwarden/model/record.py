@@ -13,7 +13,7 @@ from mailwarden.model.similarity import Similarity
 from mailwarden.model.tenant import AssignedBy, Profile
 
 
-class PartSummary(Struct, frozen=True):
+class PartSummary(Struct, frozen=True, omit_defaults=True):
     """One part: an attachment or a body."""
 
     path: str
@@ -24,7 +24,7 @@ class PartSummary(Struct, frozen=True):
     listed_name: str = ""  # the name that lists match, if clients add an extension that `name` lacks
 
 
-class LinkSummary(Struct, frozen=True):
+class LinkSummary(Struct, frozen=True, omit_defaults=True):
     """One link: its visible text, its target, and the host of the target; the text of a bare URL is the URL."""
 
     text: str
@@ -32,7 +32,7 @@ class LinkSummary(Struct, frozen=True):
     host: str = ""
 
 
-class HopSummary(Struct, frozen=True):
+class HopSummary(Struct, frozen=True, omit_defaults=True):
     """One Received line, as far as it could be parsed; any server or sender may have written it."""
 
     from_host: str = ""
@@ -41,7 +41,7 @@ class HopSummary(Struct, frozen=True):
     time: str = ""  # as written
 
 
-class MessageSummary(Struct, frozen=True):
+class MessageSummary(Struct, frozen=True, omit_defaults=True):
     size: int
     sha256: str
     from_address: str = ""
@@ -69,7 +69,7 @@ class CampaignIds(Struct, frozen=True):
     shared: UUID
 
 
-class FinishedRequest(Struct, frozen=True):
+class FinishedRequest(Struct, frozen=True, omit_defaults=True):
     """One tenant's part of a guard request. Nothing about the decision has to be read from its texts or tags."""
 
     ggrid: UUID

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from mailwarden.errors import StorageUnavailable
 from mailwarden.history import writer as module
-from mailwarden.history.store import RejectedRequest, Saved
+from mailwarden.history.store import HistoryRow, RejectedRequest, Saved
 from mailwarden.history.writer import BATCH
 from mailwarden.journal import journal as journal_module
 from mailwarden.journal.journal import MAX_GROUP
@@ -41,7 +41,8 @@ class FlakyStore:
         self.saved: list[FinishedRequest] = []
         self.batches: list[int] = []
 
-    async def save(self, scope: Scope, requests: Sequence[FinishedRequest], counting: Counting | None = None) -> Saved:
+    async def save_rows(self, scope: Scope, rows: Sequence[HistoryRow], counting: Counting | None = None) -> Saved:
+        requests = [row.request for row in rows]
         self.attempts += 1
         if self.error:
             raise self.error

@@ -23,6 +23,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import asyncpg
 import uvloop
 
 from workshop.bench.compare.answers import print_differences
@@ -38,6 +39,10 @@ from workshop.rig.versions import install_version, tree_of, working_tree
 
 RUN = Path("run/compare")
 TURN = 20  # messages
+_ROW_BYTES = """
+SELECT avg(octet_length(record))::int, avg(pg_column_size(record))::int, avg(pg_column_size(history.*))::int
+FROM history
+"""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -58,8 +63,10 @@ def main(words: Sequence[str] | None = None) -> int:
         ]
         comparison = Comparison(versions[0], versions[1])
         uvloop.run(_compare(comparison, messages, arguments.turn))
+        rows = [uvloop.run(_history_row(engines.postgresql.url(name))) for name in starts]
     print_differences(comparison.differences, comparison.answers)
     print_table(comparison.turns, comparison.base.kinds)
+    print(f"\na row of history, mean: base {rows[0]}, present {rows[1]}")
     print(
         f"\ncompare: {len(messages)} messages, {len(comparison.differences)} answers differ,"
         f" CPU ratio {comparison.ratios()}"
@@ -75,6 +82,16 @@ async def _compare(comparison: Comparison, messages: Sequence[Message], turn: in
     await comparison.run(messages, turn)
     for version in versions:
         version.https.close()
+
+
+async def _history_row(url: str) -> str:
+    """Return the bytes of the record of a row: as it was sent, and on disk; and those of the whole row."""
+    connection = await asyncpg.connect(url)
+    try:
+        sent, stored, whole = await connection.fetchrow(_ROW_BYTES)
+    finally:
+        await connection.close()
+    return f"{whole:,} bytes with a record of {stored:,} (sent as {sent:,})"
 
 
 def _start(stack: ExitStack, name: str, folder: Path, python: str, engines: Engines, *, one_process: bool) -> Version:

@@ -27,7 +27,7 @@ from mailwarden.hop.records import (
     write_line,
 )
 from mailwarden.hop.scan_body import ReceivedScan, receive_scan, scan_body_size
-from mailwarden.journal.records import encode
+from mailwarden.journal.records import encode_plain
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Report
 from mailwarden.model.record import FinishedRequest
@@ -85,7 +85,7 @@ async def _last_line(working: asyncio.Task[FinishedRequest], response: web.Strea
             raise
         log.exception("watched_analysis_failed")
         return AnalysisFailed(InternalError.code, "Something went wrong on our side; guard's log has it.")
-    return AnalysisDone(result_of(finished), Raw(encode(finished)))
+    return AnalysisDone(result_of(finished), Raw(encode_plain(finished)))
 
 
 async def _write(call: Call, response: web.StreamResponse, line: ProgressLine) -> None:

@@ -19,7 +19,8 @@ from mailwarden.history.clickhouse.binary import (
 )
 from mailwarden.history.clickhouse.schema import NO_CAMPAIGN
 from mailwarden.history.postgresql.statistics import CLASSES_PER_DOUBLING, LAST_CLASS
-from mailwarden.journal.records import encode
+from mailwarden.history.store import HistoryRow
+from mailwarden.journal.records import plain
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.record import FinishedRequest
 from mailwarden.search.terms import plain_address, term_hashes
@@ -42,8 +43,12 @@ class EncodedRow(Struct, frozen=True):
         return self.request.ggrid, self.request.tenant
 
 
-def encode_row(request: FinishedRequest) -> EncodedRow | None:
-    """Return the row of a request, or None if its id is not a ggrid."""
+def encode_row(row: HistoryRow) -> EncodedRow | None:
+    """Return the row of a request, or None if its id is not a ggrid.
+
+    The record is plain: the server compresses many of them together.
+    """
+    request = row.request
     moment = moment_of(request.ggrid)
     if moment is None:
         return None
@@ -66,10 +71,11 @@ def encode_row(request: FinishedRequest) -> EncodedRow | None:
         _texts(summary.url_hosts),
         encode_text(summary.subject[:MAX_TEXT]),
         (request.campaign.own if request.campaign else NO_CAMPAIGN).bytes,
+        (request.campaign.shared if request.campaign else NO_CAMPAIGN).bytes,
         encode_text(_packed(envelope.remote_address)),
         encode_int64s(term_hashes(request)),
         encode_text(f"{SEPARATOR}{SEPARATOR.join(lexemes_of(request))}{SEPARATOR}"),
-        encode_text(encode(request)),
+        encode_text(plain(row.record)),
     )
     return EncodedRow(request, moment.date(), b"".join(columns))
 

@@ -43,6 +43,7 @@ COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("url_hosts", "Array(String)", " CODEC(ZSTD(3))"),
     ("subject", "String", " CODEC(ZSTD(3))"),
     ("campaign", "FixedString(16)", " CODEC(ZSTD(1))"),
+    ("shared_campaign", "FixedString(16)", " CODEC(ZSTD(1))"),
     ("remote_address", "String", " CODEC(ZSTD(1))"),
     ("terms", "Array(Int64)", " CODEC(ZSTD(1))"),
     ("words", "String", " CODEC(ZSTD(3))"),

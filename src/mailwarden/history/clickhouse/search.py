@@ -22,7 +22,7 @@ from mailwarden.history.clickhouse.clauses import (
     span_clause,
 )
 from mailwarden.history.clickhouse.client import RETRY_AFTER, Clickhouse, Reads, TooSlow
-from mailwarden.history.clickhouse.schema import KnownDays
+from mailwarden.history.clickhouse.schema import NO_CAMPAIGN, KnownDays
 from mailwarden.history.postgresql.states import StateReader, StatesTooSlow
 from mailwarden.history.spans import (
     START,
@@ -36,9 +36,8 @@ from mailwarden.history.spans import (
     time_of,
     windows,
 )
-from mailwarden.history.store import Cursor, Order
-from mailwarden.journal.records import decode
-from mailwarden.model.record import FinishedRequest
+from mailwarden.history.store import Cursor, Order, StoredRecord
+from mailwarden.model.record import CampaignIds, FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.search.count import Count
 from mailwarden.search.query import Condition, Query, condition_matches
@@ -58,7 +57,7 @@ _KEYS = "SELECT ggrid, tenant FROM history WHERE {span} AND {conditions} {order}
 _COUNT = "SELECT uniqExact(ggrid, tenant) FROM history WHERE {span} AND {conditions} FORMAT RowBinary"
 # PREWHERE: the wide column is read where a key matches.
 _RECORDS = """
-SELECT ggrid, tenant, record FROM history PREWHERE {keys} WHERE day IN ({days}) AND {scope}
+SELECT ggrid, tenant, record, campaign, shared_campaign FROM history PREWHERE {keys} WHERE day IN ({days}) AND {scope}
 ORDER BY ggrid, tenant, version DESC LIMIT 1 BY ggrid, tenant FORMAT RowBinary
 """
 
@@ -231,7 +230,7 @@ class _Search:
                     return
                 self.progress.reached = behind(cursor, self.progress.order)
                 if record is not None and self._scope.allows(cursor.tenant):
-                    request = decode(record)
+                    request = record.request
                     if self._matches(request, states.get(cursor, frozenset())):
                         self.progress.requests.append(request)
 
@@ -253,7 +252,7 @@ async def fetch_records(
     seconds: float = STATEMENT_SECONDS,
     *,
     reads: Reads | None = None,
-) -> dict[Cursor, bytes]:
+) -> dict[Cursor, StoredRecord]:
     """Return the records of these keys that exist in the scope."""
     if not cursors:
         return {}
@@ -263,7 +262,7 @@ async def fetch_records(
     )
 
 
-async def fetch_of_ggrid(clickhouse: Clickhouse, scope: Scope, ggrid: UUID) -> dict[Cursor, bytes]:
+async def fetch_of_ggrid(clickhouse: Clickhouse, scope: Scope, ggrid: UUID) -> dict[Cursor, StoredRecord]:
     """Return the records of a ggrid that exist in the scope: one for each tenant."""
     keys = f"hour = {hours_literal([ggrid])} AND ggrid = {key_literal(ggrid)}"
     return await _fetch(clickhouse, scope, keys, {time_of(ggrid).date()}, STATEMENT_SECONDS)
@@ -271,16 +270,17 @@ async def fetch_of_ggrid(clickhouse: Clickhouse, scope: Scope, ggrid: UUID) -> d
 
 async def _fetch(
     clickhouse: Clickhouse, scope: Scope, keys: str, days: Set[date], seconds: float, *, reads: Reads | None = None
-) -> dict[Cursor, bytes]:
+) -> dict[Cursor, StoredRecord]:
     among = list_literal(map(day_literal, sorted(days)))
     sql = _RECORDS.format(keys=keys, days=among, scope=scope_clause(scope))
     return dict(_read_record(await clickhouse.read_limited(sql, seconds, reads)))
 
 
-def _read_record(data: bytes) -> Iterator[tuple[Cursor, bytes]]:
+def _read_record(data: bytes) -> Iterator[tuple[Cursor, StoredRecord]]:
     reader = Reader(data)
     while not reader.is_at_end:
-        yield read_cursor(reader), reader.raw()
+        cursor, record, own, shared = read_cursor(reader), reader.raw(), reader.uuid(), reader.uuid()
+        yield cursor, StoredRecord(record, None if own == NO_CAMPAIGN else CampaignIds(own, shared))
 
 
 def read_cursor(reader: Reader) -> Cursor:

@@ -25,8 +25,7 @@ from mailwarden.history.postgresql.partitions import check_clock, is_near
 from mailwarden.history.postgresql.states import StateReader
 from mailwarden.history.postgresql.store import PostgresqlHistoryStore
 from mailwarden.history.postgresql.store_base import HistoryStoreBase, require_deployment
-from mailwarden.history.store import RejectedRequest, Saved
-from mailwarden.journal.records import decode
+from mailwarden.history.store import HistoryRow, RejectedRequest, Saved
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.outcome import SEVERITY, Verdict
 from mailwarden.model.record import FinishedRequest
@@ -71,18 +70,18 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         # Rows from before the switch: not searched, and deleted when their time is over.
         self._earlier = PostgresqlHistoryStore(database)
 
-    async def save(self, scope: Scope, requests: Sequence[FinishedRequest], counting: Counting | None = None) -> Saved:
-        given = [request for request in requests if scope.allows(request.tenant)]
-        if any((moment := moment_of(request.ggrid)) and not is_near(moment.date()) for request in given):
+    async def save_rows(self, scope: Scope, rows: Sequence[HistoryRow], counting: Counting | None = None) -> Saved:
+        allowed = [row for row in rows if scope.allows(row.request.tenant)]
+        if any((moment := moment_of(row.request.ggrid)) and not is_near(moment.date()) for row in allowed):
             async with self._database.connection() as connection:
                 await check_clock(connection)
-        prepared = [self._prepare(request) for request in given]
+        prepared = [self._prepare(row) for row in allowed]
         refused = Saved(0, tuple(each for each in prepared if isinstance(each, RejectedRequest)))
         # abby may ask a guard twice: of a request that stands here twice, the first is stored.
-        rows = {each.row.key: each for each in reversed(prepared) if isinstance(each, AnnouncedRow)}
-        if not rows:
+        unique = {each.row.key: each for each in reversed(prepared) if isinstance(each, AnnouncedRow)}
+        if not unique:
             return refused
-        ordered = [rows[key] for key in sorted(rows)]
+        ordered = [unique[key] for key in sorted(unique)]
         stored = await self._stored([each.row for each in ordered])
         missing = [each for each in ordered if each.row.key not in stored]
         noted = await self._ledger.note(scope, missing, counting)
@@ -96,15 +95,16 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         number = len(ordered) - len(noted.rejected) - len(rejected)
         return refused + Saved(number, (*noted.rejected, *rejected), noted.counts)
 
-    def _prepare(self, request: FinishedRequest) -> AnnouncedRow | RejectedRequest:
+    def _prepare(self, row: HistoryRow) -> AnnouncedRow | RejectedRequest:
         """Return the row of a request and its event; a bug costs this request and not its batch."""
+        request = row.request
         try:
-            row = encode_row(request)
-            if row is None:
+            encoded = encode_row(row)
+            if encoded is None:
                 return RejectedRequest(request, "the id is not a ggrid")
-            if not is_near(row.day):
-                return RejectedRequest(request, f"history has no partition for {row.day}: it is too far from today")
-            return AnnouncedRow(row, self._judged.event_of(request))
+            if not is_near(encoded.day):
+                return RejectedRequest(request, f"history has no partition for {encoded.day}: it is too far from today")
+            return AnnouncedRow(encoded, self._judged.event_of(request))
         except Exception as error:
             _log.exception("history_row_not_prepared", ggrid=str(request.ggrid))
             return RejectedRequest(request, f"{type(error).__name__}: {error}")
@@ -149,7 +149,7 @@ class ClickhouseHistoryStore(HistoryStoreBase):
             records = await fetch_of_ggrid(self._clickhouse, scope, ggrid)
         except TooSlow as error:
             raise StorageUnavailable("The history store does not answer in time.", retry_after=1) from error
-        requests = [decode(record) for cursor, record in records.items() if scope.allows(cursor.tenant)]
+        requests = [record.request for cursor, record in records.items() if scope.allows(cursor.tenant)]
         return sorted(requests, key=_severity)
 
     async def delete_days(self, scope: Scope, before: date) -> int:

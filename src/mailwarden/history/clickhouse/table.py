@@ -11,8 +11,7 @@ from mailwarden.history.clickhouse.client import BadData, Clickhouse, TooSlow
 from mailwarden.history.clickhouse.rows import encode_row
 from mailwarden.history.clickhouse.schema import NAMES, existing_days
 from mailwarden.history.clickhouse.search import FETCHED, fetch_records, read_cursor
-from mailwarden.history.store import Cursor, RejectedRequest
-from mailwarden.model.record import FinishedRequest
+from mailwarden.history.store import Cursor, HistoryRow, RejectedRequest, StoredRecord
 from mailwarden.model.scope import Scope
 
 SECONDS = 60.0  # of one statement
@@ -69,8 +68,8 @@ class ClickhouseTable:
         )
         return set(read_rows(await self._read(sql), read_cursor))
 
-    async def records(self, day: date, keys: Sequence[Cursor]) -> Mapping[Cursor, bytes]:
-        found: dict[Cursor, bytes] = {}
+    async def records(self, day: date, keys: Sequence[Cursor]) -> Mapping[Cursor, StoredRecord]:
+        found: dict[Cursor, StoredRecord] = {}
         for start in range(0, len(keys), FETCHED):
             some = keys[start : start + FETCHED]
             try:
@@ -79,18 +78,18 @@ class ClickhouseTable:
                 raise _too_slow() from error
         return {key: record for key in keys if (record := found.get(key)) is not None}
 
-    async def add(self, day: date, requests: Sequence[FinishedRequest]) -> tuple[RejectedRequest, ...]:
-        rows = [row.data for request in requests if (row := encode_row(request)) is not None]
+    async def add(self, day: date, rows: Sequence[HistoryRow]) -> tuple[RejectedRequest, ...]:
+        encoded = [each.data for row in rows if (each := encode_row(row)) is not None]
         try:
             # The same block may be written a second time on purpose, after its rows were deleted.
-            await self._clickhouse.insert(_INSERT, b"".join(rows), deduplicate=False)
+            await self._clickhouse.insert(_INSERT, b"".join(encoded), deduplicate=False)
         except BadData as error:
-            if len(requests) == 1:
-                return (RejectedRequest(requests[0], str(error)),)
+            if len(rows) == 1:
+                return (RejectedRequest(rows[0].request, str(error)),)
         else:
             return ()
-        middle = len(requests) // 2
-        return (*await self.add(day, requests[:middle]), *await self.add(day, requests[middle:]))
+        middle = len(rows) // 2
+        return (*await self.add(day, rows[:middle]), *await self.add(day, rows[middle:]))
 
     async def _read(self, sql: str) -> bytes:
         return await self._clickhouse.read(sql, SECONDS)

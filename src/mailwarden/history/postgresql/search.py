@@ -19,6 +19,7 @@ from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scop
 from mailwarden.database.rows import read
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.postgresql.partitions import existing_days
+from mailwarden.history.postgresql.records import record_in
 from mailwarden.history.spans import (
     START,
     SearchClock,
@@ -30,8 +31,7 @@ from mailwarden.history.spans import (
     query_span,
     windows,
 )
-from mailwarden.history.store import Cursor, Order
-from mailwarden.journal.records import decode
+from mailwarden.history.store import Cursor, Order, StoredRecord
 from mailwarden.model.ggrid import day_of
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
@@ -103,7 +103,7 @@ SELECT ggrid, tenant FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AN
 {order} OFFSET $7 LIMIT 1
 """
 _SELECT_RECORDS = """
-SELECT tenant, ggrid, record FROM history
+SELECT tenant, ggrid, record, campaign, shared_campaign FROM history
 WHERE day = ANY($1::date[]) AND ggrid = ANY($2::uuid[])
   AND (ggrid, tenant) IN (SELECT * FROM unnest($2::uuid[], $3::uuid[]))
 """
@@ -308,7 +308,7 @@ class _Reader:
         self._phrases = [condition for condition in query.conditions if condition.phrase]
         # Phrases are compared with the subjects first: records are a hundred times as long.
         self._by_subject = any(phrase.operator == "subject" and not phrase.negated for phrase in self._phrases)
-        self._columns = "subject" if self._by_subject else "record"
+        self._columns = "subject" if self._by_subject else "record, campaign, shared_campaign"
         self._progress = progress
         self._order = _BY_TIME[progress.order]
         self._limit = limit
@@ -374,9 +374,9 @@ class _Reader:
                 # The statement filters by tenant; this is the second check.
                 record = records.get(cursor) if self._scope.allows(cursor.tenant) else None
                 if record is not None:
-                    self._add(decode(record))
+                    self._add(record.request)
 
-    async def _records(self, rows: Sequence[Row]) -> dict[Cursor, bytes]:
+    async def _records(self, rows: Sequence[Row]) -> dict[Cursor, StoredRecord]:
         """Return the records of the rows whose subject may contain the phrases."""
         cursors = [_cursor(row) for row in rows if subject_may_match(self._phrases, str(row["subject"]))]
         if not cursors:
@@ -390,8 +390,8 @@ class _Reader:
             self._progress.requests.append(request)
 
 
-def _by_cursor(rows: Sequence[Row]) -> dict[Cursor, bytes]:
-    return {_cursor(row): read(row, "record", bytes) for row in rows}
+def _by_cursor(rows: Sequence[Row]) -> dict[Cursor, StoredRecord]:
+    return {_cursor(row): record_in(row) for row in rows}
 
 
 def _cursor(row: Row) -> Cursor:

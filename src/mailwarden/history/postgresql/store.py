@@ -18,12 +18,12 @@ from mailwarden.errors import StorageUnavailable
 from mailwarden.events.scanned import NO_SCANNED_EVENTS, ScannedEvents
 from mailwarden.history.postgresql.attacked import AttackedReader
 from mailwarden.history.postgresql.partitions import check_clock, create_days, drop_days, existing_days
+from mailwarden.history.postgresql.records import record_in
 from mailwarden.history.postgresql.search import PostgresqlSearcher
 from mailwarden.history.postgresql.statistics import PostgresqlRows, mark_late
 from mailwarden.history.postgresql.store_base import HistoryStoreBase, require_deployment
 from mailwarden.history.postgresql.vocabulary import VocabularyReader
-from mailwarden.history.store import RejectedRequest, Saved
-from mailwarden.journal.records import decode, encode
+from mailwarden.history.store import HistoryRow, RejectedRequest, Saved
 from mailwarden.model.ggrid import day_of, moment_of
 from mailwarden.model.outcome import SEVERITY, Verdict
 from mailwarden.model.record import FinishedRequest
@@ -40,17 +40,18 @@ _log = get_logger("history.postgresql")
 _INSERT = """
 INSERT INTO history (day, ggrid, tenant, created, completed, source, guard, envelope_from, recipients, from_address,
                      subject, message_id, sha256, verdict, decision, tags, url_hosts, record, remote_address,
-                     terms, words, campaign)
+                     terms, words, campaign, shared_campaign)
 SELECT day, ggrid, tenant, created, completed, source, guard, envelope_from, string_to_array(recipients, E'\\x1f'),
        from_address, subject, message_id, sha256, verdict, decision, string_to_array(tags, E'\\x1f'),
        string_to_array(url_hosts, E'\\x1f'), record, remote_address::inet, terms::bigint[],
-       array_to_tsvector(string_to_array(words, E'\\x1f')), campaign
+       array_to_tsvector(string_to_array(words, E'\\x1f')), campaign, shared_campaign
 FROM unnest($1::date[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::text[],
             $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[],
-            $16::text[], $17::text[], $18::bytea[], $19::text[], $20::text[], $21::text[], $22::uuid[])
+            $16::text[], $17::text[], $18::bytea[], $19::text[], $20::text[], $21::text[], $22::uuid[],
+            $23::uuid[])
      AS given (day, ggrid, tenant, created, completed, source, guard, envelope_from, recipients, from_address,
                subject, message_id, sha256, verdict, decision, tags, url_hosts, record, remote_address, terms, words,
-               campaign)
+               campaign, shared_campaign)
 ON CONFLICT (day, ggrid, tenant) DO NOTHING
 RETURNING ggrid, tenant
 """
@@ -61,7 +62,7 @@ WITH stored AS ({_INSERT}), announced AS (
     INSERT INTO events (id, type, tenant, subject, data)
     SELECT event, 'message.scanned', tenant, ggrid::text, judged
     FROM stored
-    JOIN unnest($2::uuid[], $3::uuid[], $23::uuid[], $24::text[]) AS judgements (ggrid, tenant, event, judged)
+    JOIN unnest($2::uuid[], $3::uuid[], $24::uuid[], $25::text[]) AS judgements (ggrid, tenant, event, judged)
          USING (ggrid, tenant)
     WHERE event IS NOT NULL
 )
@@ -72,7 +73,7 @@ _OF_GGRID = f"""
 FROM history WHERE day = $1 AND ggrid = $2 AND {in_scope(scope="$3")}
 ORDER BY array_position($4::text[], decision) DESC, array_position($5::text[], verdict), tenant
 """
-_FIND = f"SELECT record {_OF_GGRID} LIMIT 1"
+_FIND = f"SELECT record, campaign, shared_campaign {_OF_GGRID} LIMIT 1"
 _TENANTS_OF = f"SELECT tenant {_OF_GGRID}"
 
 DELETE_BATCH = 1_000
@@ -111,28 +112,29 @@ class PostgresqlHistoryStore(HistoryStoreBase):
         self._judged = judged
         self._days: set[date] = set()
 
-    async def save(self, scope: Scope, requests: Sequence[FinishedRequest], counting: Counting | None = None) -> Saved:
-        prepared = [self._prepare(request) for request in requests if scope.allows(request.tenant)]
+    async def save_rows(self, scope: Scope, rows: Sequence[HistoryRow], counting: Counting | None = None) -> Saved:
+        prepared = [self._prepare(row) for row in rows if scope.allows(row.request.tenant)]
         refused = Saved(0, tuple(each for each in prepared if isinstance(each, RejectedRequest)))
         # The same order in every guard, so that two guards with the same requests cannot deadlock.
-        rows = sorted((each for each in prepared if isinstance(each, _Row)), key=lambda row: row.columns[:3])
+        ordered = sorted((each for each in prepared if isinstance(each, _Row)), key=lambda row: row.columns[:3])
         # abby may ask a guard twice: of a request that stands here twice, the first is stored and announced.
-        rows = list({row.columns[:3]: row for row in reversed(rows)}.values())[::-1]
-        if not rows:
+        unique = list({row.columns[:3]: row for row in reversed(ordered)}.values())[::-1]
+        if not unique:
             return refused
         try:
             async with self._database.connection() as connection:
-                kept, without = await self._with_partition(connection, rows)
+                kept, without = await self._with_partition(connection, unique)
                 return refused + without + await self._store(connection, scope, kept, counting)
         except asyncpg.PostgresError as error:
             # Not about a row, nor an outage that the pool knows, such as a missing permission: the rows must wait.
             reason = f"The database does not accept history ({type(error).__name__}: {error})."
             raise StorageUnavailable(reason, retry_after=1) from error
 
-    def _prepare(self, request: FinishedRequest) -> _Row | RejectedRequest:
+    def _prepare(self, row: HistoryRow) -> _Row | RejectedRequest:
         """Return the columns of a request; a bug costs this request and not its batch."""
+        request = row.request
         try:
-            columns = _columns(request)
+            columns = _columns(row)
             if columns is None:
                 return RejectedRequest(request, "the id is not a ggrid")
             return _Row(request, (*columns, *(self._judged.event_of(request) or (None, None))))
@@ -145,8 +147,8 @@ class PostgresqlHistoryStore(HistoryStoreBase):
         if values is None:
             return None
         async with self._database.connection() as connection:
-            record = await connection.fetchval(_FIND, *values)
-        return None if record is None else decode(cast("bytes", record))
+            row = await connection.fetchrow(_FIND, *values)
+        return None if row is None else record_in(row).request
 
     async def tenants_of(self, scope: Scope, ggrid: UUID) -> Sequence[UUID]:
         values = _ggrid_values(scope, ggrid)
@@ -243,8 +245,9 @@ def _ggrid_values(scope: Scope, ggrid: UUID) -> Columns | None:
     return None if day is None else (day, ggrid, tenants, SEVERITY, tuple(Verdict))
 
 
-def _columns(request: FinishedRequest) -> Columns | None:
+def _columns(row: HistoryRow) -> Columns | None:
     """Return the columns of a request, or None if its id is not a ggrid."""
+    request = row.request
     day = day_of(request.ggrid)
     if day is None:
         return None
@@ -267,11 +270,12 @@ def _columns(request: FinishedRequest) -> Columns | None:
         request.ruling.decision,
         _joined(request.tags),
         _joined(summary.url_hosts),
-        encode(request),
+        row.record,
         _address(request.envelope.remote_address),
         f"{{{','.join(map(str, term_hashes(request)))}}}",
         stored_words(request),
         request.campaign.own if request.campaign else None,
+        request.campaign.shared if request.campaign else None,
     )
 
 

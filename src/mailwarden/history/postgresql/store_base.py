@@ -1,6 +1,7 @@
 """The part of a history store that is the same wherever its rows are: PostgreSQL has all but the rows."""
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import Protocol
 from uuid import UUID
@@ -14,10 +15,11 @@ from mailwarden.history.postgresql.days import read_days
 from mailwarden.history.postgresql.statistics import RowCounter, StatisticsReader, update_rollups
 from mailwarden.history.search_pages import SearchPages
 from mailwarden.history.spans import Searcher
-from mailwarden.history.store import Attacked, CampaignStore, DayFigures, Range, Statistics
+from mailwarden.history.store import Attacked, CampaignStore, DayFigures, HistoryRow, Range, Saved, Statistics
+from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.search.suggestions import Vocabulary
-from mailwarden.senders.model import SenderStore
+from mailwarden.senders.model import Counting, SenderStore
 from mailwarden.senders.store import PostgresqlSenderStore
 
 _TENANT_RETENTION = "SELECT uid, retention_days FROM tenants WHERE retention_days IS NOT NULL"
@@ -57,6 +59,12 @@ class HistoryStoreBase(SearchPages):
         self._statistics = StatisticsReader(database, rows)
         self._attacked = attacked
         self._vocabulary = vocabulary
+
+    @abstractmethod
+    async def save_rows(self, scope: Scope, rows: Sequence[HistoryRow], counting: Counting | None = None) -> Saved: ...
+
+    async def save(self, scope: Scope, requests: Sequence[FinishedRequest], counting: Counting | None = None) -> Saved:
+        return await self.save_rows(scope, [HistoryRow.of(request) for request in requests], counting)
 
     async def vocabulary(self, scope: Scope) -> Vocabulary:
         return await self._vocabulary.read(scope)

@@ -8,10 +8,10 @@ from uuid import UUID
 from mailwarden.database.pool import Database
 from mailwarden.database.rows import read
 from mailwarden.history.postgresql.partitions import create_old_day, existing_days
+from mailwarden.history.postgresql.records import record_in
 from mailwarden.history.postgresql.statistics import mark_late
 from mailwarden.history.postgresql.store import PostgresqlHistoryStore
-from mailwarden.history.store import Cursor, RejectedRequest
-from mailwarden.model.record import FinishedRequest
+from mailwarden.history.store import Cursor, HistoryRow, RejectedRequest, StoredRecord
 from mailwarden.model.scope import Scope
 
 _COUNT = "SELECT count(*) FROM history WHERE day = $1"
@@ -19,7 +19,9 @@ _KEYS = """
 SELECT ggrid, tenant FROM history WHERE day = $1 AND (ggrid, tenant) > ($2, $3) ORDER BY ggrid, tenant LIMIT $4
 """
 _STORED = "SELECT ggrid, tenant FROM history WHERE day = $1 AND ggrid = ANY($2::uuid[])"
-_RECORDS = "SELECT ggrid, tenant, record FROM history WHERE day = $1 AND ggrid = ANY($2::uuid[])"
+_RECORDS = (
+    "SELECT ggrid, tenant, record, campaign, shared_campaign FROM history WHERE day = $1 AND ggrid = ANY($2::uuid[])"
+)
 _LOWEST = UUID(int=0)
 
 
@@ -55,17 +57,17 @@ class PostgresqlTable:
             rows = await connection.fetch(_STORED, day, sorted({key.ggrid for key in keys}))
         return {Cursor(read(row, "ggrid", UUID), read(row, "tenant", UUID)) for row in rows}
 
-    async def records(self, day: date, keys: Sequence[Cursor]) -> Mapping[Cursor, bytes]:
+    async def records(self, day: date, keys: Sequence[Cursor]) -> Mapping[Cursor, StoredRecord]:
         wanted = set(keys)
         async with self._database.connection() as connection:
             rows = await connection.fetch(_RECORDS, day, sorted({key.ggrid for key in keys}))
-        found = ((Cursor(read(row, "ggrid", UUID), read(row, "tenant", UUID)), row["record"]) for row in rows)
-        return {key: cast("bytes", record) for key, record in found if key in wanted}
+        found = ((Cursor(read(row, "ggrid", UUID), read(row, "tenant", UUID)), row) for row in rows)
+        return {key: record_in(row) for key, row in found if key in wanted}
 
-    async def add(self, day: date, requests: Sequence[FinishedRequest]) -> tuple[RejectedRequest, ...]:
+    async def add(self, day: date, rows: Sequence[HistoryRow]) -> tuple[RejectedRequest, ...]:
         async with self._database.connection() as connection:
             await create_old_day(connection, day)
-        return (await self._store.save(Scope.deployment(), requests)).rejected
+        return (await self._store.save_rows(Scope.deployment(), rows)).rejected
 
     async def count_again(self, since: date) -> None:
         """Have the figures of the dashboard counted again from this day on."""

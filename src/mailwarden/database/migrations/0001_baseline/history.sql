@@ -26,16 +26,18 @@ CREATE TABLE history (
     decision text NOT NULL,
     tags text[] NOT NULL,
     url_hosts text[] NOT NULL,
-    -- The whole finished guard request as JSON in UTF-8. bytea, because jsonb refuses the NUL that hostile mail holds.
-    record bytea COMPRESSION lz4 NOT NULL,
+    -- The whole finished guard request, as guard's journal had it: JSON in UTF-8, compressed with zstd.
+    record bytea NOT NULL,
     remote_address inet,
     terms bigint[] NOT NULL DEFAULT '{}', -- one number for each exact term of the message (see search/terms.py)
     -- The words of the message, without accents and case, by field and with the tenant (see search/words.py). The
     -- index finds words by their beginning.
     words tsvector NOT NULL,
     campaign uuid, -- within the tenant
+    shared_campaign uuid, -- over all tenants, for users who see all tenants
     PRIMARY KEY (day, ggrid, tenant)
 ) PARTITION BY RANGE (day);
+ALTER TABLE history ALTER COLUMN record SET STORAGE EXTERNAL; -- it is compressed already
 CREATE INDEX history_terms ON history USING gin (terms);
 CREATE INDEX history_words ON history USING gin (words);
 
