@@ -5,7 +5,7 @@ import asyncio
 import asyncpg
 import pytest
 
-from mailwarden.cli.doctor import examine
+from mailwarden.cli.doctor import check_host
 from tests.acceptance.deployment import Deployment
 from workshop.rig.engines import Engines
 
@@ -21,7 +21,7 @@ async def _rows(engines: Engines, deployment: Deployment) -> int:
 @pytest.mark.long  # test_support_bundle.py runs all checks in the gate
 async def test_all_is_well_with_a_product_that_is_set_up_right(engines: Engines, deployment: Deployment):
     before = await _rows(engines, deployment)
-    found = [line async for line in examine(deployment.product.abby.folder)]
+    found = [line async for line in check_host(deployment.product.abby.folder)]
     assert [str(line) for line in found if not line.well] == []
     names = [line.name for line in found]
     assert {"clamav settings", "rspamd settings", "clock", "self-tests"} <= set(names)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mailwarden.cli.certificates import make_certificates
-from mailwarden.cli.doctor import examine
+from mailwarden.cli.doctor import check_host
 from mailwarden.cli.doctor.host import check_certificates, check_trust
 from mailwarden.cli.doctor.servers import check_processes
 from mailwarden.serving.tls import ABBY_NAME
@@ -205,4 +205,4 @@ def shows(port: int, ca: Path) -> bool:
 
 async def doctor_lines(folder: Path, *, remedies: bool = False) -> dict[str, str]:
     checks = (check_certificates, check_trust, check_processes)  # all of them take half a minute
-    return {line.name: line.remedy if remedies else line.seen async for line in examine(folder, checks)}
+    return {line.name: line.remedy if remedies else line.seen async for line in check_host(folder, checks)}

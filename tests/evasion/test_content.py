@@ -5,7 +5,7 @@ import pytest
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Verdict
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
 from workshop.evasion.archives import ARCHIVES
@@ -28,7 +28,9 @@ PICTURE = (
 
 def verdict_of(wrapper: str, name: str, content: bytes) -> Verdict:
     raw = with_file(*EVERY[wrapper]({name: content}))
-    return judge(Evidence(tuple(frame.report for frame in examine(Job(raw, envelope=ENVELOPE)))), load_policy()).verdict
+    return judge(
+        Evidence(tuple(frame.report for frame in run_steps(Job(raw, envelope=ENVELOPE)))), load_policy()
+    ).verdict
 
 
 @pytest.mark.parametrize("wrapper", EVERY)

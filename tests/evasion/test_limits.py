@@ -11,7 +11,7 @@ from mailwarden.model.evidence import Evidence
 from mailwarden.model.observables import Observable
 from mailwarden.model.outcome import Verdict
 from mailwarden.pipeline.registry import YARA
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
 from tests.evasion.beyond import BEYOND
@@ -32,7 +32,7 @@ def own_rules(tmp_path_factory):
 
 
 def examined(raw: bytes, limits: Limits = LIMITS) -> Evidence:
-    return Evidence(tuple(frame.report for frame in examine(Job(raw, wanted=tuple(Observable)), limits)))
+    return Evidence(tuple(frame.report for frame in run_steps(Job(raw, wanted=tuple(Observable)), limits)))
 
 
 @pytest.mark.contract("8")

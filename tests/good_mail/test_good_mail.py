@@ -16,7 +16,7 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Fact, Finding, Report, Status
 from mailwarden.model.outcome import Decision, Judgement, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
@@ -70,7 +70,7 @@ def examined(path: Path) -> tuple[Report, ...]:
     raw = path.read_bytes()
     sender = field(raw, "Return-Path") if b"Return-Path:" in raw else field(raw, "From")
     envelope = Envelope(sender, (field(raw, "To"),), "203.0.113.77", "mail.example")
-    return tuple(frame.report for frame in examine(Job(raw, envelope=envelope)))
+    return tuple(frame.report for frame in run_steps(Job(raw, envelope=envelope)))
 
 
 def declared(path: Path) -> tuple[str, ...]:

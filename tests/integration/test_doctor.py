@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from mailwarden.cli.certificates import renew_certificates
-from mailwarden.cli.doctor import examine
+from mailwarden.cli.doctor import check_host
 from mailwarden.cli.doctor.host import (
     check_certificates,
     check_folders,
@@ -50,7 +50,7 @@ def teach(folder: Path, controller: str, redis: str) -> None:
 
 async def lines_of(folder: Path, *checks: Check) -> dict[str, Line]:
     """Return the lines of these checks by name; all of them take some seconds, most of them for their servers."""
-    return {line.name: line async for line in examine(folder, checks)}
+    return {line.name: line async for line in check_host(folder, checks)}
 
 
 async def look(folder: Path, *checks: Check) -> dict[str, tuple[bool, str]]:

@@ -9,7 +9,7 @@ from mailwarden.errors import ConfigurationError
 from mailwarden.model.envelope import Envelope
 from mailwarden.pipeline.collector import Collector
 from mailwarden.pipeline.worker_pool import Timeouts, WorkerPool
-from mailwarden.serving.spool import Spooled
+from tests.samples.scans import collect_one
 
 RAW = b"From: ada@harbour.example\r\nTo: bob@south.example\r\nSubject: Minutes\r\n\r\nHello\r\n"
 ENVELOPE = Envelope("ada@harbour.example", ("bob@south.example",))
@@ -20,7 +20,7 @@ async def test_a_worker_uses_the_operators_table(tmp_path: Path) -> None:
     pool = WorkerPool(1, 1024, Timeouts(), domains=str(tmp_path))
     await pool.start()
     try:
-        collected = await Collector(pool, ()).collect(Spooled.of(RAW), ENVELOPE, 60.0)
+        collected = await collect_one(Collector(pool, ()), RAW, ENVELOPE, 60.0)
     finally:
         await pool.stop()
     assert collected.evidence.has("domains.sender-popular")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ssl
+import time
 from contextlib import AsyncExitStack, closing
 
 import msgspec
@@ -25,9 +26,10 @@ from mailwarden.hop.guards import Guard, GuardWatch
 from mailwarden.hop.https import HttpTransport, open_session
 from mailwarden.hop.records import GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
 from mailwarden.hop.scan_body import receive_scan
-from mailwarden.hop.transport import Died, ScanRequest
+from mailwarden.hop.transport import Died
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.scan import Scan
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
 from mailwarden.serving.http_app import HttpApp, Route
 from mailwarden.serving.server import Limits, serving
@@ -64,19 +66,18 @@ class StandIn:
         return await self.behave(self, call)
 
     async def receive(self, call):
-        scan = await receive_scan(call.request, self.tmp_path, body_timeout_ms=5_000)
-        self.ggrids.append(scan.head.ggrid)
-        self.received.append(scan.message.data())
-        scan.message.close()
-        return str(scan.head.ggrid)
+        head, message = await receive_scan(call.request, self.tmp_path, body_timeout_ms=5_000)
+        self.ggrids.append(head.ggrid)
+        self.received.append(message.data())
+        message.close()
+        return str(head.ggrid)
 
 
 async def answer(guard, call):
     ggrid = await guard.receive(call)
     moment = "2026-01-01T00:00:00Z"
-    return web.json_response(
-        {"ggrid": ggrid, "created": moment, "completed": moment, "decision": "deliver", "verdict": "clean", "tags": []}
-    )
+    result = {"ggrid": ggrid, "created": moment, "completed": moment, "decision": "deliver", "verdict": "clean"}
+    return web.Response(body=msgspec.json.encode(result | {"tags": []}))
 
 
 def refuse(error):
@@ -129,19 +130,22 @@ async def run(tmp_path):
             await watch.look()
             spooled = await make_message(message, tmp_path)
             stack.callback(spooled.close)
-            deadline = asyncio.get_running_loop().time() + patience
-            scan_request = ScanRequest(new_ggrid(), ENVELOPE, (RecipientGroup(ASSIGNMENT, ENVELOPE.recipients),), "id")
             client = GuardClient(watch, Metrics(), chooser=LeastLoadedOfTwo(choices=len(addresses)))
-            call = client.submit(spooled, scan_request, deadline)
+            call = client.submit(scan_for(spooled, patience))
             outcome: object
             try:
-                outcome = await call
+                outcome = msgspec.json.decode(await call)
             except MailwardenError as error:
                 outcome = error
             assert all(guard.in_flight == 0 for guard in watch.guards)
             return outcome, guards
 
         yield submit
+
+
+def scan_for(message, patience):
+    groups = (RecipientGroup(ASSIGNMENT, ENVELOPE.recipients),)
+    return Scan("restApi", ENVELOPE, groups, message, deadline=time.monotonic() + patience, request_id="id")
 
 
 async def make_message(message, tmp_path):
@@ -157,7 +161,7 @@ def asked(guards):
 @pytest.mark.parametrize("error", [Overloaded, ShuttingDown, ScanningDisabled, EngineUnavailable])
 async def test_a_refusal_leads_to_the_next_guard(run, error):
     outcome, guards = await run(refuse(error), refuse(error), refuse(error), answer)
-    assert (outcome.verdict, asked(guards)) == ("clean", [1, 1, 1, 1])
+    assert (outcome["verdict"], asked(guards)) == ("clean", [1, 1, 1, 1])
     assert len({ggrid for guard in guards for ggrid in guard.ggrids}) == 1
 
 
@@ -169,7 +173,7 @@ async def test_all_refusing_is_a_refusal_with_the_guards_pause(run):
 @pytest.mark.parametrize("fail", [disconnect, send_partial_answer, answer_malformed])
 async def test_the_message_goes_to_a_second_guard_but_never_to_a_third(run, fail):
     outcome, guards = await run(fail, answer)
-    assert (outcome.verdict, asked(guards)) == ("clean", [1, 1])
+    assert (outcome["verdict"], asked(guards)) == ("clean", [1, 1])
     outcome, guards = await run(fail, fail, answer)
     assert isinstance(outcome, CoreError if fail is answer_malformed else CoreUnreachable)
     assert asked(guards) == [1, 1, 0]
@@ -194,10 +198,8 @@ async def test_only_a_guard_that_is_silent_loses_its_message(monkeypatch, tmp_pa
         open_session(ssl.create_default_context()) as session,
     ):
         transport = HttpTransport(session, f"http://127.0.0.1:{port}")
-        request = ScanRequest(new_ggrid(), ENVELOPE, (RecipientGroup(ASSIGNMENT, ENVELOPE.recipients),), "id")
-        deadline = asyncio.get_running_loop().time() + 60.0
         with closing(await make_message(b"Subject: x\r\n\r\n", tmp_path)) as message:
-            submitting = asyncio.create_task(transport.submit(message, request, deadline, ""))
+            submitting = asyncio.create_task(transport.submit(scan_for(message, 60.0), ""))
             for _ in range(10):
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(0.1):
@@ -213,6 +215,6 @@ async def test_only_a_guard_that_is_silent_loses_its_message(monkeypatch, tmp_pa
 async def test_a_large_message_arrives_whole_after_a_refusal_and_a_death(run, size):
     message = bytes(range(256)) * (size // 256)
     outcome, guards = await run(refuse(Overloaded), disconnect, answer, message=message)
-    assert (outcome.verdict, asked(guards)) == ("clean", [1, 1, 1])
+    assert (outcome["verdict"], asked(guards)) == ("clean", [1, 1, 1])
     assert guards[0].received == []
     assert guards[2].received == [message]

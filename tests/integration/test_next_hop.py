@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
+from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import StorageUnavailable
-from mailwarden.guard.sources.smtp_delivery import Delivery, Part, Progress
+from mailwarden.guard.sources.smtp_delivery import Delivery, Progress
 from mailwarden.model.outcome import Decision
 from mailwarden.quarantine.result_headers import ResultSeal
 from mailwarden.serving.spool import Spooled
@@ -17,7 +18,7 @@ from mailwarden.smtp.client import DeliveryFailed, NextHop
 from mailwarden.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.telemetry.metrics import Metrics
 from tests.integration.scripted_hop import Scripted
-from tests.samples.finished import finished_request
+from tests.samples.finished import finished_request, part_of
 
 ALICE = Sender("alice@pass.example")
 BOB = (Recipient("bob@company.example"),)
@@ -135,10 +136,14 @@ async def test_a_closed_port_is_unreachable() -> None:
         await deliver(NextHop(("127.0.0.1", 1), 1.0, "guard.example"))
 
 
-def parts(*recipients: str) -> list[Part]:
-    finished = finished_request()
-    finished = replace(finished, ruling=replace(finished.ruling, decision=Decision.DELIVER))
-    return [Part(finished, [Recipient(recipient)]) for recipient in recipients]
+def progress(recipients: Mapping[str, Decision]) -> Progress:
+    """Return the parts of a message whose recipients have a tenant each."""
+    parts = []
+    for number, decision in enumerate(recipients.values()):
+        finished = finished_request(UUID(int=number))
+        parts.append(part_of(replace(finished, ruling=replace(finished.ruling, decision=decision))))
+    addressed = zip(parts, recipients, strict=True)
+    return Progress(parts, {part.tenant: [Recipient(address)] for part, address in addressed})
 
 
 @pytest.mark.parametrize("refused", ["RCPT TO:<eve@bank.example>", "DATA"])
@@ -147,13 +152,13 @@ async def test_no_part_is_sent_before_every_part_is_accepted(refused: str) -> No
     raw = Spooled.of(b"Subject: x\r\n\r\n")
     async with server.serving() as hop:
         delivery = Delivery(hop, ResultSeal(KeyRing.of(b"k" * 32)), None, Metrics())
-        both = parts("bob@company.example", "eve@bank.example")
-        answer = await delivery.carry_out(Progress(both), Sender(""), Forwarded(), raw)
+        both = dict.fromkeys(("bob@company.example", "eve@bank.example"), Decision.DELIVER)
+        answer = await delivery.carry_out(progress(both), Sender(""), Forwarded(), raw)
         assert answer.reply.startswith("450 4.2.1")
         assert not answer.done
         assert server.messages == []
         server.script[refused] = "250 Ok" if refused != "DATA" else "354 Go on"
-        answer = await delivery.carry_out(Progress(both), Sender(""), Forwarded(), raw)
+        answer = await delivery.carry_out(progress(both), Sender(""), Forwarded(), raw)
         assert answer.reply.startswith("250 2.0.0")
     assert len(server.messages) == 2
     seal = ResultSeal(KeyRing.of(b"k" * 32))
@@ -188,15 +193,10 @@ async def test_held_messages_are_stored_before_the_others_are_sent(
     full: bool, script: Mapping[str, str], reply: str, kept: int, sent: int
 ) -> None:
     server, shelf = Scripted(**script), HeldWriter(full=full)
-    held, delivered = parts("ann@north.example", "bob@company.example")
-    held = replace(
-        held, finished=replace(held.finished, ruling=replace(held.finished.ruling, decision=Decision.QUARANTINE))
-    )
+    mixed = progress({"ann@north.example": Decision.QUARANTINE, "bob@company.example": Decision.DELIVER})
     async with server.serving() as hop:
         delivery = Delivery(hop, ResultSeal(KeyRing.of(b"k" * 32)), shelf, Metrics())
-        answer = await delivery.carry_out(
-            Progress([held, delivered]), ALICE, Forwarded(), Spooled.of(b"Subject: x\r\n\r\n")
-        )
+        answer = await delivery.carry_out(mixed, ALICE, Forwarded(), Spooled.of(b"Subject: x\r\n\r\n"))
     assert answer.reply.startswith(reply)
     assert (shelf.kept, len(server.messages)) == (kept, sent)
 
@@ -207,7 +207,7 @@ async def test_a_next_hop_that_crawls_is_given_up_as_a_whole() -> None:
         delivery = Delivery(hop, ResultSeal(KeyRing.of(b"k" * 32)), None, Metrics())
         began = asyncio.get_running_loop().time()
         answer = await delivery.carry_out(
-            Progress(parts(*[f"r{number}@company.example" for number in range(10)])),
+            progress({f"r{number}@company.example": Decision.DELIVER for number in range(10)}),
             Sender(""),
             Forwarded(),
             Spooled.of(b"Subject: x\r\n\r\n"),

@@ -89,7 +89,7 @@ async def run_probes(sandbox: SandboxMode, user: int, folder: Path) -> Outcomes:
 async def run_probe(pool: WorkerPool, name: str, named: dict[str, str]) -> str:
     frames: list[Frame] = []
     try:
-        await pool.examine(message_of(name, named), frames.append)
+        await pool.run(message_of(name, named), frames.append)
     except WorkerFailed:
         return "ended"
     report = next(frame.report for frame in frames if frame.report.analyzer == "probe")

@@ -25,6 +25,7 @@ from mailwarden.hop.guards import Guard, GuardWatch
 from mailwarden.hop.https import HttpTransport, open_session
 from mailwarden.hop.records import GUARD_STATUS_PATH, SUBMIT_PATH, AnalyzerDone, GuardStatus
 from mailwarden.hop.scan_body import receive_scan
+from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
@@ -34,12 +35,12 @@ from mailwarden.serving.server import Limits, serving
 from mailwarden.serving.spool import Spooled
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.wire.scanning import BorderMtaData, MessageAnalysisRequest
+from mailwarden.wire.scanning import ScanParameters
 from tests.samples.finished import finished_request
 
 TENANT = finished_request().tenant
 RAW = b"Subject: x\r\n\r\nhello\r\n"
-REQUEST = MessageAnalysisRequest(BorderMtaData("a@sender.example", ("b@acme.example",)))
+PARAMETERS = ScanParameters(Envelope("a@sender.example", ("b@acme.example",)))
 FIRST = Report("structure", True, Status.FINISHED, 0.5, (Finding("structure.ambiguous"),))
 FAILED = Report(
     "rspamd", True, Status.FAILED, 20.0, failure=Failure("rspamd", FailureKind.TIMEOUT, "Too slow."), engine="rspamd/3"
@@ -71,10 +72,10 @@ class StandIn:
         return web.Response(body=msgspec.json.encode(status))
 
     async def submit(self, call):
-        scan = await receive_scan(call.request, self.tmp_path, body_timeout_ms=5_000)
-        self.heads.append(scan.head)
-        self.received.append((scan.envelope, scan.message.data()))
-        return await answer_with_progress(call, lambda observe: self.work(call, scan.head.ggrid, observe))
+        head, message = await receive_scan(call.request, self.tmp_path, body_timeout_ms=5_000)
+        self.heads.append(head)
+        self.received.append((head.envelope, message.data()))
+        return await answer_with_progress(call, lambda observe: self.work(call, head.ggrid, observe))
 
 
 async def finish(call, ggrid, observe):
@@ -130,7 +131,7 @@ async def watching(tmp_path):
             error = None
             try:
                 scope = scope or Scope.deployment()
-                going = analyses.watch(scope, Spooled.of(message), REQUEST, stored=stored, request_id="id")
+                going = analyses.watch(scope, Spooled.of(message), PARAMETERS, stored=stored, request_id="id")
                 async with aclosing(going):
                     async for step in going:
                         steps.append(step)
@@ -179,11 +180,11 @@ async def test_a_disconnected_caller_frees_its_slot():
         cast("GuardClient", Endless()), cast("TenantDirectory", OneTenant()), long_request_timeout_ms=1_000
     )
     for _ in range(MAX_WATCHED + 1):
-        going = analyses.watch(Scope.deployment(), Spooled.of(RAW), REQUEST, stored=True, request_id="id")
+        going = analyses.watch(Scope.deployment(), Spooled.of(RAW), PARAMETERS, stored=True, request_id="id")
         async with aclosing(going):
             assert await anext(going)
     held = [
-        analyses.watch(Scope.deployment(), Spooled.of(RAW), REQUEST, stored=True, request_id="id")
+        analyses.watch(Scope.deployment(), Spooled.of(RAW), PARAMETERS, stored=True, request_id="id")
         for _ in range(MAX_WATCHED + 1)
     ]
     for going in held[:-1]:

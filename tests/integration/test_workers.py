@@ -17,6 +17,7 @@ from mailwarden.pipeline.worker_pool import LOWEST_PRIORITY, NICE, Timeouts, Wor
 from mailwarden.pipeline.worker_steps import Frame
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from tests.samples.judged import missing_required
+from tests.samples.scans import collect_one
 from workshop.torture.harm import pictures_message
 
 PLAIN = b"From: ann@sender.example\r\nTo: bob@corp.example\r\nSubject: lunch\r\n\r\nAt noon?\r\n"
@@ -34,7 +35,7 @@ async def pool():
 
 async def examine(workers: WorkerPool, raw: bytes) -> list[Frame]:
     frames: list[Frame] = []
-    await workers.examine(Spooled.of(raw), frames.append)
+    await workers.run(Spooled.of(raw), frames.append)
     return frames
 
 
@@ -67,7 +68,7 @@ async def test_a_message_in_a_spool_file_is_read_from_there(pool, tmp_path: Path
     await writer.write(PLAIN + b"x" * 2_000_000)
     spooled = await writer.finish()
     frames: list[Frame] = []
-    await pool.examine(spooled, frames.append)
+    await pool.run(spooled, frames.append)
     spooled.close()
     assert frames[1].summary
     assert frames[1].summary.size == len(PLAIN) + 2_000_000
@@ -123,14 +124,14 @@ async def test_a_crash_costs_a_second_try_and_the_second_crash_leaves_failures()
         crashes += 1
         raise WorkerFailed(FailureKind.CRASHED, "The worker process crashed.")
 
-    examine_once = workers.examine
+    examine_once = workers.run
     try:
-        workers.examine = crash  # type: ignore[method-assign]  # a crash on purpose
-        collected = await Collector(workers, ()).collect(Spooled.of(PLAIN), ENVELOPE, PATIENCE)
+        workers.run = crash  # type: ignore[method-assign]  # a crash on purpose
+        collected = await collect_one(Collector(workers, ()), PLAIN, ENVELOPE, PATIENCE)
         assert crashes == 2
         assert {failure.kind for failure in missing_required(collected.evidence)} == {FailureKind.CRASHED}
-        workers.examine = examine_once  # type: ignore[method-assign]
-        collected = await Collector(workers, ()).collect(Spooled.of(PLAIN), ENVELOPE, PATIENCE)
+        workers.run = examine_once  # type: ignore[method-assign]
+        collected = await collect_one(Collector(workers, ()), PLAIN, ENVELOPE, PATIENCE)
         assert not collected.evidence.failures
     finally:
         await workers.stop()
@@ -138,12 +139,12 @@ async def test_a_crash_costs_a_second_try_and_the_second_crash_leaves_failures()
 
 async def test_a_worker_killed_from_outside_is_replaced_and_the_message_is_examined(pool):
     os.kill(pid_of(pool), signal.SIGKILL)
-    collected = await Collector(pool, ()).collect(Spooled.of(PLAIN), ENVELOPE, PATIENCE)
+    collected = await collect_one(Collector(pool, ()), PLAIN, ENVELOPE, PATIENCE)
     assert not collected.evidence.failures
 
 
 async def test_without_time_left_every_step_is_a_failure(pool):
-    collected = await Collector(pool, ()).collect(Spooled.of(PLAIN), ENVELOPE, 0.0)
+    collected = await collect_one(Collector(pool, ()), PLAIN, ENVELOPE, 0.0)
     assert {failure.analyzer for failure in collected.evidence.failures} >= {"structure", "message", "html"}
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Report
 from mailwarden.pipeline.registry import YARA
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 from mailwarden.settings.reader import read
 
 TESTS = Path(__file__).parents[1]
@@ -46,7 +46,7 @@ def examined(path: Path) -> tuple[Report, ...]:
     envelope = read_sample(path.with_suffix(".yml")).envelope.envelope()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(YARA, "_scanner", _scanner())
-        reports = tuple(frame.report for frame in examine(Job(path.read_bytes(), envelope=envelope)))
+        reports = tuple(frame.report for frame in run_steps(Job(path.read_bytes(), envelope=envelope)))
     assert not [report.failure for report in reports if report.failure]
     return reports
 

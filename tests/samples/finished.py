@@ -1,6 +1,7 @@
 """A finished guard request with every field filled."""
 
 from datetime import UTC, datetime, timedelta
+from typing import cast
 from uuid import UUID, uuid4
 
 import msgspec
@@ -11,6 +12,8 @@ from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Judgement, Reason, Ruling, Step, Verdict
 from mailwarden.model.place import Place
 from mailwarden.model.record import FinishedRequest, MessageSummary, PartSummary
+from mailwarden.scan.list_lookup import ListLookupResult
+from mailwarden.scan.shared_answer import Part
 
 _FINDING = Finding(
     "html.link-mismatch", Place(part="1.2"), {"shown": "bank.example", "count": 3, "score": 7.5, "new": True}
@@ -66,3 +69,8 @@ def finished_request(
         ruling=Ruling(Decision.QUARANTINE, ("policy.default-tenant",), (Step("default", "quarantine"),)),
     )
     return msgspec.structs.replace(request, **changes)
+
+
+def part_of(finished: FinishedRequest) -> Part:
+    """Return the part of a tenant, as a scan leaves it."""
+    return Part(finished, cast("ListLookupResult", None), stored=True)

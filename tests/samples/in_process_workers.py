@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind
+from mailwarden.model.scan import RawMessage
 from mailwarden.pipeline.worker_pool import WorkerFailed
-from mailwarden.pipeline.worker_steps import Frame, Job, examine
+from mailwarden.pipeline.worker_steps import Frame, Job, run_steps
 
 
 class InProcessWorkers:
@@ -23,12 +23,12 @@ class InProcessWorkers:
     def require_room(self, raw: RawMessage) -> None:
         pass
 
-    async def examine(
+    async def run(
         self, raw: RawMessage, take: Callable[[Frame], None], wanted: Any, envelope: Envelope, *, flow: Any, others: Any
     ) -> None:
         self.calls += 1
         again = 0
-        for frame in examine(Job(b"".join(raw.chunks()), wanted, envelope, others=others)):
+        for frame in run_steps(Job(b"".join(raw.chunks()), wanted, envelope, others=others)):
             again += frame.group > 0
             if self.stop_at is not None and again > self.stop_at:
                 raise WorkerFailed(FailureKind.TIMEOUT, "Too slow.")

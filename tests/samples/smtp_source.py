@@ -12,18 +12,18 @@ from mailwarden.guard.sources.smtp import Smtp
 from mailwarden.guard.sources.smtp_delivery import Delivery, QuarantineWriter
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scan import Scan
 from mailwarden.model.tenant import AssignedBy, Assignment
 from mailwarden.quarantine.result_headers import ResultSeal
 from mailwarden.scan.admission import Admission
-from mailwarden.scan.list_lookup import ListLookupResult
-from mailwarden.scan.scan import Examined, GuardRequest
+from mailwarden.scan.shared_answer import Part
 from mailwarden.serving.spool import Spooled
 from mailwarden.smtp.client import NextHop
 from mailwarden.smtp.commands import Recipient, Sender
 from mailwarden.smtp.session import Transaction
 from mailwarden.smtp.settings import Smtp as Settings
 from mailwarden.telemetry.metrics import Metrics
-from tests.samples.finished import finished_request
+from tests.samples.finished import finished_request, part_of
 
 
 class Judge:
@@ -38,19 +38,19 @@ class Judge:
         """Return the numbers of the tenants that have a row."""
         return [each.tenant.int for each in self.kept]
 
-    async def examine(self, request: GuardRequest) -> list[Examined]:
-        examined = []
-        for group, decision in zip(request.groups, self._decisions, strict=True):
-            finished = finished_request(group.tenant, request.ggrid)
+    async def judge(self, scan: Scan) -> list[Part]:
+        parts = []
+        for group, decision in zip(scan.groups, self._decisions, strict=True):
+            finished = finished_request(group.tenant, scan.ggrid)
             ruling = replace(finished.ruling, decision=decision)
-            examined.append(Examined(replace(finished, ruling=ruling), cast("ListLookupResult", None), stored=True))
-        return examined
+            parts.append(part_of(replace(finished, ruling=ruling)))
+        return parts
 
-    async def keep(self, examined: Sequence[Examined]) -> None:
-        self.keep_unconfirmed(examined)
+    async def keep(self, parts: Sequence[Part]) -> None:
+        self.keep_unconfirmed(parts)
 
-    def keep_unconfirmed(self, examined: Sequence[Examined]) -> None:
-        self.kept += [each.finished for each in examined]
+    def keep_unconfirmed(self, parts: Sequence[Part]) -> None:
+        self.kept += [each.finished for each in parts]
 
 
 class NoTokens:
@@ -82,7 +82,6 @@ def smtp_source(
         delivery=Delivery(hop, ResultSeal(KeyRing.of(b"k" * 32)), writer or HeldWriter(0), metrics or Metrics()),
         tokens=cast("Any", NoTokens()),
         spool=Path(),
-        analysis_timeout=1.0,
     )
 
 

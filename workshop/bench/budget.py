@@ -15,7 +15,7 @@ from email.message import EmailMessage
 
 from PIL import Image, ImageDraw
 
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 from workshop.bench.messages import make_message
 from workshop.bench.variation import Variation
 
@@ -101,7 +101,7 @@ def _time_steps(messages: list[bytes]) -> Iterator[tuple[str, float]]:
             part.get_payload(decode=True)
         before = time.process_time()
         used[""] += before - began
-        for frame in examine(Job(message)):
+        for frame in run_steps(Job(message)):
             now = time.process_time()
             used[frame.report.analyzer] = used.get(frame.report.analyzer, 0.0) + now - before
             before = now

@@ -94,7 +94,7 @@ async def measure_cell(pool: WorkerPool, engines: Engines, processes: Processes,
     """Send messages that no process has seen before."""
 
     async def examine(message: bytes) -> None:
-        await pool.examine(Spooled.of(message), lambda _: None)
+        await pool.run(Spooled.of(message), lambda _: None)
 
     async def ask_rspamd(message: bytes) -> None:
         engines.rspamd.scan(message, {"IP": "192.0.2.10", "From": "ann@sender.example"})

@@ -47,7 +47,7 @@ async def measure_cpu(pool: WorkerPool, pid: int, messages: list[bytes]) -> floa
     worker = Processes({"worker": pid}, {})
     before = cpu_seconds(worker)["worker"]
     for raw in messages:
-        await pool.examine(Spooled.of(raw), lambda _: None)
+        await pool.run(Spooled.of(raw), lambda _: None)
     return (cpu_seconds(worker)["worker"] - before) / len(messages) * 1000
 
 

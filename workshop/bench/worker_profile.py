@@ -18,7 +18,7 @@ from mailwarden.analysis import picture_text
 from mailwarden.analysis.picture_text import PictureText, recognize_texts
 from mailwarden.analysis.view import View
 from mailwarden.model.place import Place
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 from workshop.bench.messages import read_messages
 from workshop.bench.variation import Variation
 
@@ -85,7 +85,7 @@ def sample(messages: Sequence[bytes]) -> tuple[Sampler, float]:
 
 def examine_all(messages: Sequence[bytes]) -> None:
     for message in messages:
-        for _ in examine(Job(message)):
+        for _ in run_steps(Job(message)):
             pass
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Status
 from mailwarden.pipeline.registry import CONCLUDING, LOCAL, MESSAGE
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 from workshop.evaluate.records import Scanned
 
 OWN = frozenset([*(local.name for local in LOCAL), *(concluding.name for concluding in CONCLUDING)])
@@ -19,7 +19,7 @@ def processor_time(raw: bytes, envelope: Envelope) -> Costs:
     """Return the processor milliseconds of each local analyzer; all of them need structure and parse."""
     costs: Costs = {}
     before = time.process_time()
-    for frame in examine(Job(raw, envelope=envelope)):
+    for frame in run_steps(Job(raw, envelope=envelope)):
         now = time.process_time()
         costs[frame.report.analyzer] = (now - before) * 1000
         before = time.process_time()

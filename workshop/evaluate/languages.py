@@ -20,7 +20,7 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Fact, Finding, Report, Status
 from mailwarden.model.outcome import Decision, Judgement, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
@@ -160,7 +160,7 @@ def outcome(language: str, lure: str, kind: str, text: Text) -> Outcome:
     sender = origin(lure, kind)
     raw = message(text, sender)
     envelope = Envelope(sender.address, (RECIPIENT,), "203.0.113.77", "mail.example")
-    reports = tuple(frame.report for frame in examine(Job(raw, envelope=envelope)))
+    reports = tuple(frame.report for frame in run_steps(Job(raw, envelope=envelope)))
     failed = [report.analyzer for report in reports if report.status is not Status.FINISHED]
     if failed:
         raise RuntimeError(f"{language} {lure} {kind}: {', '.join(failed)} did not finish")

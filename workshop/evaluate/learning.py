@@ -14,12 +14,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from mailwarden.analysis.analyzer import Content, EngineFailed, Known
+from mailwarden.analysis.analyzer import EngineFailed, Known
 from mailwarden.analysis.analyzers.learned import LearnedAnalyzer
 from mailwarden.engines.rspamd import RspamdEngine, RspamdSettings
 from mailwarden.engines.rspamd_teacher import NAMESPACE, RspamdTeacher
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.record import MessageSummary
+from mailwarden.serving.spool import Spooled
 from workshop.evaluate.corpus import HAM, MALFORMED, PHISHING, SPAM, Corpus, Sample, Split
 from workshop.evaluate.progress import AT_ONCE, Meter, side_by_side
 from workshop.evaluate.records import Scanned
@@ -129,7 +130,7 @@ class Trainer:
     async def _ask(self, sample: Sample, classifier: str) -> tuple[Finding, ...]:
         posted = self._corpus.post(sample, self._now)
         try:
-            answer = await self._rspamd.examine(Content(posted.raw), posted.envelope, classifier)
+            answer = await self._rspamd.ask(Spooled.of(posted.raw), posted.envelope, classifier)
         except EngineFailed:
             return ()  # the scan already counted it
         known = Known(posted.envelope, MessageSummary(size=len(posted.raw), sha256=""), {"rspamd": answer})

@@ -16,7 +16,7 @@ from mailwarden.analysis.analyzer import Known
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Report
 from mailwarden.model.record import MessageSummary
 from mailwarden.pipeline.registry import CONCLUDING, LOCAL, MESSAGE, STRUCTURE
-from mailwarden.pipeline.worker_steps import Job, examine, report_of
+from mailwarden.pipeline.worker_steps import Job, report_of, run_steps
 from workshop.evaluate.corpus import Corpus
 from workshop.evaluate.progress import Meter
 from workshop.evaluate.records import Scanned
@@ -40,7 +40,7 @@ def refresh(corpora: Mapping[str, Corpus], records: Sequence[Scanned]) -> Iterat
 def _refresh_one(work: tuple[Scanned, float]) -> Scanned:
     record, now = work
     posted = _corpora[record.sample.corpus].post(record.sample, now)
-    frames = list(examine(Job(posted.raw, envelope=posted.envelope)))
+    frames = list(run_steps(Job(posted.raw, envelope=posted.envelope)))
     reports = [frame.report for frame in frames]
     summary = next((frame.summary for frame in reversed(frames) if frame.summary), None)
     if record.answers and all(frame.sound for frame in frames):

@@ -15,17 +15,17 @@ from typing import ClassVar
 from uuid import UUID
 
 import uvloop
+from msgspec.structs import replace
 
 from mailwarden.analysis.analyzer import EngineFailed, Known
 from mailwarden.guard.app import open_context
 from mailwarden.guard.config import PATH, GuardConfig
 from mailwarden.guard.context import GuardContext
 from mailwarden.model.evidence import Evidence, Finding
-from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.record import MessageSummary
+from mailwarden.model.scan import Scan
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
 from mailwarden.pipeline.collector import Collector
-from mailwarden.scan.scan import GuardRequest
 from mailwarden.serving.spool import Spooled
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.logs import start_logging
@@ -37,7 +37,7 @@ from workshop.evaluate.rivals import PlainRspamd, SpamAssassin, has_spamassassin
 from workshop.rig.engines import Engines, start_engines
 from workshop.rig.product import install_product
 
-DEADLINE = 90.0
+DEADLINE_MS = 90_000
 TENANT = UUID("0e5a1e00-0000-7000-a000-000000000000")
 
 GoOn = Callable[[Engines, list[Scanned]], list[Scanned]]
@@ -104,27 +104,20 @@ def scan_with(engines: Engines, posts: Iterable[Submission], total: int) -> list
 
 
 async def _scan(folder: Path, posts: Iterable[Submission], rivals: tuple[Ask, Ask], meter: Meter) -> list[Scanned]:
-    guard = read(folder / PATH, GuardConfig)
+    guard = replace(read(folder / PATH, GuardConfig), analysis_timeout=DEADLINE_MS)
     with recording_answers():
         async with open_context(guard, folder, Metrics()) as (_, context):
             return await side_by_side(posts, lambda posted: _scan_one(context, posted, rivals), meter.step)
 
 
 async def _scan_one(context: GuardContext, posted: Submission, rivals: tuple[Ask, Ask]) -> Scanned:
-    request = GuardRequest(
-        ggrid=new_ggrid(),
-        source="evaluate",
-        envelope=posted.envelope,
-        groups=(RecipientGroup(Assignment(TENANT, AssignedBy.REQUEST), posted.envelope.recipients),),
-        raw=Spooled.of(posted.raw),
-        deadline=DEADLINE,
-        stored=False,
-    )
+    group = RecipientGroup(Assignment(TENANT, AssignedBy.REQUEST), posted.envelope.recipients)
+    scan = Scan("evaluate", posted.envelope, (group,), Spooled.of(posted.raw), stored=False)
     evidence, summary, problem = Evidence(()), MessageSummary(len(posted.raw), ""), ""
     known: list[Known] = []
     _known.set(known)
     try:
-        finished = await context.processing.process(request)
+        finished = await context.processing.answer(scan)
         evidence, summary = _without_recorder(finished.evidence), finished.summary
     except Exception as error:  # any exception would be a 500 in the product, and counts as one
         problem = f"{type(error).__name__}: {error}"[:300]

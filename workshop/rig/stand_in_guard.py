@@ -16,9 +16,10 @@ from mailwarden.guard.sources.abby import RestApi
 from mailwarden.guard.sources.in_process import InProcess
 from mailwarden.hop.records import GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
 from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scan import Scan
 from mailwarden.pipeline.examination import Observer, ignore
 from mailwarden.scan.admission import Admission
-from mailwarden.scan.scan import GuardRequest, Processing
+from mailwarden.scan.scan import Processing
 from mailwarden.serving.http_app import Call, HttpApp, Route
 from mailwarden.serving.server import Limits, serving
 from mailwarden.serving.tls import ABBY_NAME, ClientNames, client_context, server_context
@@ -26,7 +27,7 @@ from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.tracing import NO_TRACING
 
-Analysis = Callable[[GuardRequest, Observer], Awaitable[FinishedRequest]]
+Analysis = Callable[[Scan, Observer], Awaitable[FinishedRequest]]
 
 
 class StandInProcessing:
@@ -34,13 +35,13 @@ class StandInProcessing:
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
-        self.requests: list[GuardRequest] = []
+        self.scans: list[Scan] = []
         self.messages: list[bytes] = []
 
-    async def process(self, request: GuardRequest, observe: Observer = ignore) -> FinishedRequest:
-        self.requests.append(request)
-        self.messages.append(b"".join(request.raw.chunks()))
-        return await self.analysis(request, observe)
+    async def answer(self, scan: Scan, observe: Observer = ignore) -> FinishedRequest:
+        self.scans.append(scan)
+        self.messages.append(scan.message.data())
+        return await self.analysis(scan, observe)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ async def stand_in_guard(
     """Run a guard on a port of the loopback."""
     processing = StandInProcessing(analysis)
     admission = Admission(maximum=maximum, threshold=maximum, max_delay=0.0, max_bytes=max_bytes)
-    api = RestApi(admission, cast("Processing", processing), spool, 3_600.0, NO_TRACING)
+    api = RestApi(admission, cast("Processing", processing), spool, NO_TRACING)
     started = time.monotonic()
 
     def status() -> GuardStatus:

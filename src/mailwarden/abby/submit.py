@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
@@ -9,7 +10,6 @@ from pathlib import Path
 import msgspec
 import structlog
 from aiohttp import web
-from msgspec import Struct
 
 from mailwarden import errors
 from mailwarden.access.callers import Caller, require_groups
@@ -21,21 +21,20 @@ from mailwarden.access.turns import CallCounter
 from mailwarden.console.services import Step
 from mailwarden.errors import TenantForbidden, TenantNotFound
 from mailwarden.hop.client import GuardClient
-from mailwarden.hop.transport import ScanRequest
-from mailwarden.model.ggrid import new_ggrid
+from mailwarden.hop.records import REST_API
+from mailwarden.model.scan import Scan
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import RecipientGroup
 from mailwarden.serving.http_app import Call
 from mailwarden.serving.spool import Spooled
-from mailwarden.serving.uploads import Upload, check_upload_head, receive_upload
+from mailwarden.serving.uploads import check_upload_head, receive_upload
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.wire.scanning import MessageAnalysisRequest, MessageAnalysisResult, envelope_of, read_parameters
-from mailwarden.wire.strict_json import refuse_query
+from mailwarden.wire.scanning import MessageAnalysisRequest, MessageAnalysisResult, ScanParameters, read_parameters
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
-_encoder = msgspec.json.Encoder()
 _canonical = msgspec.json.Encoder(order="deterministic", decimal_format="string")
 MAX_WATCHED = 8  # watched at once; the other places are for mail
+NOT_FOR_CREDENTIAL = "This credential may not submit for this tenant."
 NOT_FOR_TENANT = "You may not analyze messages for this tenant."
 
 
@@ -66,56 +65,63 @@ class Scanning:
 
     async def submit_email(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Return the result of one submission; the specification sets the order of the checks."""
-        check_upload_head(call.request)
-        refuse_query(call.request.query)
+        boundary = check_upload_head(call.request)
         with self.uploads.call():
             self._guards.require_room()
-            upload = await receive_upload(call.request, self._spool, body_timeout_ms=self._body_timeout_ms)
+            upload = await receive_upload(call.request, boundary, self._spool, body_timeout_ms=self._body_timeout_ms)
             with upload:
                 parameters = read_parameters(upload.parameters)
-                message = Received(upload, parameters, self._group(parameters, caller))
-                answer = await self._answer_once(call, caller, message)
+                groups = require_groups(self._tenants, parameters, caller.scope, NOT_FOR_CREDENTIAL)
+                answer = await self._answer_once(call, caller, parameters, groups, upload.email)
         return web.Response(body=answer, content_type="application/json")
 
-    def _group(self, parameters: MessageAnalysisRequest, caller: Caller) -> tuple[RecipientGroup, ...]:
-        """Return the recipients by tenant, if the caller may submit for all these tenants."""
-        sentence = "This credential may not submit for this tenant."
-        recipients = parameters.border_mta_data.envelope_recipients
-        return require_groups(self._tenants, parameters.tenant_uid, recipients, caller.scope, sentence)
-
-    async def _answer_once(self, call: Call, caller: Caller, message: "Received") -> bytes:
+    async def _answer_once(
+        self, call: Call, caller: Caller, parameters: ScanParameters, groups: tuple[RecipientGroup, ...], email: Spooled
+    ) -> bytes:
         """Return the result, or the stored one for a repeated Idempotency-Key."""
+        scan = scan_of(parameters, groups, email, self._patience, call.request_id)
         keys = call.request.headers.getall(IDEMPOTENCY_KEY, ())
         if not keys:
-            return await self._scan(call, message)
+            return await self._guards.submit(scan)
         key = ", ".join(keys)  # two keys are ambiguous, and rejected like one with a space
-        digest = await digest_of(message.parameters, message.upload)
+        digest = await digest_of(parameters, email)
         first = await self._first_answers.find(caller.name, key, digest)
         if first is not None:
             return first
-        answer = await self._scan(call, message)
+        answer = await self._guards.submit(scan)
         return await self._first_answers.remember(caller.name, key, digest, answer)
 
-    async def _scan(self, call: Call, message: "Received") -> bytes:
-        ggrid = new_ggrid()
-        structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
-        deadline = asyncio.get_running_loop().time() + self._patience
-        request = ScanRequest(ggrid, envelope_of(message.parameters), message.groups, call.request_id)
-        return _encoder.encode(await self._guards.submit(message.upload.email, request, deadline))
+
+def scan_of(
+    parameters: ScanParameters,
+    groups: tuple[RecipientGroup, ...],
+    message: Spooled,
+    patience: float,
+    request_id: str,
+    *,
+    stored: bool = True,
+    watched: bool = False,
+) -> Scan:
+    """Return the scan of an upload; its id is in every line of the log from here on."""
+    deadline = time.monotonic() + patience
+    scan = Scan(
+        REST_API,
+        parameters.envelope,
+        groups,
+        message,
+        deadline=deadline,
+        request_id=request_id,
+        stored=stored,
+        watched=watched,
+    )
+    structlog.contextvars.bind_contextvars(ggrid=str(scan.ggrid))
+    return scan
 
 
-class Received(Struct, frozen=True):
-    """An upload with its recipients by tenant."""
-
-    upload: Upload
-    parameters: MessageAnalysisRequest
-    groups: tuple[RecipientGroup, ...]
-
-
-async def digest_of(parameters: MessageAnalysisRequest, upload: Upload) -> bytes:
+async def digest_of(parameters: ScanParameters, email: Spooled) -> bytes:
     """Return the digest of a submission: the parsed parameters and the bytes of the message."""
-    email = upload.email.sha256() if upload.email.in_memory else await asyncio.to_thread(upload.email.sha256)
-    return hashlib.sha256(_canonical.encode(parameters) + b"\n" + email).digest()
+    digest = email.sha256() if email.in_memory else await asyncio.to_thread(email.sha256)
+    return hashlib.sha256(_canonical.encode(parameters) + b"\n" + digest).digest()
 
 
 ENDPOINTS = (
@@ -142,21 +148,17 @@ class WatchedAnalyses:
         self._watched = CallCounter(MAX_WATCHED, "Too many analyses are being watched; try again shortly.")
 
     async def watch(
-        self, scope: Scope, message: Spooled, request: MessageAnalysisRequest, *, stored: bool, request_id: str
+        self, scope: Scope, message: Spooled, parameters: ScanParameters, *, stored: bool, request_id: str
     ) -> AsyncGenerator[Step, None]:
         """Yield each analyzer's result as it finishes, and the finished guard request last."""
-        recipients = request.border_mta_data.envelope_recipients
         try:
-            groups = require_groups(self._tenants, request.tenant_uid, recipients, scope, NOT_FOR_TENANT)
+            groups = require_groups(self._tenants, parameters, scope, NOT_FOR_TENANT)
         except TenantNotFound:
             raise TenantForbidden(NOT_FOR_TENANT) from None
         with self._watched.call():
             self._guards.require_room()
-            ggrid = new_ggrid()
-            structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
-            deadline = asyncio.get_running_loop().time() + self._patience
-            scan_request = ScanRequest(ggrid, envelope_of(request), groups, request_id)
-            steps = self._guards.watch(message, scan_request, deadline, stored=stored)
+            scan = scan_of(parameters, groups, message, self._patience, request_id, stored=stored, watched=True)
+            steps = self._guards.watch(scan)
             async with aclosing(steps):
                 async for step in steps:
                     yield step

@@ -34,6 +34,7 @@ from mailwarden.model.scope import Actor, Scope
 from mailwarden.model.tenant import RecipientGroup
 from mailwarden.serving.errors import answer_for
 from mailwarden.serving.http_app import Call, Handler
+from mailwarden.wire.scanning import ScanParameters
 
 _TENANT = "tenant:"
 _HASHED = "sha256:"
@@ -158,11 +159,11 @@ async def call_scope(tenants: TenantDirectory, tenant: UUID | UnsetType, caller:
 
 
 def require_groups(
-    tenants: TenantDirectory, tenant: UUID | None, recipients: Sequence[str], scope: Scope, forbidden: str
+    tenants: TenantDirectory, parameters: ScanParameters, scope: Scope, forbidden: str
 ) -> tuple[RecipientGroup, ...]:
     """Return the recipients by tenant if all these tenants are in the scope; raise like `require_tenant`."""
     try:
-        groups = tenants.group(tenant, recipients)
+        groups = tenants.group(parameters.tenant, parameters.envelope.recipients)
     except TenantNotFound:
         if scope.tenants is None:
             raise

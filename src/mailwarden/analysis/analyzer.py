@@ -26,35 +26,6 @@ if TYPE_CHECKING:  # the readers of every file format; abby needs the engines' n
 PER_KIND = 5  # findings of one name
 
 
-class RawMessage(Protocol):
-    """The bytes of one message, in memory or in a spool file."""
-
-    @property
-    def size(self) -> int: ...
-
-    def open_to_read(self) -> int | None:
-        """Return a new read-only file descriptor of a message that is not in memory, or None; the caller closes it."""
-
-    def chunks(self, size: int = 262_144) -> Iterable[bytes]: ...
-
-
-class Content(Struct, frozen=True):
-    """Bytes in memory, for an engine to scan."""
-
-    content: bytes
-
-    @property
-    def size(self) -> int:
-        return len(self.content)
-
-    def open_to_read(self) -> None:
-        """Return None: it is in memory."""
-
-    def chunks(self, size: int = 262_144) -> Iterator[bytes]:
-        for start in range(0, len(self.content), size):
-            yield self.content[start : start + size]
-
-
 class SenderChecks(Struct, frozen=True):
     """The results of SPF, DKIM and DMARC, and how the engine that checked them read the sender."""
 

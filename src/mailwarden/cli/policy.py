@@ -8,6 +8,7 @@ and decisions, without control characters. `test` examines samples in a worker p
 
 import argparse
 import asyncio
+import time
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from uuid import UUID
@@ -16,7 +17,6 @@ import msgspec
 from msgspec import Struct
 
 from mailwarden.access.tenant_store import TenantStore
-from mailwarden.analysis.analyzer import Content
 from mailwarden.cli.command import Command, add_action, add_address_options
 from mailwarden.cli.database import add_database_options, history_of, query_database
 from mailwarden.cli.scan import addresses_of, make_parameters, submit
@@ -27,8 +27,9 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.place import shorten
+from mailwarden.model.scan import Scan
 from mailwarden.model.scope import Scope
-from mailwarden.model.tenant import AssignedBy, Assignment, Profile
+from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup
 from mailwarden.pipeline.collector import Collector
 from mailwarden.pipeline.worker_pool import Timeouts, WorkerPool
 from mailwarden.policy.decide import decide
@@ -36,6 +37,7 @@ from mailwarden.policy.judge import judge
 from mailwarden.policy.rejudge import Difference, PolicyChoice, RuleChange, Stored, compare, stored_of
 from mailwarden.policy.rules import Policy, load_policy, read_weights, reweigh, tag_problems
 from mailwarden.search.query import parse_query
+from mailwarden.serving.spool import Spooled
 from mailwarden.settings.reader import Mistake, Mistakes, read
 
 MAX_MESSAGES = 10_000
@@ -367,9 +369,10 @@ async def _judge(samples: Sequence[Sample], policy: Policy, yara: str) -> AsyncI
             sender = given.sender if given.sender is not None else next(iter(addresses_of(raw, b"from")), "")
             recipients = given.recipients or tuple(addresses_of(raw, b"to"))
             envelope = Envelope(sender, recipients, given.remote_address, given.helo)
-            collected = await collector.collect(Content(raw), envelope, SECONDS)
-            judgement = judge(collected.evidence, policy)
             assignment = Assignment(UUID(int=0), AssignedBy.REQUEST, expected.profile)
+            scan = Scan("policy test", envelope, (RecipientGroup(assignment, recipients),), Spooled.of(raw))
+            [collected] = await collector.collect(scan, time.monotonic() + SECONDS)
+            judgement = judge(collected.evidence, policy)
             ruling = decide(judgement, assignment, policy)
             tags = tuple(sorted({*judgement.tags, *ruling.tags}))
             yield _compared(sample, judgement.verdict, ruling.decision, tags)

@@ -21,7 +21,7 @@ import aiohttp
 from mailwarden import __version__
 from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.cli.command import Command, add_config_option
-from mailwarden.cli.doctor import examine
+from mailwarden.cli.doctor import check_host
 from mailwarden.cli.installation import Installation, read_installation
 from mailwarden.database.migrations import pending
 from mailwarden.engines.table import ENGINES
@@ -160,7 +160,7 @@ async def _contents(installation: Installation, folder: Path, logs: Iterable[Pat
     yield "host.json", _json(host_facts())
     checks = [
         {"state": line.state, "name": mask(line.name), "seen": mask(line.seen), "remedy": mask(line.remedy)}
-        async for line in examine(folder)
+        async for line in check_host(folder)
     ]
     yield "doctor.json", _json(checks)
     for path, config in ((GUARD_PATH, installation.guard), (ABBY_PATH, installation.abby)):

@@ -12,7 +12,7 @@ from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.serving.spool import Spooled
 from mailwarden.settings.effective import Setting
-from mailwarden.wire.scanning import MessageAnalysisRequest
+from mailwarden.wire.scanning import ScanParameters
 
 Step = AnalyzerDone | FinishedRequest
 
@@ -57,7 +57,7 @@ class Deployment(Protocol):
 
 class Analyses(Protocol):
     def watch(
-        self, scope: Scope, message: Spooled, request: MessageAnalysisRequest, *, stored: bool, request_id: str
+        self, scope: Scope, message: Spooled, parameters: ScanParameters, *, stored: bool, request_id: str
     ) -> AsyncGenerator[Step, None]:
         """Yield each finished analyzer, and the finished guard request as the last step.
 
@@ -68,10 +68,10 @@ class Analyses(Protocol):
 
 
 async def scan_to_end(
-    analyses: Analyses, scope: Scope, message: Spooled, request: MessageAnalysisRequest, request_id: str
+    analyses: Analyses, scope: Scope, message: Spooled, parameters: ScanParameters, request_id: str
 ) -> FinishedRequest:
     """Scan a message, store the result in history and return it."""
-    async with aclosing(analyses.watch(scope, message, request, stored=True, request_id=request_id)) as steps:
+    async with aclosing(analyses.watch(scope, message, parameters, stored=True, request_id=request_id)) as steps:
         async for step in steps:
             if isinstance(step, FinishedRequest):
                 return step

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 from msgspec.structs import replace
 
-from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage, SenderChecks
+from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, SenderChecks
 from mailwarden.demo.stories import Authentication
 from mailwarden.engines.clamav import ClamavEngine, ClamavSettings
 from mailwarden.engines.engine import AnyEngine, EngineInfo
@@ -19,6 +19,7 @@ from mailwarden.guard.config import GuardConfig
 from mailwarden.message.addresses import organisation_of
 from mailwarden.model.envelope import Envelope, domain_of
 from mailwarden.model.evidence import FailureKind
+from mailwarden.model.scan import RawMessage
 
 # How the message that this task scans was authenticated in life, and the domain in its From.
 told: ContextVar[tuple[Authentication, str]] = ContextVar("told", default=("none", ""))
@@ -28,9 +29,9 @@ away: set[str] = set()  # the types of engines that are down
 class StoryRspamd(RspamdEngine):
     """Rspamd with the sender checks of the story; it is asked without the client, so that it looks nothing up."""
 
-    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
+    async def ask(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         _require_here(self)
-        answer = await super().examine(raw, replace(envelope, remote_address=None, helo=None), classifier)
+        answer = await super().ask(raw, replace(envelope, remote_address=None, helo=None), classifier)
         if answer.authentication is None:  # a test message, which Rspamd does not check
             return answer
         return replace(answer, authentication=checks_of(*told.get(), domain_of(envelope.sender)))
@@ -41,9 +42,9 @@ class StoryRspamd(RspamdEngine):
 
 
 class StoryClamav(ClamavEngine):
-    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
+    async def ask(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         _require_here(self)
-        return await super().examine(raw, envelope, classifier)
+        return await super().ask(raw, envelope, classifier)
 
     async def check(self) -> EngineInfo:
         _require_here(self)

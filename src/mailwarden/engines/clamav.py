@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from mailwarden.analysis.analyzer import Content, EngineAnswer, EngineFailed, RawMessage
+from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed
 from mailwarden.engines import samples
 from mailwarden.engines.engine import (
     Announce,
@@ -24,6 +24,8 @@ from mailwarden.engines.engine import (
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding
+from mailwarden.model.scan import RawMessage
+from mailwarden.serving.spool import Spooled
 from mailwarden.settings.shared import Count, Milliseconds
 
 NAME = "clamav"
@@ -78,7 +80,7 @@ class ClamavEngine(SocketEngine[ClamavSettings]):
         super().__init__(name, settings)
         self._version = ""
 
-    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
+    async def ask(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         answer = await self._connection.ask(stream_of(raw), MAX_ANSWER)
         findings = tuple(read_answer(answer))
         return EngineAnswer(findings, self._version or "clamd", unfinished=" ".join(map(unfinished, findings)).strip())
@@ -148,7 +150,7 @@ class ClamavEngine(SocketEngine[ClamavSettings]):
 
     async def _scan(self, content: bytes) -> str:
         """Return what clamd found, its error, or "" where it says OK."""
-        answer = await within(self.timeout, self._connection.ask(stream_of(Content(content)), MAX_ANSWER))
+        answer = await within(self.timeout, self._connection.ask(stream_of(Spooled.of(content)), MAX_ANSWER))
         text = answer.rstrip(b"\0").decode("utf-8", "replace").strip()
         return "" if text == "stream: OK" else text.removeprefix("stream: ")
 

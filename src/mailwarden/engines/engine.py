@@ -15,9 +15,10 @@ from typing import ClassVar, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
-from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, Known, RawMessage
+from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, Known
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Report
+from mailwarden.model.scan import RawMessage
 from mailwarden.settings.shared import Count, Milliseconds
 
 CONNECT_TIMEOUT = 2.0
@@ -136,7 +137,7 @@ class ScanEngine(Engine[S_co]):
         """Return the longest wait for one answer, in seconds."""
 
     @abstractmethod
-    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
+    async def ask(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         """Ask the engine; raise EngineFailed if it cannot finish. The caller holds the deadline.
 
         An engine that learns uses the statistics of the classifier; without a classifier it uses none.

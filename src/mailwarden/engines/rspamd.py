@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 from ruamel.yaml import YAML
 
-from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage, SenderChecks, Statistics
+from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, SenderChecks, Statistics
 from mailwarden.engines import samples
 from mailwarden.engines.engine import (
     CLASSIFIER_HEADER,
@@ -35,6 +35,7 @@ from mailwarden.engines.engine import (
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Fact, FailureKind, Finding
+from mailwarden.model.scan import RawMessage
 from mailwarden.settings.shared import Count, Milliseconds
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ class RspamdEngine(SocketEngine[RspamdSettings]):
         super().__init__(name, settings)
         self._finding_of = load_symbols()
 
-    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
+    async def ask(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         request = chain((request_head(envelope, raw.size, classifier),), raw.chunks())
         head, body = split_answer(await self._connection.ask(request, MAX_ANSWER))
         answer = read_answer(body)

@@ -74,8 +74,7 @@ log = get_logger(__name__)
 
 
 def _open_rest_api(context: GuardContext) -> RestApi:
-    timeout = context.config.analysis_timeout / 1000
-    return RestApi(context.admission, context.processing, context.spool, timeout, context.tracing)
+    return RestApi(context.admission, context.processing, context.spool, context.tracing)
 
 
 def _rest_api(context: GuardContext) -> Handler:
@@ -262,6 +261,7 @@ async def open_context(
         acting = ActingLists(lists)
         processing = Processing(
             guard=guard.name,
+            timeout=config.analysis_timeout / 1000,
             parts=scan_parts(config, workers, watch, acting, tracing),
             sender_history=SenderHistoryReporter(senders),
             classifiers=training,

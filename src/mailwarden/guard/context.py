@@ -81,6 +81,5 @@ def _report_intake(context: GuardContext, key: KeyRing) -> ReportIntake | None:
         tenants=context.tenants,
         admission=context.admission,
         processing=context.processing,
-        analysis_timeout=config.analysis_timeout / 1000,
         metrics=context.metrics,
     )

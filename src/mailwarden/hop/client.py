@@ -14,13 +14,12 @@ from mailwarden.errors import AnalysisTimeout, CoreUnreachable, EngineUnavailabl
 from mailwarden.hop.guard_choice import MAX_REJECTIONS, LeastLoadedOfTwo, RetryBudget
 from mailwarden.hop.guards import Guard, GuardWatch
 from mailwarden.hop.records import AnalyzerDone
-from mailwarden.hop.transport import REFUSALS, Died, Progress, Refused, ScanRequest
+from mailwarden.hop.transport import REFUSALS, Died, Progress, Refused
 from mailwarden.model.record import FinishedRequest
-from mailwarden.serving.spool import Spooled
+from mailwarden.model.scan import Scan
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.tracing import NO_TRACING, Tracing
-from mailwarden.wire.scanning import MessageAnalysisResult
 
 MAX_GUARDS_THAT_SEE_A_MESSAGE = 2
 
@@ -57,23 +56,21 @@ class GuardClient:
         """Raise Overloaded if every guard would certainly reject a message."""
         self._watch.require_room()
 
-    async def submit(self, message: Spooled, request: ScanRequest, deadline: float) -> MessageAnalysisResult:
-        """Return the result of the analysis; `deadline` is a time of the event loop's clock."""
+    async def submit(self, scan: Scan) -> bytes:
+        """Return the result of the analysis, as guard encoded it."""
 
-        async def send(guard: Guard) -> MessageAnalysisResult:
+        async def send(guard: Guard) -> bytes:
             with self._tracing.span("guard request", guard=guard.name) as span, guard.loaded():
-                return await guard.transport.submit(message, request, deadline, span.traceparent)
+                return await guard.transport.submit(scan, span.traceparent)
 
         try:
-            with self._tracing.span("submit", ggrid=str(request.ggrid), bytes=message.size):
-                async with asyncio.timeout_at(deadline):
+            with self._tracing.span("submit", ggrid=str(scan.ggrid), bytes=scan.message.size):
+                async with asyncio.timeout_at(scan.deadline):
                     return await self._try_guards(send)
         except TimeoutError:
             raise _too_long() from None
 
-    async def watch(
-        self, message: Spooled, request: ScanRequest, deadline: float, *, stored: bool
-    ) -> AsyncGenerator[AnalyzerDone | FinishedRequest, None]:
+    async def watch(self, scan: Scan) -> AsyncGenerator[AnalyzerDone | FinishedRequest, None]:
         """Yield each analyzer's result as it finishes, and the finished request last.
 
         Another guard is asked only before the first step; later failures raise.
@@ -83,16 +80,16 @@ class GuardClient:
             async def begin(guard: Guard) -> Progress:
                 async with AsyncExitStack() as trial:
                     trial.enter_context(guard.loaded())
-                    watched = guard.transport.watch(message, request, deadline, stored=stored)
+                    watched = guard.transport.watch(scan)
                     progress = await trial.enter_async_context(watched)
                     stack.push_async_exit(trial.pop_all())
                     return progress
 
             try:
-                async with asyncio.timeout_at(deadline):
+                async with asyncio.timeout_at(scan.deadline):
                     progress = await self._try_guards(begin)
                 while True:
-                    async with asyncio.timeout_at(deadline):
+                    async with asyncio.timeout_at(scan.deadline):
                         step = await progress.next()
                     yield step
                     if isinstance(step, FinishedRequest):

@@ -16,7 +16,6 @@ from mailwarden.errors import CoreError, CoreUnreachable
 from mailwarden.hop.records import (
     GUARD_CONFIGURATION_PATH,
     GUARD_STATUS_PATH,
-    MAX_DEADLINE_MS,
     MAX_LINE,
     REQUEST_ID_HEADER,
     SCAN_MEDIA_TYPE,
@@ -25,29 +24,24 @@ from mailwarden.hop.records import (
     AnalysisFailed,
     AnalyzerDone,
     GuardStatus,
-    ScanHead,
-    border_of,
     read_line,
-    records_of,
-    write_scan_head,
+    write_head,
 )
 from mailwarden.hop.transport import (
     Died,
     NoStatus,
     Refused,
-    ScanRequest,
     StatusAnswer,
     error_in,
     late_error,
     malformed_answer,
 )
 from mailwarden.journal.records import decode
-from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
-from mailwarden.serving.spool import Spooled
+from mailwarden.model.scan import RawMessage, Scan
 from mailwarden.settings.effective import Setting
 from mailwarden.telemetry.tracing import TRACEPARENT
-from mailwarden.wire.scanning import ErrorBody, MessageAnalysisResult
+from mailwarden.wire.scanning import ErrorBody, is_result_of
 
 MAX_ANSWER = 1_048_576
 MAX_STATUS_BYTES = 65_536
@@ -57,10 +51,6 @@ SILENT_SECONDS = 15.0  # without any answer, also to calls for the status: the g
 ASK_FIRST_ABOVE = 262_144  # a larger body waits for 100 Continue, so that a rejection costs no upload
 _KEEP_ALIVE = 60.0  # shorter than the guards' keep-alive, so that a closing connection is not reused
 
-_DECISIONS = frozenset(Decision)
-_VERDICTS = frozenset(Verdict)
-
-_decode_result = msgspec.json.Decoder(MessageAnalysisResult).decode
 _decode_error = msgspec.json.Decoder(ErrorBody).decode
 _decode_status = msgspec.json.Decoder(GuardStatus).decode
 _decode_settings = msgspec.json.Decoder(list[Setting]).decode
@@ -99,26 +89,20 @@ class HttpTransport:
         self._heard_at = float("-inf")
         self._waiting: dict[asyncio.Timeout, float] = {}  # the requests without an answer, and when they began
 
-    async def submit(
-        self, message: Spooled, request: ScanRequest, deadline: float, traceparent: str
-    ) -> MessageAnalysisResult:
-        head = write_scan_head(head_of(request, deadline, stored=True, watched=False))
+    async def submit(self, scan: Scan, traceparent: str) -> bytes:
         with guard_errors():
-            async with self._unless_silent(), self._post(head, message, request.request_id, traceparent) as response:
-                return await _result(response, request.ggrid)
+            async with self._unless_silent(), self._post(scan, traceparent) as response:
+                return await _result(response, scan.ggrid)
 
     @asynccontextmanager
-    async def watch(
-        self, message: Spooled, request: ScanRequest, deadline: float, *, stored: bool
-    ) -> AsyncIterator["ProgressReader"]:
-        head = write_scan_head(head_of(request, deadline, stored=stored, watched=True))
+    async def watch(self, scan: Scan) -> AsyncIterator["ProgressReader"]:
         async with AsyncExitStack() as stack:
             with guard_errors():
                 async with self._unless_silent():
-                    response = await stack.enter_async_context(self._post(head, message, request.request_id, ""))
+                    response = await stack.enter_async_context(self._post(scan, ""))
                     if response.status != 200:
-                        await _result(response, request.ggrid)
-                    reader = ProgressReader(response.content, request.ggrid)
+                        await _result(response, scan.ggrid)
+                    reader = ProgressReader(response.content, scan.ggrid)
                     await reader.look_ahead()
             yield reader
 
@@ -159,12 +143,11 @@ class HttpTransport:
             finally:
                 del self._waiting[waiting]
 
-    def _post(
-        self, head: bytes, message: Spooled, request_id: str, traceparent: str
-    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    def _post(self, scan: Scan, traceparent: str) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Send a small message in one write with its head; a large one as it is read from the spool."""
+        head, message = write_head(scan), scan.message
         size = len(head) + message.size
-        headers = {hdrs.CONTENT_TYPE: SCAN_MEDIA_TYPE, REQUEST_ID_HEADER: request_id}
+        headers = {hdrs.CONTENT_TYPE: SCAN_MEDIA_TYPE, REQUEST_ID_HEADER: scan.request_id}
         if traceparent:
             headers[TRACEPARENT] = traceparent
         if size <= ASK_FIRST_ABOVE and message.in_memory:
@@ -181,20 +164,7 @@ class HttpTransport:
         )
 
 
-def head_of(request: ScanRequest, deadline: float, *, stored: bool, watched: bool) -> ScanHead:
-    """Return the head of a scan request; `deadline` is a time of the event loop's clock."""
-    remaining = max(1, int((deadline - asyncio.get_running_loop().time()) * 1000))
-    return ScanHead(
-        ggrid=request.ggrid,
-        deadline_ms=min(remaining, MAX_DEADLINE_MS),
-        border_mta_data=border_of(request.envelope),
-        groups=records_of(request.groups, request.envelope.recipients),
-        stored=stored,
-        watched=watched,
-    )
-
-
-async def _stream(head: bytes, message: Spooled) -> AsyncIterator[bytes]:
+async def _stream(head: bytes, message: RawMessage) -> AsyncIterator[bytes]:
     yield head
     async for chunk in message.stream():
         yield chunk
@@ -212,7 +182,7 @@ def guard_errors() -> Iterator[None]:
         raise Died(gone, type(error).__name__) from None
 
 
-async def _result(response: aiohttp.ClientResponse, ggrid: UUID) -> MessageAnalysisResult:
+async def _result(response: aiohttp.ClientResponse, ggrid: UUID) -> bytes:
     return result_in(response.status, await _read_answer(response), ggrid, _retry_after_in(response))
 
 
@@ -230,14 +200,13 @@ def _retry_after_in(response: aiohttp.ClientResponse) -> int | None:
     return int(seconds) if seconds.isascii() and seconds.isdigit() and len(seconds) < 4 else None
 
 
-def result_in(status: int, raw: bytes, ggrid: UUID, retry_after: int | None = None) -> MessageAnalysisResult:
-    """Return the result in a guard's answer, or raise its error."""
+def result_in(status: int, raw: bytes, ggrid: UUID, retry_after: int | None = None) -> bytes:
+    """Return a guard's answer if it is the result of this scan, or raise its error."""
+    if status == 200:
+        if is_result_of(ggrid, raw):
+            return raw
+        raise Died(malformed_answer(), "wrong result")
     try:
-        if status == 200:
-            result = _decode_result(raw)
-            if result.ggrid == ggrid and result.decision in _DECISIONS and result.verdict in _VERDICTS:
-                return result
-            raise Died(malformed_answer(), "wrong result")
         code = _decode_error(raw).error
     except (msgspec.MsgspecError, ValueError):
         raise Died(malformed_answer(), "not an answer") from None
@@ -294,12 +263,8 @@ class ProgressReader:
         return line
 
     def _finished(self, line: AnalysisDone) -> FinishedRequest:
-        """Return the finished request if its ggrid and its public result match."""
-        finished, result = decode(bytes(line.record)), line.result
-        answered = (result.ggrid, result.verdict, result.decision)
-        if (
-            answered != (self._ggrid, finished.judgement.verdict, finished.ruling.decision)
-            or finished.ggrid != self._ggrid
-        ):
+        """Return the finished request if it is that of this scan."""
+        finished = decode(bytes(line.record))
+        if finished.ggrid != self._ggrid:
             raise malformed_answer()
         return finished

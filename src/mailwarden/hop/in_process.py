@@ -5,18 +5,18 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from mailwarden.errors import InternalError, MailwardenError
-from mailwarden.hop.local_guard import LocalGuard, LocalScan
+from mailwarden.hop.local_guard import LocalGuard
 from mailwarden.hop.records import AnalyzerDone, done_by
-from mailwarden.hop.transport import ScanRequest, StatusAnswer, error_in, late_error
+from mailwarden.hop.transport import StatusAnswer, error_in, late_error
 from mailwarden.journal.records import decode, encode_plain
 from mailwarden.model.evidence import Report
 from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scan import Scan
 from mailwarden.serving.errors import retry_after_of, status_of
-from mailwarden.serving.spool import Spooled
 from mailwarden.settings.effective import Setting
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.periodic_task import end_tasks
-from mailwarden.wire.scanning import MessageAnalysisResult, result_of
+from mailwarden.wire.scanning import encode_result
 
 log = get_logger(__name__)
 
@@ -27,20 +27,14 @@ class InProcessTransport:
     def __init__(self, guard: LocalGuard) -> None:
         self._guard = guard
 
-    async def submit(
-        self, message: Spooled, request: ScanRequest, deadline: float, traceparent: str
-    ) -> MessageAnalysisResult:
-        scan = _scan_of(message, request, deadline, stored=True, traceparent=traceparent)
+    async def submit(self, scan: Scan, traceparent: str) -> bytes:
         try:
-            return result_of(await self._guard.scan(scan, _ignore))
+            return encode_result(await self._guard.scan(scan, _ignore, traceparent))
         except MailwardenError as error:
             raise early_error(error) from None
 
     @asynccontextmanager
-    async def watch(
-        self, message: Spooled, request: ScanRequest, deadline: float, *, stored: bool
-    ) -> AsyncIterator["LocalProgress"]:
-        scan = _scan_of(message, request, deadline, stored=stored, traceparent="")
+    async def watch(self, scan: Scan) -> AsyncIterator["LocalProgress"]:
         progress = LocalProgress()
         working = asyncio.create_task(progress.run(self._guard, scan), name="watched analysis")
         try:
@@ -56,18 +50,6 @@ class InProcessTransport:
         return self._guard.settings()
 
 
-def _scan_of(message: Spooled, request: ScanRequest, deadline: float, *, stored: bool, traceparent: str) -> LocalScan:
-    return LocalScan(
-        ggrid=request.ggrid,
-        envelope=request.envelope,
-        groups=request.groups,
-        message=message,
-        seconds=max(0.001, deadline - asyncio.get_running_loop().time()),
-        stored=stored,
-        traceparent=traceparent,
-    )
-
-
 def early_error(error: MailwardenError) -> Exception:
     """Return what abby makes of a guard's error: the same as of the response that the error would have become."""
     return error_in(status_of(error), error.code, retry_after_of(error))
@@ -80,12 +62,12 @@ class LocalProgress:
         self._steps: asyncio.Queue[AnalyzerDone | FinishedRequest | MailwardenError] = asyncio.Queue()
         self._ahead: AnalyzerDone | FinishedRequest | None = None
 
-    async def run(self, guard: LocalGuard, scan: LocalScan) -> None:
+    async def run(self, guard: LocalGuard, scan: Scan) -> None:
         def observe(report: Report) -> None:
             self._steps.put_nowait(done_by(report))
 
         try:
-            finished = await guard.scan(scan, observe)
+            finished = await guard.scan(scan, observe, "")
             self._steps.put_nowait(decode(encode_plain(finished)))  # as history has it: other code never sees more
         except MailwardenError as error:
             self._steps.put_nowait(error)

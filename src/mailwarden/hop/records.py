@@ -3,7 +3,7 @@
 The body of a scan request is the length of the head (4 bytes, big-endian), the head as JSON, and the message.
 """
 
-from collections import deque
+import time
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
@@ -12,28 +12,25 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from mailwarden.errors import UnsupportedMediaType
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Report
-from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup
-from mailwarden.wire.scanning import (
-    MAX_RECIPIENTS,
-    BorderMtaData,
-    MessageAnalysisRequest,
-    MessageAnalysisResult,
-    checked,
-    envelope_of,
-)
+from mailwarden.model.scan import RawMessage, Scan
+from mailwarden.model.tenant import RecipientGroup
+from mailwarden.wire.scanning import CONTROL, MAX_ENVELOPE_TEXT, MAX_RECIPIENTS, address_mistake
 
 REQUEST_ID_HEADER = "X-Request-Id"
 
+REST_API = "restApi"  # the scan source of abby's messages
 SUBMIT_PATH = "/v1/messageQueue/submitEmail"
 GUARD_STATUS_PATH = "/v1/guard/status"
 GUARD_CONFIGURATION_PATH = "/v1/guard/configuration"
 
 SCAN_MEDIA_TYPE = "application/vnd.mailwarden.scan"
+VERSION = 1  # of the head; one that the version before cannot read right needs two steps
 LENGTH_BYTES = 4  # of the head's length
 MAX_SCAN_HEAD = 8 * 1024 * 1024  # 1,000 tenants with 50 weights each and 1,000 recipients need less than half
-MAX_DEADLINE_MS = 2**31 - 1
+MAX_MILLISECONDS = 2**31 - 1
 
 MEDIA_TYPE = "application/x-ndjson"
 MAX_LINE = 4 * 1024 * 1024
@@ -41,81 +38,88 @@ MAX_LINE = 4 * 1024 * 1024
 _encoder = msgspec.json.Encoder()
 
 
-class GroupRecord(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """One tenant of a message; `recipients` are positions in the envelope, and empty if all belong to the tenant."""
+class ScanHead(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A scan without its message. Unknown fields are ignored: the following version may have added them."""
 
-    tenant: UUID
-    by: AssignedBy
-    profile: Profile
-    weights: dict[str, int] = {}
-    recipients: Annotated[tuple[int, ...], Meta(max_length=MAX_RECIPIENTS)] = ()
-
-
-class ScanHead(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """The parameters of one scan."""
-
+    version: int
     ggrid: UUID
-    deadline_ms: Annotated[int, Meta(ge=0, le=MAX_DEADLINE_MS)]  # left for the analysis
-    border_mta_data: BorderMtaData
-    groups: Annotated[tuple[GroupRecord, ...], Meta(min_length=1, max_length=MAX_RECIPIENTS)]
-    stored: bool = True  # whether history stores the message, and list entries count it as a hit
-    watched: bool = False  # whether guard answers with a line for each analyzer that finishes, see `ProgressLine`
+    milliseconds: Annotated[int, Meta(ge=0, le=MAX_MILLISECONDS)]  # left for the analysis
+    envelope: Envelope
+    groups: Annotated[tuple[RecipientGroup, ...], Meta(min_length=1, max_length=MAX_RECIPIENTS)]
+    stored: bool = True
+    watched: bool = False
+
+
+class _Version(Struct, frozen=True):
+    version: int
 
 
 _decode_head = msgspec.json.Decoder(ScanHead).decode
+_decode_version = msgspec.json.Decoder(_Version).decode
 
 
-def write_scan_head(head: ScanHead) -> bytes:
-    """Return the bytes that precede the message."""
+def write_head(scan: Scan) -> bytes:
+    """Return the bytes that precede the message of a scan."""
+    left = (scan.deadline - time.monotonic()) * 1000
+    head = ScanHead(
+        version=VERSION,
+        ggrid=scan.ggrid,
+        milliseconds=int(min(max(left, 1), MAX_MILLISECONDS)),
+        envelope=scan.envelope,
+        groups=scan.groups,
+        stored=scan.stored,
+        watched=scan.watched,
+    )
     text = _encoder.encode(head)
     return len(text).to_bytes(LENGTH_BYTES, "big") + text
 
 
-def read_scan_head(text: bytes) -> tuple[ScanHead, Envelope, tuple[RecipientGroup, ...]]:
-    """Return the head with its envelope and recipients by tenant.
-
-    A malformed head raises `msgspec.MsgspecError`, ValueError or SchemaViolation.
-    """
+def read_head(text: bytes) -> ScanHead:
+    """Return the head; raise UnsupportedMediaType, or for a malformed one `msgspec.MsgspecError` or ValueError."""
+    version = _decode_version(text).version
+    if abs(version - VERSION) > 1:
+        raise UnsupportedMediaType(
+            f"The scan request has version {version}, this guard reads {VERSION - 1} to {VERSION + 1}: run versions of "
+            "abby and guard that follow each other."
+        )
     head = _decode_head(text)
-    envelope = envelope_of(checked(MessageAnalysisRequest(head.border_mta_data)))
-    return head, envelope, groups_of(head.groups, envelope.recipients)
+    check_envelope(head.envelope)
+    check_groups(head.groups, head.envelope.recipients)
+    return head
 
 
-def border_of(envelope: Envelope) -> BorderMtaData:
-    """Return the record of an envelope, from which `envelope_of` makes the same envelope."""
-    return BorderMtaData(envelope.sender, envelope.recipients, envelope.remote_address, envelope.helo)
-
-
-def records_of(groups: Sequence[RecipientGroup], recipients: Sequence[str]) -> tuple[GroupRecord, ...]:
-    """Return the groups of an envelope as records."""
-    if len(groups) == 1:
-        return (_record_of(groups[0].assignment, ()),)
-    places: dict[str, deque[int]] = {}
-    for place, recipient in enumerate(recipients):
-        places.setdefault(recipient, deque()).append(place)
-    return tuple(
-        _record_of(group.assignment, tuple(places[recipient].popleft() for recipient in group.recipients))
-        for group in groups
+def scan_of(head: ScanHead, message: RawMessage, source: str, request_id: str) -> Scan:
+    """Return the scan that a head and its message are."""
+    return Scan(
+        source,
+        head.envelope,
+        head.groups,
+        message,
+        head.ggrid,
+        time.monotonic() + head.milliseconds / 1000,
+        request_id,
+        head.stored,
+        head.watched,
     )
 
 
-def _record_of(assigned: Assignment, places: tuple[int, ...]) -> GroupRecord:
-    return GroupRecord(assigned.tenant, assigned.by, assigned.profile, assigned.weights, places)
+def check_envelope(envelope: Envelope) -> None:
+    """Raise ValueError for an envelope that the scanning API does not accept."""
+    texts = (envelope.sender, *envelope.recipients, envelope.helo or "")
+    if not 1 <= len(envelope.recipients) <= MAX_RECIPIENTS or max(map(len, texts)) > MAX_ENVELOPE_TEXT:
+        raise ValueError("the envelope is larger than the scanning API accepts, or has no recipient")
+    if any(map(CONTROL.search, texts)):
+        raise ValueError("the envelope has control characters")
+    if mistake := address_mistake(envelope):
+        raise ValueError(": ".join(mistake))
 
 
-def groups_of(records: Sequence[GroupRecord], recipients: Sequence[str]) -> tuple[RecipientGroup, ...]:
-    """Return the groups of an envelope, or raise ValueError unless each recipient is in exactly one group."""
-    assignments = [Assignment(group.tenant, group.by, group.profile, group.weights) for group in records]
-    if len(records) == 1 and not records[0].recipients:
-        return (RecipientGroup(assignments[0], tuple(recipients)),)
-    if len({assignment.tenant for assignment in assignments}) != len(assignments):
+def check_groups(groups: Sequence[RecipientGroup], recipients: Sequence[str]) -> None:
+    """Raise ValueError unless each recipient is in exactly one group."""
+    if len({group.tenant for group in groups}) != len(groups):
         raise ValueError("a tenant has two groups")
-    if sorted(place for group in records for place in group.recipients) != list(range(len(recipients))):
+    if sorted(recipient for group in groups for recipient in group.recipients) != sorted(recipients):
         raise ValueError("a recipient is in no group, or in two")
-    return tuple(
-        RecipientGroup(assignment, tuple(recipients[place] for place in group.recipients))
-        for assignment, group in zip(assignments, records, strict=True)
-    )
 
 
 class EngineState(Struct, frozen=True, rename="camel"):
@@ -158,9 +162,8 @@ class AnalyzerDone(Struct, frozen=True, rename="camel", tag="analyzer"):
 
 
 class AnalysisDone(Struct, frozen=True, rename="camel", tag="result"):
-    """The analysis is finished: the public result, and the finished guard request as history stores it."""
+    """The analysis is finished: the finished guard request as history stores it."""
 
-    result: MessageAnalysisResult
     record: Raw
 
 

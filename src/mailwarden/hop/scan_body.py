@@ -8,33 +8,19 @@ from pathlib import Path
 
 import msgspec
 from aiohttp import web
-from msgspec import Struct
 
 from mailwarden.errors import BadRequest, EmptyEmail, PayloadTooLarge, UnsupportedMediaType
-from mailwarden.hop.records import LENGTH_BYTES, MAX_SCAN_HEAD, SCAN_MEDIA_TYPE, ScanHead, read_scan_head
-from mailwarden.model.envelope import Envelope
-from mailwarden.model.tenant import RecipientGroup
+from mailwarden.hop.records import LENGTH_BYTES, MAX_SCAN_HEAD, SCAN_MEDIA_TYPE, ScanHead, read_head
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.serving.uploads import MAX_BODY, BodyClock, send_continue
 
 MAX_SCAN_BODY = LENGTH_BYTES + MAX_SCAN_HEAD + MAX_BODY
 
 
-class ReceivedScan(Struct, frozen=True):
-    """A scan request; the receiver must close the message."""
-
-    head: ScanHead
-    envelope: Envelope
-    groups: tuple[RecipientGroup, ...]
-    message: Spooled
-
-
 def scan_body_size(request: web.BaseRequest) -> int:
     """Return the size of the body that the request's head announces, or raise an error if it is not a scan request."""
     if request.headers.get("Content-Type") != SCAN_MEDIA_TYPE:
-        raise UnsupportedMediaType(
-            f"This is guard's own port; messages come here through abby of the same version, as {SCAN_MEDIA_TYPE}."
-        )
+        raise UnsupportedMediaType(f"This is guard's own port; messages come here through abby, as {SCAN_MEDIA_TYPE}.")
     size = request.content_length
     if size is None:
         raise BadRequest("A scan request needs Content-Length.")
@@ -43,8 +29,8 @@ def scan_body_size(request: web.BaseRequest) -> int:
     return size
 
 
-async def receive_scan(request: web.BaseRequest, spool: Path, *, body_timeout_ms: int) -> ReceivedScan:
-    """Read the whole body."""
+async def receive_scan(request: web.BaseRequest, spool: Path, *, body_timeout_ms: int) -> tuple[ScanHead, Spooled]:
+    """Read the whole body; the caller must close the message."""
     reader = ScanReader(scan_body_size(request), spool)
     await send_continue(request)
     try:
@@ -62,22 +48,21 @@ class ScanReader:
     def __init__(self, size: int, spool: Path) -> None:
         self._size = size
         self._writer = SpoolWriter(spool)
-        self._parts: tuple[ScanHead, Envelope, tuple[RecipientGroup, ...]] | None = None
+        self._head: ScanHead | None = None
         self._pieces: list[bytes] = []
         self._held = 0
         self._head_end = LENGTH_BYTES  # in the body; known as soon as the length of the head is there
 
     async def take(self, chunk: bytes) -> None:
-        if self._parts is None:
+        if self._head is None:
             chunk = self._take_head(chunk)
         if chunk:
             await self._writer.write(chunk)
 
-    async def finish(self) -> ReceivedScan:
-        if self._parts is None:
+    async def finish(self) -> tuple[ScanHead, Spooled]:
+        if self._head is None:
             raise BadRequest("The body of the scan request ends within its head.")
-        head, envelope, groups = self._parts
-        return ReceivedScan(head, envelope, groups, await self._writer.finish())
+        return self._head, await self._writer.finish()
 
     def discard(self) -> None:
         self._writer.discard()
@@ -97,7 +82,7 @@ class ScanReader:
                 return b""
         self._pieces.clear()
         try:
-            self._parts = read_scan_head(data[LENGTH_BYTES : self._head_end])
+            self._head = read_head(data[LENGTH_BYTES : self._head_end])
         except (msgspec.MsgspecError, ValueError) as error:
             raise BadRequest(f"The head of the scan request is malformed: {error}") from None
         return data[self._head_end :]

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
-from uuid import UUID
 
 from msgspec import Struct
 
@@ -16,31 +15,21 @@ from mailwarden.errors import (
     Overloaded,
     ScanningDisabled,
     ShuttingDown,
+    UnsupportedMediaType,
 )
 from mailwarden.hop.records import AnalyzerDone, GuardStatus
-from mailwarden.model.envelope import Envelope
 from mailwarden.model.record import FinishedRequest
-from mailwarden.model.tenant import RecipientGroup
-from mailwarden.serving.spool import Spooled
+from mailwarden.model.scan import Scan
 from mailwarden.settings.effective import Setting
-from mailwarden.wire.scanning import MessageAnalysisResult
 
 DISABLED = "Scanning is disabled: no guard has scanSources.restApi in guard.yml. An operator has to enable it."
+OTHER_VERSION = "A guard has a version that does not follow abby's. Upgrade step by step: docs/operating.md."
 REJECTED = "A guard rejects abby's certificate. Add a name of it to tls.clientNames in guard.yml."
 
 # Errors of guards, the most informative for the caller first.
 REFUSALS: Mapping[str, type[MailwardenError]] = {
     error.code: error for error in (Overloaded, EngineUnavailable, ScanningDisabled, ShuttingDown)
 }
-
-
-class ScanRequest(Struct, frozen=True):
-    """The guard request of an upload: ggrid, envelope, recipients by tenant, and the request id of the call."""
-
-    ggrid: UUID
-    envelope: Envelope
-    groups: tuple[RecipientGroup, ...]
-    request_id: str
 
 
 class Refused(Exception):
@@ -82,13 +71,11 @@ class Progress(Protocol):
 class Transport(Protocol):
     """Reaches one guard. A rejection raises Refused, a failure Died, an analysis out of time AnalysisTimeout."""
 
-    async def submit(
-        self, message: Spooled, request: ScanRequest, deadline: float, traceparent: str
-    ) -> MessageAnalysisResult: ...
+    async def submit(self, scan: Scan, traceparent: str) -> bytes:
+        """Return the body of the answer, which is the public result."""
+        ...
 
-    def watch(
-        self, message: Spooled, request: ScanRequest, deadline: float, *, stored: bool
-    ) -> AbstractAsyncContextManager[Progress]:
+    def watch(self, scan: Scan) -> AbstractAsyncContextManager[Progress]:
         """Begin a watched analysis; its first step has arrived when the block begins."""
         ...
 
@@ -108,6 +95,8 @@ def error_in(status: int, code: str, retry_after: int | None = None) -> Exceptio
         return Refused(REFUSALS[code](sentence, retry_after=retry_after))
     if status == 403 and code == Forbidden.code:
         return Refused(CoreError(REJECTED))
+    if code == UnsupportedMediaType.code:
+        return Refused(CoreError(OTHER_VERSION))
     if status == 504 and code == AnalysisTimeout.code:
         return AnalysisTimeout("The analysis was not finished in time.")
     return Died(malformed_answer(), f"status {status} {code}"[:60])

@@ -1,7 +1,6 @@
 """Encodes a finished guard request as JSON with a version, compressed, and decodes it.
 
-The journal and the history stores have the same bytes. What is known only when a row is stored, its campaign, is not
-among them.
+The journal and the history stores have the same bytes; the campaign, which only the store knows, is not among them.
 
 Security: the strings come from hostile messages. NUL and lone surrogates are replaced; they never cause an error.
 """

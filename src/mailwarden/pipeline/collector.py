@@ -9,13 +9,14 @@ from typing import ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.analysis.analyzer import ConcludingAnalyzer, Known, RawMessage
+from mailwarden.analysis.analyzer import ConcludingAnalyzer, Known
 from mailwarden.engines.engine import AnyEngine, ConfirmingEngine, ScanEngine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, FailureKind, Report
 from mailwarden.model.observables import Observable, Observables
 from mailwarden.model.record import MessageSummary
-from mailwarden.pipeline.engine_questions import EngineTurns, Question, Questions, ScanInput, Scanning
+from mailwarden.model.scan import Scan
+from mailwarden.pipeline.engine_questions import EngineTurns, Question, Questions, Scanning
 from mailwarden.pipeline.examination import Examination, Observer, ignore, skipped
 from mailwarden.pipeline.registry import CONCLUDING
 from mailwarden.pipeline.worker_pool import WorkerFailed, WorkerPool
@@ -26,10 +27,10 @@ _CRASHES_ALLOWED = 1
 
 
 class Audience(Struct, frozen=True):
-    """The recipients of one tenant, and the classifier whose statistics apply to them, or "" with too few reports."""
+    """The recipients of one tenant, and the classifier whose statistics apply to them."""
 
-    recipients: tuple[str, ...] = ()
-    classifier: str = ""
+    recipients: tuple[str, ...]
+    classifier: str
 
 
 class Collected(Struct, frozen=True):
@@ -53,57 +54,46 @@ class Collector:
 
     async def collect(
         self,
-        raw: RawMessage,
-        envelope: Envelope,
-        deadline: float,
-        wanted: tuple[Observable, ...] = (),
-        observe: Observer = ignore,
-    ) -> Collected:
-        """Return the evidence for all recipients as one audience without a classifier."""
-        audiences = (Audience(envelope.recipients),)
-        return (await self.collect_for(audiences, ScanInput(raw, envelope), deadline, wanted, observe))[0]
-
-    async def collect_for(
-        self,
-        audiences: Sequence[Audience],
-        message: ScanInput,
-        deadline: float,
+        scan: Scan,
+        until: float,
+        classifiers: Sequence[str] = ("",),
         wanted: tuple[Observable, ...] = (),
         observe: Observer = ignore,
     ) -> list[Collected]:
-        """Return the evidence for each audience of one message, from one examination.
+        """Return the evidence for each group of recipients, from one examination of the message.
 
-        The evidence is complete within `deadline` seconds, with a failure for each step that was not done. `observe`
-        gets each report for the first audience at once; a message that crashed a worker repeats its first reports. An
-        engine that learns is asked once for every classifier: the statistics of one tenant are no evidence for another.
-        Raise Overloaded if the message is heavy and too many heavy ones are in processing.
+        The evidence is complete at `until` by the monotonic clock, with a failure for each step that was not done.
+        `classifiers` has that of each group, or "" with too few reports: an engine that learns is asked once for every
+        classifier, because the statistics of one tenant are no evidence for another. `observe` gets each report for the
+        first group at once; a message that crashed a worker repeats its first reports. Raise Overloaded if the message
+        is heavy and too many heavy ones are in processing.
         """
-        raw, envelope = message.raw, message.envelope
-        self._workers.require_room(raw)
-        until = time.monotonic() + deadline
+        self._workers.require_room(scan.message)
+        audiences = [Audience(group.recipients, name) for group, name in zip(scan.groups, classifiers, strict=True)]
         first, *rest = audiences
         examination = Examination(wanted, observe, tuple(audience.recipients for audience in rest))
         wants = dict.fromkeys((engine, _classifier(engine, each)) for each in audiences for engine in self._engines)
         questions = {
             (engine, classifier): Question(
                 engine,
-                _input_for(engine, classifier, audiences, message),
+                scan,
                 self._turns[engine.name],
                 observe if classifier == _classifier(engine, first) else ignore,
+                envelope=_envelope_for(engine, classifier, audiences, scan.envelope),
+                classifier=classifier,
             )
             for engine, classifier in wants
         }
-        own = replace(message, envelope=replace(envelope, recipients=first.recipients))
         async with Questions(tuple(questions.values()), examination, until, self._tracing) as asked:
-            await self._examine(own, examination, until, asked)
+            await self._run_worker(scan, first, examination, until, asked)
             await asked.wait()
-        summary = examination.summary or MessageSummary(size=raw.size, sha256="")
+        summary = examination.summary or MessageSummary(size=scan.message.size, sha256="")
         ambiguous = Evidence(tuple(examination.reports.values())).has(AMBIGUOUS_SENDER)
         collected = []
         for number, audience in enumerate(audiences):
             results = [questions[engine, _classifier(engine, audience)].result for engine in self._engines]
             answers = {report.analyzer: answer for report, answer in results if answer}
-            known = Known(replace(envelope, recipients=audience.recipients), summary, answers, ambiguous)
+            known = Known(replace(scan.envelope, recipients=audience.recipients), summary, answers, ambiguous)
             concluded = _conclude(known, self.concluding, sound=examination.sound)
             concluded += [await engine.confirm(known, until) for engine in self._confirming]
             for report in () if number else concluded:
@@ -112,22 +102,22 @@ class Collector:
             collected.append(Collected(Evidence(reports), summary, examination.observables))
         return collected
 
-    async def _examine(
-        self, scan_input: ScanInput, examination: Examination, until: float, questions: Questions
+    async def _run_worker(
+        self, scan: Scan, first: Audience, examination: Examination, until: float, questions: Questions
     ) -> None:
         """Have a worker examine the message; a second crash of the same message ends it as failed."""
         failure: WorkerFailed | None = None
-        raw, envelope = scan_input.raw, scan_input.envelope
+        envelope = replace(scan.envelope, recipients=first.recipients)
         for _ in range(1 + _CRASHES_ALLOWED):
             try:
                 with self._tracing.span("examine", process=WORKER) as span:
                     async with asyncio.timeout(until - time.monotonic()):
-                        await self._workers.examine(
-                            raw,
+                        await self._workers.run(
+                            scan.message,
                             partial(_take, examination, questions, span),
                             examination.wanted,
                             envelope,
-                            flow=scan_input.flow,
+                            flow=scan.flow,
                             others=examination.others,
                         )
             except WorkerFailed as error:
@@ -154,14 +144,12 @@ def _classifier(engine: Scanning, audience: Audience) -> str:
     return audience.classifier if engine.learns else ""
 
 
-def _input_for(engine: Scanning, classifier: str, audiences: Sequence[Audience], message: ScanInput) -> ScanInput:
-    """Return the request to an engine; an engine that learns gets the recipients of its classifier only."""
+def _envelope_for(engine: Scanning, classifier: str, audiences: Sequence[Audience], envelope: Envelope) -> Envelope:
+    """Return the envelope for an engine; one that learns gets the recipients of its classifier only."""
     if len(audiences) == 1 or not engine.learns:
-        return replace(message, classifier=classifier)
-    recipients = (
-        address for audience in audiences if audience.classifier == classifier for address in audience.recipients
-    )
-    return replace(message, envelope=replace(message.envelope, recipients=tuple(recipients)), classifier=classifier)
+        return envelope
+    recipients = (address for each in audiences if each.classifier == classifier for address in each.recipients)
+    return replace(envelope, recipients=tuple(recipients))
 
 
 def _conclude(known: Known, analyzers: Sequence[ConcludingAnalyzer], *, sound: bool) -> list[Report]:

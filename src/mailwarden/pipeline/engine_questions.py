@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from contextvars import copy_context
 from typing import Self
 
-from msgspec import Struct
-
-from mailwarden.analysis.analyzer import Content, EngineAnswer, EngineFailed, RawMessage
+from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed
 from mailwarden.engines.engine import EngineSettings, ScanEngine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Failure, FailureKind, Report, Status
+from mailwarden.model.scan import Flow, RawMessage, Scan
 from mailwarden.pipeline.examination import Examination, Observer, skipped
-from mailwarden.pipeline.fair_queue import NO_FLOW, FairQueue, Flow, Turn
+from mailwarden.pipeline.fair_queue import FairQueue, Turn
 from mailwarden.pipeline.message_weight import HEAVY_BYTES
+from mailwarden.serving.spool import Spooled
 from mailwarden.telemetry.tracing import Tracing
 
 # Seconds from the structure check on; a message that is not weighed by then is treated as heavy.
@@ -24,15 +24,6 @@ _WEIGHING_TIMEOUT = 2.0
 _TIMER_TICK = 0.001  # of the event loop's clock
 
 Scanning = ScanEngine[EngineSettings]
-
-
-class ScanInput(Struct, frozen=True):
-    """A message to scan, with the classifier whose statistics apply and the flow for its turn in the queue."""
-
-    raw: RawMessage
-    envelope: Envelope
-    classifier: str = ""
-    flow: Flow = NO_FLOW
 
 
 class EngineTurns:
@@ -58,11 +49,22 @@ class EngineTurns:
 
 
 class Question:
-    """One engine that is asked about a message, with the statistics of one classifier."""
+    """One engine that is asked about a message, with the statistics of one classifier and the envelope for them."""
 
-    def __init__(self, engine: Scanning, scan_input: ScanInput, turns: EngineTurns, observe: Observer) -> None:
+    def __init__(
+        self,
+        engine: Scanning,
+        scan: Scan,
+        turns: EngineTurns,
+        observe: Observer,
+        *,
+        envelope: Envelope,
+        classifier: str = "",
+    ) -> None:
         self.engine = engine
-        self.scan_input = scan_input
+        self.scan = scan
+        self.envelope = envelope
+        self.classifier = classifier
         self.turns = turns
         self.observe = observe
         self.task: asyncio.Task[tuple[Report, EngineAnswer | None]] | None = None
@@ -83,7 +85,7 @@ class Question:
 
         For an engine that unpacks files it includes what is inside them.
         """
-        if self.scan_input.raw.size > HEAVY_BYTES:
+        if self.scan.message.size > HEAVY_BYTES:
             return True
         known = examination.weighed if self.engine.unpacks else examination.parsed
         return examination.heavy if known else None
@@ -180,13 +182,13 @@ class Questions:
         engine, required = question.engine, question.engine.required
         started = time.perf_counter()
         try:
-            answer = await self._answer(question, question.scan_input.raw, heavy=heavy)
+            answer = await self._answer(question, question.scan.message, heavy=heavy)
             took = _milliseconds(started)
             if engine.reads_contents and not answer.findings:
                 await self._examination.done.wait()
                 # The engine's own reader may have missed the decoded parts of an ambiguous message.
                 for content in self._examination.contents:
-                    answer = await self._answer(question, Content(content), heavy=self._examination.heavy)
+                    answer = await self._answer(question, Spooled.of(content), heavy=self._examination.heavy)
                     took = _milliseconds(started)
                     if answer.findings:
                         break
@@ -201,11 +203,11 @@ class Questions:
         """Ask the engine, about a heavy message once it has a turn; raise EngineFailed if it cannot finish in time."""
         if not heavy:
             return await self._call(question, raw)
-        async with question.turns.turn(question.scan_input.flow, self._until):
+        async with question.turns.turn(question.scan.flow, self._until):
             return await self._call(question, raw)
 
     async def _call(self, question: Question, raw: RawMessage) -> EngineAnswer:
-        engine, scan_input = question.engine, question.scan_input
+        engine = question.engine
         now = time.monotonic()
         timeout = min(engine.timeout, self._until - now)
         try:
@@ -213,7 +215,7 @@ class Questions:
                 raise TimeoutError  # noqa: TRY301 - as if the call had ended at once
             question.limit = now + timeout
             self._wake_at(question.limit)
-            return await engine.examine(raw, scan_input.envelope, scan_input.classifier)
+            return await engine.ask(raw, question.envelope, question.classifier)
         except asyncio.CancelledError:
             if not question.late or question.task is None or question.task.uncancel():
                 raise  # the caller gave up

@@ -9,10 +9,11 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
 
+from mailwarden.model.scan import Flow
+
 T = TypeVar("T")
 
-# Whose request it is: tenant, scan source, client address. Each level takes turns within the level above it.
-Flow = tuple[str, str, str]
+# Each level of a flow takes turns within the level above it.
 NO_FLOW: Flow = ("", "", "")
 
 

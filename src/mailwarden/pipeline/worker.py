@@ -24,7 +24,7 @@ from mailwarden.errors import CommandError, ConfigurationError
 from mailwarden.pipeline.registry import MESSAGE, STRUCTURE, YARA
 from mailwarden.pipeline.sandbox import REQUIRED, SandboxUnavailable, enter_sandbox, limit_resources
 from mailwarden.pipeline.self_tests import READERS, YARA_ENGINE
-from mailwarden.pipeline.worker_steps import HANDED_OVER, Frame, Job, Started, examine
+from mailwarden.pipeline.worker_steps import HANDED_OVER, Frame, Job, Started, run_steps
 from mailwarden.telemetry.memory import return_free_memory, tune_gc
 from mailwarden.telemetry.self_tests import BASIC, require_known_answers
 
@@ -77,7 +77,7 @@ def _send(parent: socket.socket, started: Started) -> None:
 
 def _warm_up() -> None:
     """Examine a message of ours, so that analyzers load their data before the first real message."""
-    for _ in examine(Job(_FIRST)):
+    for _ in run_steps(Job(_FIRST)):
         pass
 
 
@@ -133,7 +133,7 @@ def _serve(job: Job, parent: socket.socket) -> None:
 def _send_steps(job: Job, parent: socket.socket, waiting: list[Frame]) -> None:
     """Send the parse at once, as engines wait for it, and the other steps together, unless they take long."""
     sent = time.monotonic()
-    for frame in examine(job):
+    for frame in run_steps(job):
         waiting.append(frame)
         if frame.last:
             signal.setitimer(signal.ITIMER_PROF, 0.0)

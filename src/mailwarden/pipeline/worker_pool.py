@@ -15,13 +15,13 @@ from typing import cast
 import msgspec
 from msgspec.structs import replace
 
-from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.analysis.view import NOBODY
 from mailwarden.errors import ConfigurationError, Overloaded
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind
 from mailwarden.model.observables import Observable
-from mailwarden.pipeline.fair_queue import NO_FLOW, FairQueue, Flow, Turn
+from mailwarden.model.scan import Flow, RawMessage
+from mailwarden.pipeline.fair_queue import NO_FLOW, FairQueue, Turn
 from mailwarden.pipeline.message_weight import HEAVY_BYTES, LIGHT_SECONDS, QUICK_SECONDS, is_quick
 from mailwarden.pipeline.registry import STRUCTURE
 from mailwarden.pipeline.sandbox import REQUIRED, SandboxMode, environment
@@ -146,7 +146,7 @@ class Worker(asyncio.Protocol):
     def usable(self) -> bool:
         return not self.killed and not self.retired and self._process is not None and self._process.returncode is None
 
-    async def examine(self, raw: RawMessage, on_frame: OnFrame, job: Job) -> bool:
+    async def run(self, raw: RawMessage, on_frame: OnFrame, job: Job) -> bool:
         """Pass each step of one message to `on_frame`; return True if it was finished, False if it was handed over.
 
         A worker that is late or gone is killed; this raises WorkerFailed.
@@ -401,7 +401,7 @@ class WorkerPool:
         if raw.size > HEAVY_BYTES and self._heavy is not self._light:
             self._require_heavy_place()
 
-    async def examine(
+    async def run(
         self,
         raw: RawMessage,
         on_frame: OnFrame,
@@ -414,24 +414,24 @@ class WorkerPool:
         """Have the next free worker examine one message; raise Overloaded if it is heavy and there is no place."""
         task = Task(raw, on_frame, Job(b"", wanted, envelope, others=others), flow)
         if self._heavy is self._light:
-            await self._examine_in(self._light, task)
+            await self._run_in(self._light, task)
             return
-        if raw.size <= HEAVY_BYTES and await self._examine_light(task):
+        if raw.size <= HEAVY_BYTES and await self._run_light(task):
             return
         self._require_heavy_place()
         self.heavy_in_hand += 1
         try:
-            await self._examine_in(self._heavy, task)
+            await self._run_in(self._heavy, task)
         finally:
             self.heavy_in_hand -= 1
 
-    async def _examine_light(self, task: Task) -> bool:
+    async def _run_light(self, task: Task) -> bool:
         """Try a message on a worker for light ones; one that is not quick leaves a worker to those that are."""
         if is_quick(task.raw.size, task.raw.chunks()):
-            return await self._examine_in(self._light, task, seconds=QUICK_SECONDS, quick=True)
+            return await self._run_in(self._light, task, seconds=QUICK_SECONDS, quick=True)
         turn = await self._light_turns.take(task.flow)
         try:
-            return await self._examine_in(self._light, task, seconds=LIGHT_SECONDS)
+            return await self._run_in(self._light, task, seconds=LIGHT_SECONDS)
         finally:
             self._light_turns.give(turn)
 
@@ -441,10 +441,10 @@ class WorkerPool:
             sentence = f"{self.heavy_in_hand} heavy messages are in processing, as many as may be; try again shortly."
             raise Overloaded(sentence, retry_after=random.randint(2, 10))  # noqa: S311 - jitter, not a secret
 
-    async def _examine_in(self, lane: Lane, task: Task, *, seconds: float = 0.0, quick: bool = False) -> bool:
+    async def _run_in(self, lane: Lane, task: Task, *, seconds: float = 0.0, quick: bool = False) -> bool:
         worker = await self._take(lane, task.flow)
         try:
-            return await worker.examine(task.raw, task.on_frame, replace(task.job, seconds=seconds, quick=quick))
+            return await worker.run(task.raw, task.on_frame, replace(task.job, seconds=seconds, quick=quick))
         finally:
             if worker.usable:
                 lane.queue.give(worker)

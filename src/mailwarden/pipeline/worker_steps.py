@@ -71,7 +71,7 @@ class Frame(Struct, frozen=True, array_like=True):
     group: int = 0  # of recipients: 0 are those of the envelope, the rest are `others` of the job
 
 
-def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
+def run_steps(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
     """Yield a frame after each step; the first is the structure's, on which the engines wait."""
     coverage = Coverage(limits)
     raw = job.raw

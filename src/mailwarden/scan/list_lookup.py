@@ -15,7 +15,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.analysis.analyzer import Content, EngineFailed, RawMessage
+from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.engines.engine import AnyEngine, EngineSettings, ScanEngine
 from mailwarden.errors import Overloaded, StorageUnavailable
 from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown
@@ -23,10 +23,12 @@ from mailwarden.model.envelope import Envelope, domain_of
 from mailwarden.model.evidence import UNVERIFIED_SENDER, Evidence, Finding
 from mailwarden.model.listing import Listing
 from mailwarden.model.observables import Observable, Observables
+from mailwarden.model.scan import RawMessage
 from mailwarden.pipeline.collector import Collected
 from mailwarden.pipeline.examination import Examination
 from mailwarden.pipeline.worker_pool import WorkerFailed, WorkerPool
 from mailwarden.policy.list_effects import failed_report, report_of, without_allowed_files, without_allowed_links
+from mailwarden.serving.spool import Spooled
 
 # An engine finds more in a text as a mail than as a file, so it gets both.
 _AS_MAIL = b"MIME-Version: 1.0\r\nContent-Type: text/plain\r\nSubject: rest\r\n\r\n"
@@ -52,7 +54,7 @@ class AllowlistRescan:
                 kept, others = contents
                 for engine in self._engines:
                     reported = frozenset(_named(f) for name, f in evidence.findings if name == engine.name)
-                    if await _ask(engine, envelope, others) or not reported <= await _ask(engine, envelope, kept):
+                    if await _names(engine, envelope, others) or not reported <= await _names(engine, envelope, kept):
                         return False
         except (EngineFailed, WorkerFailed, Overloaded, TimeoutError):
             return False
@@ -61,7 +63,7 @@ class AllowlistRescan:
     async def _contents(self, raw: RawMessage, allowed: frozenset[str]) -> tuple[list[bytes], list[bytes]] | None:
         """Return the parts that are allowed and the others, or None if some may be missing."""
         examination = Examination((Observable.CONTENTS,))
-        await self._workers.examine(raw, examination.take, examination.wanted)
+        await self._workers.run(raw, examination.take, examination.wanted)
         summary = examination.summary
         doubts = any(finding.name.startswith("structure.") for finding in _findings(examination))
         if summary is None or not examination.sound or doubts:
@@ -78,10 +80,10 @@ def _findings(examination: Examination) -> Iterable[Finding]:
     return (finding for report in examination.reports.values() for finding in report.findings)
 
 
-async def _ask(engine: ScanEngine[EngineSettings], envelope: Envelope, contents: Iterable[bytes]) -> frozenset[str]:
+async def _names(engine: ScanEngine[EngineSettings], envelope: Envelope, contents: Iterable[bytes]) -> frozenset[str]:
     names: set[str] = set()
     for content in contents:
-        answer = await engine.examine(Content(content), envelope)
+        answer = await engine.ask(Spooled.of(content), envelope)
         names.update(map(_named, answer.findings))
     return frozenset(names)
 

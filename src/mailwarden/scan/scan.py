@@ -1,4 +1,4 @@
-"""ONE guard request, from admitted to finished. Read this page first: it is what Mailwarden does."""
+"""One scan, from admitted to finished. Read this page first: it is what Mailwarden does."""
 
 import asyncio
 import time
@@ -8,58 +8,30 @@ from functools import cache
 from typing import Protocol
 from uuid import UUID
 
+import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.errors import EngineUnavailable
 from mailwarden.journal.journal import Journal
-from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Status
 from mailwarden.model.observables import Observable
 from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scan import Scan
 from mailwarden.model.tenant import RecipientGroup
-from mailwarden.pipeline.collector import Audience, Collected, Collector
-from mailwarden.pipeline.engine_questions import ScanInput
+from mailwarden.pipeline.collector import Collected, Collector
 from mailwarden.pipeline.examination import Observer, ignore
-from mailwarden.pipeline.fair_queue import Flow
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import Policy, for_tenant
-from mailwarden.scan.list_lookup import ListLookup, ListLookupResult
-from mailwarden.scan.shared_answer import answer_of, settle, undecided
+from mailwarden.scan.list_lookup import ListLookup
+from mailwarden.scan.shared_answer import Part, answer_of, settle, undecided
 from mailwarden.senders.lookup import SenderHistoryReporter
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.tracing import NO_TRACING, Tracing
 
 log = get_logger(__name__)
-
-
-class GuardRequest(Struct, frozen=True):
-    """One message in guard."""
-
-    ggrid: UUID
-    source: str
-    envelope: Envelope
-    groups: tuple[RecipientGroup, ...]  # the recipients by tenant; each tenant has its own judgement and decision
-    raw: RawMessage
-    deadline: float  # seconds left for the analysis
-    stored: bool = True  # False: a user tests a message, and nothing is stored
-    session_open: bool = False  # the sender waits for an SMTP reply, which may be a rejection
-
-    @property
-    def flow(self) -> Flow:
-        """Return the key for fair scheduling of workers: with several tenants that of the first."""
-        return str(self.groups[0].tenant), self.source, self.envelope.remote_address or ""
-
-
-class Examined(Struct, frozen=True):
-    """A guard request that is judged and decided for one tenant, and not yet stored."""
-
-    finished: FinishedRequest
-    compared: ListLookupResult
-    stored: bool
 
 
 class ScanParts(Struct, frozen=True):
@@ -70,11 +42,11 @@ class ScanParts(Struct, frozen=True):
     tempfail: bool
 
 
-class TenantPart(Struct, frozen=True):
-    """One tenant's part of a guard request, with the analysis for its recipients."""
+class Case(Struct, frozen=True):
+    """One tenant's part of a scan, with the analysis for its recipients."""
 
     parts: ScanParts
-    request: GuardRequest
+    scan: Scan
     group: RecipientGroup
     collected: Collected
     needed_observables: tuple[Observable, ...]
@@ -93,6 +65,7 @@ class Processing:
         self,
         *,
         guard: str,
+        timeout: float,
         parts: ScanParts,
         sender_history: SenderHistoryReporter,
         classifiers: Classifiers | None,
@@ -102,6 +75,7 @@ class Processing:
         tracing: Tracing = NO_TRACING,
     ) -> None:
         self._guard = guard
+        self._timeout = timeout  # seconds that an analysis may take, however long its caller would wait
         self._tracing = tracing
         self.parts = parts
         self._sender_history = sender_history
@@ -120,51 +94,47 @@ class Processing:
         """Use other parts for the requests that begin from now on."""
         self.parts = parts
 
-    async def process(self, request: GuardRequest, observe: Observer = ignore) -> FinishedRequest:
+    async def answer(self, scan: Scan, observe: Observer = ignore) -> FinishedRequest:
         """Return the answer for all recipients; `observe` is called with each report as it arrives."""
-        examined = settle_together(await self.examine(request, observe))
-        await self.keep(examined)
-        return answer_of([part.finished for part in examined])
+        settled = settle(await self.judge(scan, observe))
+        await self.keep(settled)
+        return answer_of(settled)
 
-    async def examine(self, request: GuardRequest, observe: Observer = ignore) -> list[Examined]:
+    async def judge(self, scan: Scan, observe: Observer = ignore) -> list[Part]:
         """Analyze once, then judge and decide for each tenant; the source calls `keep` after it acted."""
-        with self._tracing.span("scan", ggrid=str(request.ggrid), source=request.source) as span:
-            examined = await self._examine(request, observe)
-            first = examined[0].finished
-            span.set(verdict=first.judgement.verdict, decision=first.ruling.decision, tenants=len(examined))
-            return examined
+        structlog.contextvars.bind_contextvars(ggrid=str(scan.ggrid))
+        with self._tracing.span("scan", ggrid=str(scan.ggrid), source=scan.source) as span:
+            judged = await self._judge(scan, observe)
+            first = judged[0].finished
+            span.set(verdict=first.judgement.verdict, decision=first.ruling.decision, tenants=len(judged))
+            return judged
 
-    async def _examine(self, request: GuardRequest, observe: Observer) -> list[Examined]:
+    async def _judge(self, scan: Scan, observe: Observer) -> list[Part]:
         created = datetime.now(UTC)
-        until = time.monotonic() + request.deadline
+        until = min(scan.deadline, time.monotonic() + self._timeout)
         parts = self.parts
 
         # Collect: every analyzer reports its findings, or that it could not finish.
-        needed_observables = await parts.list_lookup.prepare([group.tenant for group in request.groups])
-        collected = await parts.collector.collect_for(
-            [Audience(group.recipients, self._classifier(group.tenant)) for group in request.groups],
-            ScanInput(request.raw, request.envelope, flow=request.flow),
-            request.deadline,
-            needed_observables,
-            observe,
-        )
+        needed_observables = await parts.list_lookup.prepare([group.tenant for group in scan.groups])
+        classifiers = [self._classifier(group.tenant) for group in scan.groups]
+        collected = await parts.collector.collect(scan, until, classifiers, needed_observables, observe)
 
         self._measure(collected[0], parts.collector.engine_names)
 
-        examined: list[Examined] = []
-        for group, tenant_collected in zip(request.groups, collected, strict=True):
-            if examined:
+        judged: list[Part] = []
+        for group, tenant_collected in zip(scan.groups, collected, strict=True):
+            if judged:
                 await asyncio.sleep(0)  # there may be a thousand tenants: let other messages run
-            case = TenantPart(parts, request, group, tenant_collected, needed_observables, created, until)
-            examined.append(await self._conclude(case, ignore if examined else observe))
-        if parts.tempfail and (unfinished := undecided([part.finished for part in examined])):
+            case = Case(parts, scan, group, tenant_collected, needed_observables, created, until)
+            judged.append(await self._conclude(case, ignore if judged else observe))
+        if parts.tempfail and (unfinished := undecided(judged)):
             raise EngineUnavailable(unfinished.judgement.summary)
-        return examined
+        return judged
 
-    async def _conclude(self, case: TenantPart, observe: Observer) -> Examined:
+    async def _conclude(self, case: Case, observe: Observer) -> Part:
         """Judge and decide for one tenant, by its own recipients, sender history, lists, weights and profile."""
-        request, assignment, collected = case.request, case.group.assignment, case.collected
-        tenant, envelope = assignment.tenant, replace(request.envelope, recipients=case.group.recipients)
+        scan, assignment, collected = case.scan, case.group.assignment, case.collected
+        tenant, envelope = assignment.tenant, replace(scan.envelope, recipients=case.group.recipients)
 
         # Recall: whether the tenant knows the sender. A lookup that fails adds no finding.
         report = await self._sender_history.report(tenant, envelope, collected.summary, collected.evidence)
@@ -182,23 +152,23 @@ class Processing:
 
         # Decide: the action for this tenant. Allowlists take effect here, and never on the verdict.
         remaining = case.until - time.monotonic()
-        without_allowed = await case.parts.list_lookup.without_allowed_files(request.raw, compared, remaining)
+        without_allowed = await case.parts.list_lookup.without_allowed_files(scan.message, compared, remaining)
         rest_judgement = judge(without_allowed.evidence, policy) if without_allowed else None
         ruling = decide(
             judgement,
             assignment,
             policy,
-            session_open=request.session_open,
+            session_open=scan.session_open,
             listing=compared.listing,
             rest_judgement=rest_judgement,
         )
 
         finished = FinishedRequest(
-            ggrid=request.ggrid,
+            ggrid=scan.ggrid,
             tenant=tenant,
             created=case.created,
             completed=datetime.now(UTC),
-            source=request.source,
+            source=scan.source,
             guard=self._guard,
             envelope=envelope,
             summary=collected.summary,
@@ -208,30 +178,30 @@ class Processing:
             profile=assignment.profile,
             weights=assignment.weights,
             assigned_by=assignment.by,
-            session_open=request.session_open,
+            session_open=scan.session_open,
             listing=compared.listing.recorded(),
             cleared_files=without_allowed.cleared_files if without_allowed else frozenset(),
         )
-        return Examined(finished, compared, request.stored)
+        return Part(finished, compared, scan.stored)
 
     def _classifier(self, tenant: UUID) -> str:
         return self._classifiers.classifier(tenant) if self._classifiers else ""
 
-    async def keep(self, examined: Sequence[Examined]) -> None:
+    async def keep(self, parts: Sequence[Part]) -> None:
         """Store them in history: return when their rows are on disk, or in history, or after two seconds."""
-        await self._journal.append(self._counted(examined))
+        await self._journal.append(self._counted(parts))
 
-    def keep_unconfirmed(self, examined: Sequence[Examined]) -> None:
+    def keep_unconfirmed(self, parts: Sequence[Part]) -> None:
         """Store them in history without waiting for the disk: for a caller that is cancelled."""
-        self._journal.enqueue(self._counted(examined))
+        self._journal.enqueue(self._counted(parts))
 
-    def _counted(self, examined: Sequence[Examined]) -> list[FinishedRequest]:
+    def _counted(self, parts: Sequence[Part]) -> list[FinishedRequest]:
         """Count them, and return those that history stores."""
-        for part in examined:
+        for part in parts:
             if part.stored:
                 self.parts.list_lookup.count(part.compared)
             self._count(part.finished)
-        return [part.finished for part in examined if part.stored]
+        return [part.finished for part in parts if part.stored]
 
     def _measure(self, collected: Collected, engines: frozenset[str]) -> None:
         for report in collected.evidence.reports:
@@ -246,10 +216,3 @@ class Processing:
             log.warning("analyzer_failed", analyzer=failure.analyzer, kind=failure.kind, sentence=failure.sentence)
         took = round((finished.completed - finished.created).total_seconds() * 1000, 1)
         log.info("judged", verdict=verdict, decision=decision, tags=finished.tags, tenant=str(finished.tenant), ms=took)
-
-
-def settle_together(examined: Sequence[Examined]) -> list[Examined]:
-    """Return the parts as one answer can express them, the leading part first."""
-    by_tenant = {part.finished.tenant: part for part in examined}
-    settled = settle([part.finished for part in examined])
-    return [replace(by_tenant[finished.tenant], finished=finished) for finished in settled]

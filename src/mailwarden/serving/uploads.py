@@ -58,12 +58,14 @@ def check_upload_head(request: web.BaseRequest) -> str:
         raise UnsupportedMediaType("The body must not be compressed.")
     if len(request.headers.getall("Content-Type", [])) > 1:
         raise UnsupportedMediaType("Content-Type is given twice.")
-    return boundary_of(request.headers.get("Content-Type", ""))
+    boundary = boundary_of(request.headers.get("Content-Type", ""))
+    refuse_query(request.query)
+    return boundary
 
 
-async def receive_upload(request: web.BaseRequest, spool: Path, *, body_timeout_ms: int) -> Upload:
+async def receive_upload(request: web.BaseRequest, boundary: str, spool: Path, *, body_timeout_ms: int) -> Upload:
     """Read the whole body; the caller must close the upload."""
-    receiver = UploadReceiver(check_upload_head(request), spool)
+    receiver = UploadReceiver(boundary, spool)
     await send_continue(request)
     try:
         async with BodyClock(body_timeout_ms) as clock:

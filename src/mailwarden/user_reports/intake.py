@@ -16,15 +16,15 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from mailwarden.access.tenants import TenantDirectory
-from mailwarden.analysis.analyzer import Content
 from mailwarden.lists.matching import identity_of
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, UNVERIFIED_SENDER
-from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.record import MessageSummary
+from mailwarden.model.scan import Scan
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
 from mailwarden.scan.admission import Admission
-from mailwarden.scan.scan import Examined, GuardRequest, Processing
+from mailwarden.scan.scan import Processing
+from mailwarden.scan.shared_answer import Part
 from mailwarden.serving.spool import Spooled
 from mailwarden.settings.shared import Networks, peer_address
 from mailwarden.smtp.commands import UNDECIDED, Recipient, Rejection
@@ -70,7 +70,6 @@ class ReportIntake:
         tenants: TenantDirectory,
         admission: Admission,
         processing: Processing,
-        analysis_timeout: float,
         metrics: Metrics,
     ) -> None:
         self._settings = settings
@@ -80,7 +79,6 @@ class ReportIntake:
         self._tenants = tenants
         self._admission = admission
         self._processing = processing
-        self._analysis_timeout = analysis_timeout
         self._counted = metrics.counter("user_reports", "Messages that users reported, by outcome.", "outcome")
 
     def without_reports(self, recipients: Iterable[Recipient]) -> list[Recipient]:
@@ -102,31 +100,20 @@ class ReportIntake:
         The envelope has neither a sender nor a client, so that SPF authenticates nothing.
         """
         address = mailbox.address.lower()
-        request = GuardRequest(
-            ggrid=new_ggrid(),
-            source=SOURCE,
-            envelope=Envelope("", (address,)),
-            groups=(RecipientGroup(self._tenants.assign(address), (address,)),),
-            raw=Content(raw),
-            deadline=self._analysis_timeout,
-            stored=False,
-        )
-        async with self._admission.admitted(len(raw)):
-            [examined] = await self._processing.examine(request)
-            spooled = Spooled.of(raw)
-            return await self.store(examined, Kind(mailbox.kind), spooled, authenticated=mailbox.authenticated_senders)
+        message = Spooled.of(raw)
+        async with self._admission.admitted(message.size):
+            [part] = await self._processing.judge(self._scan_for(address, message))
+            return await self.store(part, Kind(mailbox.kind), message, authenticated=mailbox.authenticated_senders)
 
-    async def store(
-        self, examined: Examined, kind: Kind, raw: Spooled, *, authenticated: bool = False
-    ) -> NotStored | None:
+    async def store(self, part: Part, kind: Kind, raw: Spooled, *, authenticated: bool = False) -> NotStored | None:
         """Store the report of one tenant; return once it is durable, or why it is not stored, or raise.
 
         `authenticated`: the mailbox accepts mail of authenticated senders alone.
         """
         content = await asyncio.to_thread(raw.data)
         mail = await asyncio.to_thread(read_report, content)
-        finished, verified = examined.finished, self.is_verified(examined, mail, authenticated=authenticated)
-        if not verified and self._is_unchecked(examined, mail):
+        finished, verified = part.finished, self.is_verified(part, mail, authenticated=authenticated)
+        if not verified and self._is_unchecked(part, mail):
             self._counted.labels("unchecked").inc()
             raise Rejection(f"{UNDECIDED} ({finished.ggrid})")
         if not mail.originals:
@@ -155,12 +142,12 @@ class ReportIntake:
             return None
         return NotStored.LIMITED if verified else NotStored.LIMITED_UNVERIFIED
 
-    def is_verified(self, examined: Examined, mail: ReportMail, *, authenticated: bool = False) -> bool:
-        finished, reporter = examined.finished, mail.reporter.lower()
+    def is_verified(self, part: Part, mail: ReportMail, *, authenticated: bool = False) -> bool:
+        finished, reporter = part.finished, mail.reporter.lower()
         owner = self._owner(reporter)
         if owner is None or owner.tenant != finished.tenant:
             return False
-        compared, envelope = examined.compared, finished.envelope
+        compared, envelope = part.compared, finished.envelope
         identity = identity_of(finished.evidence, envelope, finished.summary, compared.observables)
         if identity.proved_sender.lower() == reporter:
             return True
@@ -170,9 +157,9 @@ class ReportIntake:
         same = envelope.sender.lower() == reporter == finished.summary.from_address.lower()
         return same and client is not None and client in self._trusted
 
-    def _is_unchecked(self, examined: Examined, mail: ReportMail) -> bool:
+    def _is_unchecked(self, part: Part, mail: ReportMail) -> bool:
         """Return whether a complete analysis may authenticate the reporter: an engine failed, or DNS servers did."""
-        finished, owner = examined.finished, self._owner(mail.reporter.lower())
+        finished, owner = part.finished, self._owner(mail.reporter.lower())
         incomplete = finished.judgement.incomplete or finished.evidence.has(UNVERIFIED_SENDER)
         return incomplete and owner is not None and owner.tenant == finished.tenant
 
@@ -183,14 +170,9 @@ class ReportIntake:
 
     async def _scan(self, original: bytes, reporter: str) -> MessageSummary:
         """Analyze a reported message whose digest history does not have; nothing of it is stored in history."""
-        request = GuardRequest(
-            ggrid=new_ggrid(),
-            source=SOURCE,
-            envelope=Envelope("", (reporter,)),
-            groups=(RecipientGroup(self._tenants.assign(reporter), (reporter,)),),
-            raw=Content(original),
-            deadline=self._analysis_timeout,
-            stored=False,
-        )
-        [examined] = await self._processing.examine(request)
-        return examined.finished.summary
+        [part] = await self._processing.judge(self._scan_for(reporter, Spooled.of(original)))
+        return part.finished.summary
+
+    def _scan_for(self, recipient: str, message: Spooled) -> Scan:
+        group = RecipientGroup(self._tenants.assign(recipient), (recipient,))
+        return Scan(SOURCE, Envelope("", (recipient,)), (group,), message, stored=False)

@@ -6,18 +6,21 @@ from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
+import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import replace
 
 from mailwarden.model.envelope import Envelope, is_one_address
 from mailwarden.model.record import FinishedRequest
 from mailwarden.wire.strict_json import convert, read_object, read_plain, violation_at
 
 MAX_RECIPIENTS = 1_000
+MAX_ENVELOPE_TEXT = 1_024
+_encode = msgspec.json.Encoder().encode
 
 # Envelope text has no control characters: in an engine's header they could start another header. The pattern ends in
 # \Z: `$` would accept a line break at the end.
 _NO_CONTROL = r"^[^\x00-\x1f\x7f-\x9f]*\Z"
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 # The addresses that `read_record` accepts, for the published schema: one mailbox, bare or in angle brackets.
 _CONTROL = r"\x00-\x1f\x7f-\x9f"
@@ -29,8 +32,8 @@ SENDER = rf"^{_BLANK}(?:(?:[^{_CONTROL}]*<)?{_BLANK}(?:{_MAILBOX})?{_BLANK}>|(?:
 _BYTE = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4 = re.compile(rf"{_BYTE}(?:\.{_BYTE}){{3}}")  # all IPv4 addresses that `ipaddress` accepts, in a tenth of its time
 
-EnvelopeText = Annotated[str, Meta(max_length=1_024, pattern=_NO_CONTROL)]
-EnvelopeAddress = Annotated[str, Meta(min_length=1, max_length=1_024, pattern=_NO_CONTROL)]
+EnvelopeText = Annotated[str, Meta(max_length=MAX_ENVELOPE_TEXT, pattern=_NO_CONTROL)]
+EnvelopeAddress = Annotated[str, Meta(min_length=1, max_length=MAX_ENVELOPE_TEXT, pattern=_NO_CONTROL)]
 
 
 class BorderMtaData(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -84,38 +87,55 @@ class ErrorBody(Struct, frozen=True, omit_defaults=True):
     ] = ()
 
 
-def read_parameters(raw: bytes) -> MessageAnalysisRequest:
+class ScanParameters(Struct, frozen=True):
+    """The parameters of an upload, checked: later code trusts every field."""
+
+    envelope: Envelope
+    tenant: UUID | None = None
+
+
+def read_parameters(raw: bytes) -> ScanParameters:
     """Parse and validate the whole record."""
     plain = read_plain(raw, MessageAnalysisRequest)
-    return read_record(read_object(raw)) if plain is None else checked(plain)
+    return parameters_in(convert(read_object(raw), MessageAnalysisRequest) if plain is None else plain)
 
 
-def read_record(value: dict[str, object]) -> MessageAnalysisRequest:
-    """Validate the whole record; later code trusts every field."""
-    return checked(convert(value, MessageAnalysisRequest))
+def read_envelope(border: dict[str, object]) -> Envelope:
+    """Validate the data of a border MTA."""
+    return envelope_in(convert(border, BorderMtaData), "")
 
 
-def checked(request: MessageAnalysisRequest) -> MessageAnalysisRequest:
+def parameters_in(request: MessageAnalysisRequest) -> ScanParameters:
     """Check the addresses of a record whose types are right; return it with bare addresses."""
-    border = request.border_mta_data
-    if border.remote_address is not None and not _IPV4.fullmatch(border.remote_address):
-        try:
-            ipaddress.ip_address(border.remote_address)
-        except ValueError:
-            raise violation_at("/borderMtaData/remoteAddress", "Not an IPv4 or IPv6 address") from None
-        if "%" in border.remote_address:
-            raise violation_at("/borderMtaData/remoteAddress", "An address with a zone cannot be judged")
+    return ScanParameters(envelope_in(request.border_mta_data, "/borderMtaData"), request.tenant_uid)
+
+
+def envelope_in(border: BorderMtaData, place: str) -> Envelope:
     recipients = tuple(map(bare_address, border.envelope_recipients))
-    for number, recipient in enumerate(recipients):
+    envelope = Envelope(
+        bare_address(border.envelope_from), recipients, border.remote_address, border.sender_helo or None
+    )
+    if mistake := address_mistake(envelope):
+        raise violation_at(f"{place}/{mistake[0]}", mistake[1])
+    return envelope
+
+
+def address_mistake(envelope: Envelope) -> tuple[str, str] | None:
+    """Return the field that holds no address, and why, or None if every parser reads the envelope as we do."""
+    address = envelope.remote_address
+    if address is not None and not _IPV4.fullmatch(address):
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:
+            return "remoteAddress", "Not an IPv4 or IPv6 address"
+        if "%" in address:
+            return "remoteAddress", "An address with a zone cannot be judged"
+    for number, recipient in enumerate(envelope.recipients):
         if not is_one_address(recipient):
-            raise violation_at(f"/borderMtaData/envelopeRecipients/{number}", "Not an address")
-    sender = bare_address(border.envelope_from)
-    if sender and not is_one_address(sender):
-        raise violation_at("/borderMtaData/envelopeFrom", 'Not an address, and neither "" nor "<>"')
-    if sender == border.envelope_from and recipients == border.envelope_recipients:
-        return request
-    cleaned = replace(border, envelope_from=sender, envelope_recipients=recipients)
-    return replace(request, border_mta_data=cleaned)
+            return f"envelopeRecipients/{number}", "Not an address"
+    if envelope.sender and not is_one_address(envelope.sender):
+        return "envelopeFrom", 'Not an address, and neither "" nor "<>"'
+    return None
 
 
 def bare_address(address: str) -> str:
@@ -127,23 +147,20 @@ def bare_address(address: str) -> str:
     return address[:-1].rpartition("<")[2].strip() if address.endswith(">") else address
 
 
-def result_of(finished: FinishedRequest) -> MessageAnalysisResult:
-    """Return the public result of a finished request."""
-    return MessageAnalysisResult(
-        ggrid=finished.ggrid,
-        created=finished.created,
-        completed=finished.completed,
-        decision=finished.ruling.decision,
-        verdict=finished.judgement.verdict,
-        tags=finished.tags,
+def encode_result(finished: FinishedRequest) -> bytes:
+    """Return the public result of a finished request: the six fields, the ggrid first."""
+    return _encode(
+        MessageAnalysisResult(
+            ggrid=finished.ggrid,
+            created=finished.created,
+            completed=finished.completed,
+            decision=finished.ruling.decision,
+            verdict=finished.judgement.verdict,
+            tags=finished.tags,
+        )
     )
 
 
-def envelope_of(request: MessageAnalysisRequest) -> Envelope:
-    border = request.border_mta_data
-    return Envelope(
-        sender=border.envelope_from,
-        recipients=border.envelope_recipients,
-        remote_address=border.remote_address,
-        helo=border.sender_helo or None,
-    )
+def is_result_of(ggrid: UUID, body: bytes) -> bool:
+    """Return whether a body looks like what `encode_result` made for this ggrid, without reading all of it."""
+    return body.startswith(b'{"ggrid":"%b",' % str(ggrid).encode()) and body.endswith(b"}")

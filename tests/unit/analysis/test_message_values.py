@@ -13,7 +13,7 @@ from mailwarden.lists.kinds.attachments import candidates_for_attachment
 from mailwarden.lists.kinds.urls import candidates_for_url
 from mailwarden.message.parser import parse_message
 from mailwarden.model.observables import Observable, Observables
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 from tests.unit.files.makers import mail_with, rar4, rar5, uuencoded, winmail, written
 
 HEAD = b"From: Ada <ada@north.example>\r\nTo: bob@south.example\r\nSubject: s\r\nMIME-Version: 1.0\r\n"
@@ -48,11 +48,11 @@ def archive(**files: bytes) -> bytes:
 
 def test_nothing_is_looked_for_that_is_not_wanted():
     assert observe(text("http://a.example/")) == Observables()
-    assert [frame.observables for frame in examine(Job(text("http://a.example/"))) if frame.observables] == []
+    assert [frame.observables for frame in run_steps(Job(text("http://a.example/"))) if frame.observables] == []
 
 
 def test_a_worker_returns_the_requested_observables():
-    frames = list(examine(Job(text("http://a.example/x"), wanted=(Observable.URLS,))))
+    frames = list(run_steps(Job(text("http://a.example/x"), wanted=(Observable.URLS,))))
     assert [frame.observables.urls for frame in frames if frame.observables] == [("http://a.example/x",)]
     assert "observables" in [frame.report.analyzer for frame in frames]
     assert frames[-1].last

@@ -18,7 +18,7 @@ from mailwarden.message.parser import parse_message
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Verdict
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
 from workshop.evasion.pictures import lines_of_text, saved
@@ -132,6 +132,6 @@ def test_a_drawing_has_few_shades():
     ids=["lure", "callback", "test line", "about the test line", "poster", "notice"],
 )
 def test_a_picture_is_judged_by_its_text(text, held):
-    frames = examine(Job(raw_of(lines_of_text(text)), envelope=Envelope("ada@north.example", ("bob@south.example",))))
+    frames = run_steps(Job(raw_of(lines_of_text(text)), envelope=Envelope("ada@north.example", ("bob@south.example",))))
     judgement = judge(Evidence(tuple(frame.report for frame in frames)), load_policy())
     assert (judgement.verdict is not Verdict.CLEAN) is held, judgement.summary

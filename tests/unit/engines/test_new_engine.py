@@ -7,17 +7,19 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from mailwarden.analysis.analyzer import Content, EngineAnswer, EngineFailed, RawMessage
+from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed
 from mailwarden.engines import table
 from mailwarden.engines.engine import Announce, Diagnosis, EngineInfo, EngineSettings, ScanEngine
 from mailwarden.guard import config as guard_config
 from mailwarden.guard.engine_watch import EngineWatch
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding
+from mailwarden.model.scan import RawMessage
 from mailwarden.pipeline.collector import Collector
 from mailwarden.settings.reader import Mistakes, read
 from mailwarden.telemetry.metrics import Metrics
 from tests.samples.in_process_workers import InProcessWorkers
+from tests.samples.scans import collect_one
 
 ENVELOPE = Envelope("ada@north.example", ("bob@south.example",))
 MESSAGE = b"From: Ada <ada@north.example>\r\nTo: bob@south.example\r\nSubject: Minutes\r\n\r\nThe word is teapot.\r\n"
@@ -41,7 +43,7 @@ class WordEngine(ScanEngine[WordSettings]):
     async def check(self) -> EngineInfo:
         return EngineInfo("words 1.0", "1.0")
 
-    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
+    async def ask(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         if self._settings.word == "broken":
             raise EngineFailed(FailureKind.UNREACHABLE, "No dictionary.")
         found = self._settings.word.encode() in b"".join(raw.chunks())
@@ -69,7 +71,7 @@ def configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 async def reports_of(config: guard_config.GuardConfig) -> dict[str, Any]:
     added = [each for each in table.open_engines(config.engines) if isinstance(each, WordEngine)]
-    collected = await Collector(cast("Any", InProcessWorkers()), added).collect(Content(MESSAGE), ENVELOPE, 10.0)
+    collected = await collect_one(Collector(cast("Any", InProcessWorkers()), added), MESSAGE, ENVELOPE, 10.0)
     return {report.analyzer: report for report in collected.evidence.reports}
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mailwarden.analysis.analyzer import Content, EngineFailed
+from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.engines.rspamd import (
     CheckAnswer,
     Symbol,
@@ -18,6 +18,7 @@ from mailwarden.engines.rspamd import (
     split_answer,
 )
 from mailwarden.model.envelope import Envelope
+from mailwarden.serving.spool import Spooled
 
 FULL = Envelope("ann@sender.example", ("bob@corp.example",), "203.0.113.7", "mail.sender.example")
 BARE = Envelope("", ("bob@corp.example",))
@@ -125,7 +126,7 @@ def test_dkim_dependent_symbols_prove_that_dkim_was_checked(behind_dkim):
     [(b"DKIM-Signature: v=1", True), (b"dkim-signature :x", True), (b"X-DKIM-Signature: x", False), (b"", False)],
 )
 def test_whether_a_message_is_signed_is_seen_in_its_head(head, signed):
-    assert is_signed(Content(b"From: a@b.example\r\n" + head + b"\r\n\r\nhi")) is signed
+    assert is_signed(Spooled.of(b"From: a@b.example\r\n" + head + b"\r\n\r\nhi")) is signed
 
 
 def test_gtube_is_whole_although_rspamd_skips_everything_else():

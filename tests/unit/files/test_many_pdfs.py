@@ -13,7 +13,7 @@ from mailwarden.model.evidence import Evidence
 from mailwarden.model.listing import Listing
 from mailwarden.model.observables import Observable, Observables, ObservedFile
 from mailwarden.model.outcome import Verdict
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import without_allowed_files, without_allowed_links
 from mailwarden.policy.rules import load_policy
@@ -37,7 +37,7 @@ def look(*documents: bytes) -> tuple[Evidence, tuple[ObservedFile, ...]]:
     message.set_content("Here are the papers that we spoke of on Thursday.")
     for number, content in enumerate(documents):
         message.add_attachment(content, maintype="application", subtype="pdf", filename=f"paper-{number}.pdf")
-    frames = list(examine(Job(message.as_bytes(policy=email.policy.SMTP), wanted=tuple(Observable))))
+    frames = list(run_steps(Job(message.as_bytes(policy=email.policy.SMTP), wanted=tuple(Observable))))
     files = next(frame.observables.files for frame in frames if frame.observables)
     return Evidence(tuple(frame.report for frame in frames)), files
 

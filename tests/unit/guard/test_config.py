@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from mailwarden.analysis.analyzer import Content
 from mailwarden.cli.config import check
 from mailwarden.guard.config import PATH, GuardConfig, Yara, check_rules, rule_mistakes, rules_folder
 from mailwarden.pipeline.worker_pool import Timeouts, WorkerPool
 from mailwarden.pipeline.worker_steps import Frame
+from mailwarden.serving.spool import Spooled
 from mailwarden.settings.reader import Mistakes
 
 RULE = 'rule needle { meta: verdict = "malware" strings: $a = "needle" condition: $a }'
@@ -55,7 +55,7 @@ async def test_a_worker_goes_by_the_rules(rules, tmp_path):
     await pool.start()
     try:
         frames: list[Frame] = []
-        await pool.examine(Content(b"Subject: hay\r\n\r\na needle\r\n"), frames.append)
+        await pool.run(Spooled.of(b"Subject: hay\r\n\r\na needle\r\n"), frames.append)
     finally:
         await pool.stop()
     found = [finding.name for frame in frames for finding in frame.report.findings]

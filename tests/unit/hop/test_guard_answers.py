@@ -20,7 +20,7 @@ GOOD = (
 
 
 def test_a_result_of_the_right_message_is_taken():
-    assert result_in(200, GOOD, GGRID).verdict == "clean"
+    assert result_in(200, GOOD, GGRID) is GOOD
 
 
 @pytest.mark.parametrize(
@@ -31,10 +31,9 @@ def test_a_result_of_the_right_message_is_taken():
         (200, b"{}"),
         (200, b"[]"),
         (200, GOOD.replace(b"000001", b"000002", 1)),
-        (200, GOOD.replace(b"deliver", b"discard")),
-        (200, GOOD.replace(b"clean", b"fine")),
-        (200, GOOD.replace(b"2026-01-01T00:00:00Z", b"yesterday")),
-        (200, GOOD.replace(b"auth", b"\xff")),
+        (200, GOOD[:-1]),
+        (200, GOOD + b"\n"),
+        (200, b" " + GOOD),
         (201, GOOD),
         (302, b"{}"),
         (400, b'{"error":"schema_violation"}'),

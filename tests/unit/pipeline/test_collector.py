@@ -1,21 +1,22 @@
 """Recipients of several tenants: looked at once, and each tenant is told of its own recipients alone."""
 
+import time
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import pytest
 
-from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage
+from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed
 from mailwarden.engines.engine import EngineInfo, EngineSettings, ScanEngine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding, Report
+from mailwarden.model.scan import RawMessage
 from mailwarden.pipeline import worker_steps
 from mailwarden.pipeline.collector import Audience, Collected, Collector
-from mailwarden.pipeline.engine_questions import ScanInput
-from mailwarden.pipeline.worker_steps import Job, examine
-from mailwarden.serving.spool import Spooled
+from mailwarden.pipeline.worker_steps import Job, run_steps
 from tests.samples.in_process_workers import InProcessWorkers
 from tests.samples.judged import missing_required
+from tests.samples.scans import scan_of
 
 SAMPLES = sorted(Path("tests/analyzers").rglob("*.eml"))
 ACME, CLUB = ("bob@acme.example", "eve@acme.example"), ("ann@club.example",)
@@ -30,7 +31,7 @@ LURE = (
 def examined(raw: bytes, recipients: tuple[str, ...], *others: tuple[str, ...]) -> list[dict[str, Report]]:
     """Return the reports of a worker for each group of recipients."""
     found: list[dict[str, Report]] = [{} for _ in range(1 + len(others))]
-    frames = list(examine(Job(raw, envelope=Envelope("x@sender.example", recipients), others=others)))
+    frames = list(run_steps(Job(raw, envelope=Envelope("x@sender.example", recipients), others=others)))
     assert [frame.last for frame in frames] == [False] * (len(frames) - 1) + [True]
     for frame in frames:
         found[frame.group][frame.report.analyzer] = frame.report
@@ -84,7 +85,7 @@ class Engine(ScanEngine[EngineSettings]):
     async def check(self) -> EngineInfo:
         return EngineInfo("there")
 
-    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
+    async def ask(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         self.asked.append((envelope.recipients, classifier))
         if classifier == self.fails_for:
             raise EngineFailed(FailureKind.UNREACHABLE, "Not there.")
@@ -93,7 +94,8 @@ class Engine(ScanEngine[EngineSettings]):
 
 async def collect(workers: InProcessWorkers, engines: tuple[Engine, ...], *audiences: Audience) -> list[Collected]:
     collector = Collector(cast("Any", workers), cast("Any", engines))
-    return await collector.collect_for(audiences, ScanInput(Spooled.of(LURE), ENVELOPE), 10.0)
+    scan = scan_of(LURE, ENVELOPE, *(audience.recipients for audience in audiences))
+    return await collector.collect(scan, time.monotonic() + 10.0, [audience.classifier for audience in audiences])
 
 
 def named(collected: Collected, engine: str) -> list[str]:
@@ -103,7 +105,7 @@ def named(collected: Collected, engine: str) -> list[str]:
 @pytest.mark.contract("3 mixed recipients")
 async def test_learned_evidence_belongs_to_its_tenant_alone() -> None:
     rspamd, clamav, workers = Engine("rspamd", learns=True), Engine("clamav", learns=False), InProcessWorkers()
-    audiences = (Audience(ACME, "acme"), Audience(CLUB), Audience(("x@nobody.example",)))
+    audiences = (Audience(ACME, "acme"), Audience(CLUB, ""), Audience(("x@nobody.example",), ""))
     found = await collect(workers, (rspamd, clamav), *audiences)
     taught = [["rspamd.taught-by-acme"], ["rspamd.taught-by-nobody"], ["rspamd.taught-by-nobody"]]
     assert [named(each, "rspamd") for each in found] == taught
@@ -114,19 +116,19 @@ async def test_learned_evidence_belongs_to_its_tenant_alone() -> None:
 
 async def test_without_learned_statistics_every_engine_is_asked_once() -> None:
     rspamd, clamav = Engine("rspamd", learns=True), Engine("clamav", learns=False)
-    await collect(InProcessWorkers(), (rspamd, clamav), Audience(ACME), Audience(CLUB))
+    await collect(InProcessWorkers(), (rspamd, clamav), Audience(ACME, ""), Audience(CLUB, ""))
     assert rspamd.asked == clamav.asked == [(ENVELOPE.recipients, "")]
 
 
 async def test_an_engine_that_fails_for_one_classifier_fails_for_its_tenant_alone() -> None:
     rspamd = Engine("rspamd", learns=True, fails_for="acme")
-    acme, club = await collect(InProcessWorkers(), (rspamd,), Audience(ACME, "acme"), Audience(CLUB))
+    acme, club = await collect(InProcessWorkers(), (rspamd,), Audience(ACME, "acme"), Audience(CLUB, ""))
     assert [failure.analyzer for failure in missing_required(acme.evidence)] == ["rspamd"]
     assert missing_required(club.evidence) == ()
 
 
 @pytest.mark.parametrize("stop_at", [0, 1, 2])
 async def test_a_second_look_that_was_cut_short_is_a_failure(stop_at: int) -> None:
-    acme, club = await collect(InProcessWorkers(stop_at), (), Audience(ACME), Audience(CLUB))
+    acme, club = await collect(InProcessWorkers(stop_at), (), Audience(ACME, ""), Audience(CLUB, ""))
     assert acme.evidence.failures == ()
     assert len(missing_required(club.evidence)) > 3

@@ -7,7 +7,7 @@ import pytest
 from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.model.evidence import Evidence, Report
 from mailwarden.model.outcome import Verdict
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
 from tests.unit.files.makers import mail_with, written, yencoded
@@ -25,7 +25,7 @@ def message(parts: Sequence[bytes], *, ambiguous: bool = True) -> bytes:
 
 
 def look(raw: bytes, limits: Limits = LIMITS) -> tuple[tuple[bytes, ...], list[Report]]:
-    frames = list(examine(Job(raw), limits))
+    frames = list(run_steps(Job(raw), limits))
     return next((frame.contents for frame in frames if frame.contents), ()), [frame.report for frame in frames]
 
 
@@ -72,15 +72,15 @@ def test_a_message_that_all_read_alike_is_not_held_for_its_parts():
 )
 def test_files_that_an_engine_cannot_unpack_are_shown_to_it(name: str, content: bytes):
     raw = mail_with((name, content), body=b"<p>The password is autumn7</p>")
-    frames = list(examine(Job(raw)))
+    frames = list(run_steps(Job(raw)))
     assert SCRIPT in [content for frame in frames for content in frame.contents]
 
 
 def test_files_that_an_engine_unpacks_itself_are_not_shown_again():
-    frames = list(examine(Job(mail_with(("a.zip", packed({"run.js": SCRIPT}))))))
+    frames = list(run_steps(Job(mail_with(("a.zip", packed({"run.js": SCRIPT}))))))
     assert not any(frame.contents for frame in frames)
 
 
 def test_more_hidden_files_than_can_be_shown_are_recorded():
     text = b"".join(yencoded(b"%d.txt" % number, b"file %d" % number) for number in range(9))
-    assert held([frame.report for frame in examine(Job(mail_with(("a.txt", text))), Limits(engine_contents=3))])
+    assert held([frame.report for frame in run_steps(Job(mail_with(("a.txt", text))), Limits(engine_contents=3))])

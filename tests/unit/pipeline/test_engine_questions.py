@@ -6,16 +6,17 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from mailwarden.analysis.analyzer import EngineAnswer, RawMessage
+from mailwarden.analysis.analyzer import EngineAnswer
 from mailwarden.engines.engine import EngineInfo, EngineSettings, ScanEngine
 from mailwarden.errors import Overloaded
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Report, Status
+from mailwarden.model.scan import RawMessage
 from mailwarden.pipeline import engine_questions
 from mailwarden.pipeline.collector import Collected, Collector
-from mailwarden.pipeline.worker_steps import Frame, Job, examine
-from mailwarden.serving.spool import Spooled
+from mailwarden.pipeline.worker_steps import Frame, Job, run_steps
 from tests.samples.in_process_workers import InProcessWorkers
+from tests.samples.scans import collect_one
 from tests.waiting import eventually
 
 ENVELOPE = Envelope("ada@north.example", ("bob@south.example",))
@@ -37,7 +38,7 @@ class Engine(ScanEngine[EngineSettings]):
     async def check(self) -> EngineInfo:
         return EngineInfo("there")
 
-    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
+    async def ask(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         self.asked += 1
         try:
             await asyncio.sleep(0 if self.answers else 3_600)
@@ -48,7 +49,7 @@ class Engine(ScanEngine[EngineSettings]):
 
 
 class BrokenEngine(Engine):
-    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
+    async def ask(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         raise ZeroDivisionError
 
 
@@ -61,10 +62,10 @@ class StuckWorkers(InProcessWorkers):
         self.allowed = asyncio.Event()
         self.refuses = False
 
-    async def examine(
+    async def run(
         self, raw: RawMessage, take: Callable[[Frame], None], wanted: Any, envelope: Envelope, *, flow: Any, others: Any
     ) -> None:
-        for number, frame in enumerate(examine(Job(b"".join(raw.chunks()), wanted, envelope, others=others))):
+        for number, frame in enumerate(run_steps(Job(b"".join(raw.chunks()), wanted, envelope, others=others))):
             if number == self.steps:
                 await self.allowed.wait()
             if self.refuses and number >= self.steps:
@@ -74,7 +75,7 @@ class StuckWorkers(InProcessWorkers):
 
 async def collect(engines: tuple[Engine, ...], deadline: float = 30.0, workers: Any = None) -> Collected:
     collector = Collector(cast("Any", workers or InProcessWorkers()), cast("Any", engines))
-    return await collector.collect(Spooled.of(LIGHT), ENVELOPE, deadline)
+    return await collect_one(collector, LIGHT, ENVELOPE, deadline)
 
 
 def report_of(collected: Collected, engine: str) -> Report:

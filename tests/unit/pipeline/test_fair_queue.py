@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailwarden.pipeline.fair_queue import FairQueue, Flow, RoundRobin
+from mailwarden.model.scan import Flow
+from mailwarden.pipeline.fair_queue import FairQueue, RoundRobin
 
 
 class Worker:

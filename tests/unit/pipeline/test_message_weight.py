@@ -8,7 +8,7 @@ from PIL import Image
 
 from mailwarden.message.message import Message, Part
 from mailwarden.pipeline.message_weight import HEAVY_PACKED_BYTES, HEAVY_PICTURES, is_quick, weigh
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 
 SMALL = (200, 100)
 LARGE = (4_000, 4_000)
@@ -57,9 +57,9 @@ def test_ordinary_mail_is_light(light: Message):
 
 def test_a_worker_for_light_messages_hands_a_heavy_one_over():
     raw = b"Content-Type: application/octet-stream\r\nContent-Transfer-Encoding: 8bit\r\n\r\n" + bytes(300_000)
-    steps = list(examine(Job(raw, seconds=60.0)))
+    steps = list(run_steps(Job(raw, seconds=60.0)))
     assert [frame.handed_over for frame in steps] == [False, False, True]
-    assert not any(frame.handed_over for frame in examine(Job(raw)))
+    assert not any(frame.handed_over for frame in run_steps(Job(raw)))
 
 
 HEAD = b"From: Ada <ada@north.example>\r\nSubject: Minutes\r\n"
@@ -82,5 +82,5 @@ def test_short_text_is_quick(quick: bool, raw: bytes):
 def test_a_file_that_did_not_look_like_one_is_handed_over():
     raw = HEAD + b"Content-Transfer-Encoding: quoted-printable\r\n\r\nPK=03=04=00=00\r\n"
     assert is_quick(len(raw), [raw])
-    assert list(examine(Job(raw, seconds=60.0, quick=True)))[-1].handed_over
-    assert not list(examine(Job(raw, seconds=60.0)))[-1].handed_over
+    assert list(run_steps(Job(raw, seconds=60.0, quick=True)))[-1].handed_over
+    assert not list(run_steps(Job(raw, seconds=60.0)))[-1].handed_over

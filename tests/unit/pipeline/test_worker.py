@@ -11,7 +11,7 @@ import pytest
 from mailwarden.pipeline import worker, worker_steps
 from mailwarden.pipeline.examination import Examination
 from mailwarden.pipeline.registry import COVERAGE, LOCAL, MESSAGE, SIMILARITY, STRUCTURE
-from mailwarden.pipeline.worker_steps import HANDED_OVER, Frame, Job, examine
+from mailwarden.pipeline.worker_steps import HANDED_OVER, Frame, Job, run_steps
 
 PLAIN = b"From: ann@sender.example\r\nTo: bob@corp.example\r\nSubject: lunch\r\n\r\nAt noon?\r\n"
 STEPS = [STRUCTURE, MESSAGE, *(analyzer.name for analyzer in LOCAL), SIMILARITY, COVERAGE]
@@ -51,11 +51,11 @@ def test_the_structure_of_a_long_message_is_sent_before_it_is_parsed(monkeypatch
 
 def test_steps_that_take_long_are_sent_as_they_finish(monkeypatch) -> None:
     def slow(job: Job) -> Iterator[Frame]:
-        for frame in examine(job):
+        for frame in run_steps(job):
             time.sleep(worker._FLUSH_EVERY * 1.5 if frame.report.analyzer == LOCAL[3].name else 0)
             yield frame
 
-    monkeypatch.setattr(worker, "examine", slow)
+    monkeypatch.setattr(worker, "run_steps", slow)
     batches = batches_of(Job(PLAIN))
     assert LOCAL[3].name in {batch[-1].report.analyzer for batch in batches}
     assert [name for batch in batches for name in names(batch)] == STEPS
@@ -64,12 +64,12 @@ def test_steps_that_take_long_are_sent_as_they_finish(monkeypatch) -> None:
 @pytest.mark.parametrize("at", [0, 5])
 def test_a_message_without_time_left_is_handed_over(monkeypatch, at: int) -> None:
     def interrupted(job: Job) -> Iterator[Frame]:
-        for number, frame in enumerate(examine(job)):
+        for number, frame in enumerate(run_steps(job)):
             if number == at:
                 raise worker.OutOfTime
             yield frame
 
-    monkeypatch.setattr(worker, "examine", interrupted)
+    monkeypatch.setattr(worker, "run_steps", interrupted)
     sent = [frame for batch in batches_of(Job(PLAIN)) for frame in batch]
     assert names(sent[:-1]) == STEPS[:at]
     assert sent[-1] == HANDED_OVER
@@ -77,7 +77,7 @@ def test_a_message_without_time_left_is_handed_over(monkeypatch, at: int) -> Non
 
 def examined(raw: bytes) -> Examination:
     examination = Examination()
-    for frame in examine(Job(raw)):
+    for frame in run_steps(Job(raw)):
         examination.take(frame)
     examination.finish(None)
     return examination

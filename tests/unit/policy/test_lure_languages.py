@@ -9,7 +9,7 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Decision
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
@@ -20,7 +20,7 @@ SAMPLES = Path(__file__).parents[2] / "analyzers" / "lures"
 def decided(name: str) -> Decision:
     raw = (SAMPLES / f"{name}.eml").read_bytes()
     envelope = Envelope("post@north.example", ("bob@south.example",), "203.0.113.77", "mail.example")
-    evidence = Evidence(tuple(frame.report for frame in examine(Job(raw, envelope=envelope))))
+    evidence = Evidence(tuple(frame.report for frame in run_steps(Job(raw, envelope=envelope))))
     assignment = Assignment(UUID(int=1), AssignedBy.REQUEST, Profile.BALANCED)
     return decide(judge(evidence, load_policy()), assignment, load_policy()).decision
 

@@ -10,7 +10,7 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Fact, Finding, Report, Status
 from mailwarden.model.outcome import Decision, Judgement, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
@@ -180,7 +180,7 @@ def judged(letter: Letter) -> Judgement:
         anchors = "".join(f'<p><a href="{url}">{label}</a></p>' for label, url in letter.links)
         mail.add_alternative(f"<p>{letter.text}</p>{anchors}", subtype="html")
     envelope = Envelope(letter.address, (RECIPIENT,), "203.0.113.77", "mail.example")
-    reports = tuple(frame.report for frame in examine(Job(mail.as_bytes(), envelope=envelope)))
+    reports = tuple(frame.report for frame in run_steps(Job(mail.as_bytes(), envelope=envelope)))
     facts: dict[str, Fact] = {"domain": letter.address.partition("@")[2], "by": "DKIM"}
     names = [f"authentication.{name}" for name in PROVED] + ["rspamd.unsubscribe-header"] * bool(letter.leave)
     said = Report("authentication", True, Status.FINISHED, 1.0, tuple(Finding(name, facts=facts) for name in names))

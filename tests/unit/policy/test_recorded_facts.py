@@ -29,6 +29,7 @@ from mailwarden.policy.rejudge import (
 )
 from mailwarden.policy.rules import load_policy
 from mailwarden.scan.shared_answer import settle
+from tests.samples.finished import part_of
 from tests.unit.lists.memory_lists import TENANT
 
 POLICY = load_policy()
@@ -130,7 +131,7 @@ def test_a_file_without_allow_entry_is_left_to_the_engine():
 def test_a_bounce_that_other_recipients_do_not_share_stays_quarantine():
     bounced = finished(listing=BLOCKED, session_open=True)
     other = replace(finished(), tenant=type(TENANT)(int=9))
-    mine = next(part for part in settle([bounced, other]) if part.tenant == TENANT)
+    mine = next(part.finished for part in settle([part_of(bounced), part_of(other)]) if part.tenant == TENANT)
     assert mine.ruling.decision is Decision.QUARANTINE
     assert again(mine) is Decision.QUARANTINE
     assert again(bounced) is Decision.BOUNCE

@@ -11,7 +11,7 @@ from mailwarden.model.observables import Observable
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import WHOLE_MESSAGE, Place
 from mailwarden.pipeline.examination import Examination
-from mailwarden.pipeline.worker_steps import Job, examine, report_of
+from mailwarden.pipeline.worker_steps import Job, report_of, run_steps
 from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import without_allowed_files
 from tests.unit.scan.listing_case import FILE, POLICY
@@ -23,7 +23,7 @@ ALLOWED = Listing(allowed_files=frozenset({FILE.sha256}))
 
 def examined(path: Path) -> Examination:
     examination = Examination(tuple(Observable))
-    for frame in examine(Job(path.read_bytes(), wanted=tuple(Observable))):
+    for frame in run_steps(Job(path.read_bytes(), wanted=tuple(Observable))):
         examination.take(frame)
     return examination
 

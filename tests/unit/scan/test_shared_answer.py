@@ -7,24 +7,23 @@ from msgspec.structs import replace
 
 from mailwarden.model.listing import ListHit
 from mailwarden.model.outcome import Decision, Reason, Step, Verdict
-from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import AssignedBy
-from mailwarden.scan.shared_answer import MIXED_TAG, answer_of, public_answer_of, settle, undecided
-from tests.samples.finished import finished_request
+from mailwarden.scan.shared_answer import MIXED_TAG, Part, answer_of, public_answer_of, settle, undecided
+from tests.samples.finished import finished_request, part_of
 
 D, Q, B, U, X = Decision.DELIVER, Decision.QUARANTINE, Decision.BOUNCE, Decision.UNDECIDED, Decision.DROP
 SHARED = Reason("html.link-mismatch", "html", Verdict.PHISHING, 40, "A link misleads.", tag="url.display-mismatch")
 OWN = Reason("lists.sender-block", "lists", Verdict.BLOCKED, 100, "`secret` is on the list.", tag="list.sender-block")
 
 
-def part(number: int, decision: Decision, verdict: Verdict = Verdict.CLEAN, *tags: str) -> FinishedRequest:
+def part(number: int, decision: Decision, verdict: Verdict = Verdict.CLEAN, *tags: str) -> Part:
     made = finished_request(UUID(int=number), UUID(int=7))
     judgement = replace(made.judgement, verdict=verdict, tags=(), reasons=(SHARED,), summary="secret")
     ruling = replace(made.ruling, decision=decision, tags=tags, trace=(Step("profile", "secret"),))
-    return replace(made, judgement=judgement, ruling=ruling)
+    return part_of(replace(made, judgement=judgement, ruling=ruling))
 
 
-def parts(*decisions: Decision) -> list[FinishedRequest]:
+def parts(*decisions: Decision) -> list[Part]:
     return [part(number, decision) for number, decision in enumerate(decisions, start=1)]
 
 
@@ -47,21 +46,30 @@ def test_the_most_severe_decision_is_answered_and_loses_no_mail(decisions, answe
     for given in (decisions, decisions[::-1]):
         settled = settle(parts(*given))
         assert answer_of(settled).ruling.decision is answered
-        assert {each.ruling.decision for each in settled} == kept
-        assert all(MIXED_TAG in each.ruling.tags for each in settled)
+        assert {each.decision for each in settled} == kept
+        assert all(MIXED_TAG in each.finished.ruling.tags for each in settled)
 
 
 def test_one_tenant_alone_keeps_its_bounce_and_has_no_tag() -> None:
     given = parts(B)
-    assert settle(given) == given
-    assert answer_of(given) is public_answer_of(given) is given[0]
+    assert settle(given) == settle(given, apart=True) == given
+    assert answer_of(given) is public_answer_of(given) is given[0].finished
+
+
+def test_parts_that_are_carried_out_apart_share_their_bounce_alone() -> None:
+    assert [each.decision for each in settle(parts(B, B), apart=True)] == [B, B]
+    assert [each.decision for each in settle(parts(X, D, U), apart=True)] == [X, D, U]
+    mixed = settle(parts(B, D), apart=True)
+    assert [each.decision for each in mixed] == [Q, D]
+    assert "policy.bounce-suppressed" in mixed[0].finished.tags
+    assert "quarantine instead" in mixed[0].finished.ruling.trace[-1].outcome
 
 
 def test_a_bounce_of_one_tenant_is_reported_as_suppressed() -> None:
     bounced = next(each for each in settle(parts(D, B)) if each.tenant == UUID(int=2))
-    assert "policy.bounce-suppressed" in bounced.ruling.tags
+    assert "policy.bounce-suppressed" in bounced.finished.tags
     dropped = next(each for each in settle(parts(D, X)) if each.tenant == UUID(int=2))
-    assert "policy.bounce-suppressed" not in dropped.ruling.tags
+    assert "policy.bounce-suppressed" not in dropped.finished.tags
 
 
 def test_of_equal_decisions_the_worse_verdict_leads() -> None:
@@ -72,28 +80,30 @@ def test_of_equal_decisions_the_worse_verdict_leads() -> None:
 
 
 def test_the_answer_has_the_default_tenant_tag_of_any_part() -> None:
-    settled = settle([part(1, Q, Verdict.BLOCKED), replace(part(2, D), assigned_by=AssignedBy.DEFAULT)])
+    settled = settle(
+        [part(1, Q, Verdict.BLOCKED), part_of(replace(part(2, D).finished, assigned_by=AssignedBy.DEFAULT))]
+    )
     assert "policy.default-tenant" in answer_of(settled).tags
-    assert "policy.default-tenant" not in settled[0].tags
+    assert "policy.default-tenant" not in settled[0].finished.tags
 
 
 def test_an_incomplete_analysis_is_undecided_unless_a_part_convicts() -> None:
     unknown = part(1, U, Verdict.UNKNOWN)
-    assert undecided([unknown, part(2, D)]) is unknown
+    assert undecided([unknown, part(2, D)]) is unknown.finished
     assert undecided([unknown, part(2, Q, Verdict.BLOCKED)]) is None
 
 
 def test_the_shared_answer_has_no_data_of_one_tenant() -> None:
-    blocked = part(1, Q, Verdict.BLOCKED, "policy.monitor")
+    blocked = part(1, Q, Verdict.BLOCKED, "policy.monitor").finished
     hit = ListHit("sender-block", "secret", UUID(int=1), "secret")
     blocked = replace(
         blocked,
         judgement=replace(blocked.judgement, tags=("list.sender-block", "url.display-mismatch"), reasons=(OWN, SHARED)),
         ruling=replace(blocked.ruling, entry=hit),
     )
-    other = part(2, D)
+    other = part(2, D).finished
     other = replace(other, judgement=replace(other.judgement, tags=("url.display-mismatch", "list.url-allow")))
-    public = public_answer_of(settle([other, blocked]))
+    public = public_answer_of(settle([part_of(other), part_of(blocked)]))
     assert (public.ruling.decision, public.judgement.verdict) == (Q, Verdict.BLOCKED)
     assert public.tags == ("url.display-mismatch",)
     assert public.judgement.reasons == (SHARED,)

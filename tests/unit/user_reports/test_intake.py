@@ -19,7 +19,7 @@ from mailwarden.model.tenant import AssignedBy, Assignment
 from mailwarden.quarantine.result_headers import ResultSeal
 from mailwarden.scan.admission import Admission
 from mailwarden.scan.list_lookup import ListLookupResult
-from mailwarden.scan.scan import Examined, GuardRequest
+from mailwarden.scan.shared_answer import Part
 from mailwarden.serving.spool import Spooled
 from mailwarden.smtp.commands import Recipient, Rejection, Sender
 from mailwarden.smtp.session import Transaction
@@ -50,11 +50,11 @@ class Service:
 
 
 class Judged:
-    def __init__(self, examined: Examined) -> None:
-        self._examined = examined
+    def __init__(self, part: Part) -> None:
+        self._part = part
 
-    async def examine(self, _: GuardRequest) -> list[Examined]:
-        return [self._examined]
+    async def judge(self, _: object) -> list[Part]:
+        return [self._part]
 
 
 class NoTokens:
@@ -75,12 +75,11 @@ def intake_of(service: Service) -> ReportIntake:
         tenants=cast("Any", Directory()),
         admission=cast("Any", None),
         processing=cast("Any", None),
-        analysis_timeout=1.0,
         metrics=Metrics(),
     )
 
 
-def examined_of(*findings: str, incomplete: bool = False, reporter: str = mails.REPORTER) -> Examined:
+def examined_of(*findings: str, incomplete: bool = False, reporter: str = mails.REPORTER) -> Part:
     evidence = Evidence((Report("authentication", True, Status.FINISHED, 1.0, tuple(map(Finding, findings))),))
     finished = finished_request(TENANT, evidence=evidence, envelope=Envelope(reporter, (mails.MAILBOX,)))
     finished = replace(
@@ -89,24 +88,24 @@ def examined_of(*findings: str, incomplete: bool = False, reporter: str = mails.
         judgement=replace(finished.judgement, incomplete=incomplete),
     )
     compared = ListLookupResult(finished.envelope, Observables(senders=(reporter,)), Listing(), evidence)
-    return Examined(finished, compared, stored=True)
+    return Part(finished, compared, stored=True)
 
 
 @pytest.mark.parametrize(
-    "examined",
+    "part",
     [examined_of(incomplete=True), examined_of(UNALIGNED, UNVERIFIED_SENDER)],
     ids=["engine down", "DNS down"],
 )
-async def test_a_reporter_who_could_not_be_checked_gets_451(examined: Examined) -> None:
+async def test_a_reporter_who_could_not_be_checked_gets_451(part: Part) -> None:
     service = Service()
     with pytest.raises(Rejection) as rejected:
-        await intake_of(service).store(examined, Kind.PHISHING, Spooled.of(mails.attached()))
+        await intake_of(service).store(part, Kind.PHISHING, Spooled.of(mails.attached()))
     assert rejected.value.reply.startswith("451 4.7.1")
     assert service.submissions == []
 
 
 @pytest.mark.parametrize(
-    ("examined", "raw", "verified"),
+    ("part", "raw", "verified"),
     [
         (examined_of(ALIGNED, incomplete=True), mails.attached(), True),
         (examined_of(UNALIGNED), mails.attached(), False),
@@ -118,14 +117,14 @@ async def test_a_reporter_who_could_not_be_checked_gets_451(examined: Examined) 
     ],
     ids=["aligned though incomplete", "not aligned", "of another domain"],
 )
-async def test_a_reporter_who_was_checked_is_stored(examined: Examined, raw: bytes, verified: bool) -> None:
+async def test_a_reporter_who_was_checked_is_stored(part: Part, raw: bytes, verified: bool) -> None:
     service = Service()
-    await intake_of(service).store(examined, Kind.PHISHING, Spooled.of(raw))
+    await intake_of(service).store(part, Kind.PHISHING, Spooled.of(raw))
     assert [each.verified for each in service.submissions] == [verified]
 
 
 @pytest.mark.parametrize(
-    ("examined", "sender", "verified"),
+    ("part", "sender", "verified"),
     [
         (examined_of(UNALIGNED), mails.REPORTER, True),
         (examined_of(UNALIGNED, AMBIGUOUS_SENDER), mails.REPORTER, False),
@@ -134,10 +133,10 @@ async def test_a_reporter_who_was_checked_is_stored(examined: Examined, raw: byt
     ],
     ids=["own domain", "ambiguous", "another From for our reader", "another tenant"],
 )
-async def test_a_mailbox_of_authenticated_senders_proves_from(examined: Examined, sender: str, verified: bool) -> None:
+async def test_a_mailbox_of_authenticated_senders_proves_from(part: Part, sender: str, verified: bool) -> None:
     service = Service()
     raw = Spooled.of(mails.attached(sender=sender))
-    await intake_of(service).store(examined, Kind.PHISHING, raw, authenticated=True)
+    await intake_of(service).store(part, Kind.PHISHING, raw, authenticated=True)
     assert [each.verified for each in service.submissions] == [verified]
 
 
@@ -163,17 +162,16 @@ async def test_the_reply_says_whether_the_report_is_stored(
         assert ("not stored" in reply) == (stored is Stored.LIMITED or raw == ABSENT)
 
 
-async def reply_of(examined: Examined, service: Service, raw: bytes, mode: str) -> str:
+async def reply_of(part: Part, service: Service, raw: bytes, mode: str) -> str:
     """Return the reply to a mail that has the report address as its only recipient."""
     source = Smtp(
         Settings(mode=cast("Any", mode)),
         admission=Admission(maximum=1, threshold=1, max_delay=0.0, max_bytes=100_000),
-        processing=cast("Any", Judged(examined)),
+        processing=cast("Any", Judged(part)),
         tenants=cast("Any", None),
         delivery=Delivery(cast("Any", None), ResultSeal(KeyRing.of(b"k" * 32)), None, Metrics()),
         tokens=cast("Any", NoTokens()),
         spool=Path(),
-        analysis_timeout=1.0,
         reports=intake_of(service),
     )
     transaction, recipient = Transaction(), Recipient(mails.MAILBOX)

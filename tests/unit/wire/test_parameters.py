@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mailwarden.errors import InvalidJson, SchemaViolation
-from mailwarden.wire.scanning import envelope_of, read_parameters
+from mailwarden.wire.scanning import read_parameters
 from tests.properties import examples
 
 BORDER = {"envelopeFrom": "ann@sender.example", "envelopeRecipients": ["bob@corp.example"]}
@@ -19,7 +19,7 @@ def parameters(**changes: object) -> bytes:
 
 
 def test_the_envelope_is_read_as_the_border_mta_saw_it():
-    envelope = envelope_of(read_parameters(parameters(remoteAddress="2001:db8::1", senderHelo="mail.sender.example")))
+    envelope = read_parameters(parameters(remoteAddress="2001:db8::1", senderHelo="mail.sender.example")).envelope
     assert (envelope.sender, envelope.recipients) == ("ann@sender.example", ("bob@corp.example",))
     assert (envelope.remote_address, envelope.helo) == ("2001:db8::1", "mail.sender.example")
 
@@ -36,7 +36,7 @@ def test_an_ipv4_address_is_what_ipaddress_accepts(written):
     except ValueError:
         expected = False
     if expected:
-        assert read_parameters(parameters(remoteAddress=written)).border_mta_data.remote_address == written
+        assert read_parameters(parameters(remoteAddress=written)).envelope.remote_address == written
     else:
         with pytest.raises(SchemaViolation):
             read_parameters(parameters(remoteAddress=written))
@@ -53,14 +53,12 @@ def test_an_ipv4_address_is_what_ipaddress_accepts(written):
     ],
 )
 def test_an_address_is_read_without_its_decoration(written):
-    envelope = envelope_of(
-        read_parameters(parameters(envelopeFrom=written, envelopeRecipients=["a@b.example", written]))
-    )
+    envelope = read_parameters(parameters(envelopeFrom=written, envelopeRecipients=["a@b.example", written])).envelope
     assert (envelope.sender, envelope.recipients) == ("bob@corp.example", ("a@b.example", "bob@corp.example"))
 
 
 def test_brackets_inside_a_quoted_local_part_stay():
-    assert envelope_of(read_parameters(parameters(envelopeFrom='"a<b>"@corp.example'))).sender == '"a<b>"@corp.example'
+    assert read_parameters(parameters(envelopeFrom='"a<b>"@corp.example')).envelope.sender == '"a<b>"@corp.example'
 
 
 @pytest.mark.parametrize(

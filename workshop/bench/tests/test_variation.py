@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from mailwarden.model.envelope import Envelope
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 from workshop.bench.messages import make_message
 from workshop.bench.variation import Variation, vary, words
 
@@ -34,7 +34,7 @@ def parts(raw: bytes) -> Iterator[tuple[str, str, bytes]]:
 
 def findings(raw: bytes) -> list[tuple[str, str]]:
     """Return the findings, without that of a message with next to no words: variation adds some."""
-    reports = [frame.report for frame in examine(Job(raw, envelope=ENVELOPE))]
+    reports = [frame.report for frame in run_steps(Job(raw, envelope=ENVELOPE))]
     found = (finding for report in reports for finding in report.findings if finding.name != "urls.link-only")
     return sorted((finding.name, str(finding.place)) for finding in found)
 

@@ -63,7 +63,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-async def examine(folder: Path, checks: Sequence[Check] = CHECKS) -> AsyncIterator[Line]:
+async def check_host(folder: Path, checks: Sequence[Check] = CHECKS) -> AsyncIterator[Line]:
     """Yield a line for each dependency of this host's processes."""
     yield Line(True, "version", f"Mailwarden {__version__}, Python {platform.python_version()}")
     mistakes = check_configuration(folder)
@@ -92,7 +92,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 async def _report(folder: Path, output: str) -> int:
     """Print the report and return the exit code: 1 if a check failed."""
     lines = []
-    async for line in examine(folder):
+    async for line in check_host(folder):
         lines.append(line)
         if output == "text":
             print(line, flush=True)

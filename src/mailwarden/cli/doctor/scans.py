@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import io
 import shutil
+import time
 from collections.abc import AsyncIterator
 from uuid import UUID
 
@@ -14,11 +15,13 @@ from mailwarden.cli.doctor.report import Host, Line, announce
 from mailwarden.engines import samples
 from mailwarden.errors import MailwardenError
 from mailwarden.hop import records as wire
-from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.envelope import Envelope
 from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.scan import Scan
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
+from mailwarden.serving.spool import Spooled
 from mailwarden.serving.tls import client_context
-from mailwarden.wire.scanning import BorderMtaData, ErrorBody, MessageAnalysisResult
+from mailwarden.wire.scanning import ErrorBody, MessageAnalysisResult
 
 SECONDS = 120.0
 NOBODY = UUID(int=0)  # a tenant without lists of its own
@@ -85,19 +88,19 @@ def _largest() -> bytes:
 
 
 async def _submit(session: aiohttp.ClientSession, guard: str, message: bytes) -> MessageAnalysisResult:
-    head = wire.write_scan_head(
-        wire.ScanHead(
-            ggrid=new_ggrid(),
-            deadline_ms=int(SECONDS * 1000),
-            border_mta_data=BorderMtaData(envelope_from=_ADDRESS, envelope_recipients=(_ADDRESS,)),
-            groups=wire.records_of((RecipientGroup(Assignment(NOBODY, AssignedBy.DEFAULT), (_ADDRESS,)),), (_ADDRESS,)),
-            stored=False,
-        )
+    group = RecipientGroup(Assignment(NOBODY, AssignedBy.DEFAULT), (_ADDRESS,))
+    scan = Scan(
+        wire.REST_API,
+        Envelope(_ADDRESS, (_ADDRESS,)),
+        (group,),
+        Spooled.of(message),
+        deadline=time.monotonic() + SECONDS,
+        stored=False,
     )
     headers = {"Content-Type": wire.SCAN_MEDIA_TYPE}
     url = guard.rstrip("/") + wire.SUBMIT_PATH
     try:
-        async with session.post(url, data=io.BytesIO(head + message), headers=headers) as response:
+        async with session.post(url, data=io.BytesIO(wire.write_head(scan) + message), headers=headers) as response:
             body = await response.read()
     except TimeoutError:
         raise MailwardenError(f"no answer within {SECONDS:.0f} s") from None

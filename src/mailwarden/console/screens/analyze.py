@@ -31,7 +31,7 @@ from mailwarden.pipeline.previews import Previews
 from mailwarden.policy.rules import Policy
 from mailwarden.serving.errors import STATUS_OF
 from mailwarden.serving.spool import Spooled
-from mailwarden.wire.scanning import MessageAnalysisRequest, read_parameters
+from mailwarden.wire.scanning import ScanParameters, read_parameters
 
 READER_SECONDS = 30.0
 
@@ -132,7 +132,7 @@ def tenants_for(request: UserRequest) -> list[tuple[str, str]]:
     return tenants
 
 
-def parameters_of(request: UserRequest, message: Spooled) -> MessageAnalysisRequest:
+def parameters_of(request: UserRequest, message: Spooled) -> ScanParameters:
     """Return the envelope of the form, validated like the API's; empty fields come from the message headers."""
     form = request.form
     recipients = [line.strip() for line in form.raw("recipients").replace(",", "\n").splitlines() if line.strip()]

@@ -13,7 +13,7 @@ from mailwarden.console.services import Analyses, scan_to_end
 from mailwarden.history.store import HistoryStore
 from mailwarden.quarantine.model import HeldMessage
 from mailwarden.quarantine.service import QuarantineService
-from mailwarden.wire.scanning import MessageAnalysisRequest, read_parameters
+from mailwarden.wire.scanning import ScanParameters, read_parameters
 
 
 class RescanScreen:
@@ -36,7 +36,7 @@ class RescanScreen:
             raw.close()
         return see_other(f"/console/messages/{finished.ggrid}", "rescanned", tenant=str(held.tenant))
 
-    async def _parameters(self, request: UserRequest, held: HeldMessage) -> MessageAnalysisRequest:
+    async def _parameters(self, request: UserRequest, held: HeldMessage) -> ScanParameters:
         """Return the envelope of the first scan; without its row in history, only the addresses are known."""
         border: dict[str, object] = {
             "envelopeFrom": held.sender,

@@ -9,45 +9,40 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from uuid import UUID
 
-import msgspec
-import structlog
 from aiohttp import web
 from msgspec import Raw
 
 from mailwarden.errors import InternalError, MailwardenError
-from mailwarden.hop.local_guard import LocalScan
 from mailwarden.hop.records import (
     MEDIA_TYPE,
+    REST_API,
     AnalysisDone,
     AnalysisFailed,
     ProgressLine,
     done_by,
+    scan_of,
     write_line,
 )
-from mailwarden.hop.scan_body import ReceivedScan, receive_scan, scan_body_size
+from mailwarden.hop.scan_body import receive_scan, scan_body_size
 from mailwarden.journal.records import encode_plain
-from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Report
 from mailwarden.model.record import FinishedRequest
-from mailwarden.model.tenant import RecipientGroup
+from mailwarden.model.scan import Scan
 from mailwarden.pipeline.examination import Observer
 from mailwarden.scan.admission import Admission
-from mailwarden.scan.scan import GuardRequest, Processing
+from mailwarden.scan.scan import Processing
 from mailwarden.serving.http_app import Call, finish_headers
-from mailwarden.serving.spool import Spooled
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.periodic_task import end_tasks
 from mailwarden.telemetry.tracing import TRACEPARENT, Tracing
-from mailwarden.wire.scanning import result_of
+from mailwarden.wire.scanning import encode_result
 
 WRITE_SECONDS = 10.0  # abby reads at once or is gone; a slow reader must not hold capacity
 log = get_logger(__name__)
 Work = Callable[[Observer], Awaitable[FinishedRequest]]
 BODY_TIMEOUT_MS = 30_000
 _JSON = {"Content-Type": "application/json"}
-_encode = msgspec.json.Encoder().encode
 
 
 async def answer_with_progress(call: Call, work: Work) -> web.StreamResponse:
@@ -85,7 +80,7 @@ async def _last_line(working: asyncio.Task[FinishedRequest], response: web.Strea
             raise
         log.exception("watched_analysis_failed")
         return AnalysisFailed(InternalError.code, "Something went wrong on our side; guard's log has it.")
-    return AnalysisDone(result_of(finished), Raw(encode_plain(finished)))
+    return AnalysisDone(Raw(encode_plain(finished)))
 
 
 async def _write(call: Call, response: web.StreamResponse, line: ProgressLine) -> None:
@@ -100,68 +95,31 @@ async def _write(call: Call, response: web.StreamResponse, line: ProgressLine) -
 
 
 class RestApi:
-    name = "restApi"
+    name = REST_API
 
-    def __init__(
-        self, admission: Admission, processing: Processing, spool: Path, analysis_timeout: float, tracing: Tracing
-    ) -> None:
+    def __init__(self, admission: Admission, processing: Processing, spool: Path, tracing: Tracing) -> None:
         self._admission = admission
         self._processing = processing
         self._spool = spool
-        self._analysis_timeout = analysis_timeout
         self._tracing = tracing
 
     async def submit(self, call: Call) -> web.StreamResponse:
-        """Answer one submission, as a part of abby's trace if there is one."""
+        """Answer one submission, as a part of abby's trace if there is one; admission comes before the body is read."""
         with self._tracing.span("receive", parent=call.request.headers.get(TRACEPARENT, "")):
-            return await self._submit(call)
+            async with self._admission.admitted(scan_body_size(call.request)):
+                head, message = await receive_scan(call.request, self._spool, body_timeout_ms=BODY_TIMEOUT_MS)
+                try:
+                    return await self._answer(call, scan_of(head, message, self.name, call.request_id))
+                finally:
+                    message.close()
 
-    async def scan(self, scan: LocalScan, observe: Observer) -> FinishedRequest:
-        """Scan a message of abby in this process; admission and deadline are those of a submission."""
-        with self._tracing.span("receive", parent=scan.traceparent):
+    async def scan(self, scan: Scan, observe: Observer, traceparent: str) -> FinishedRequest:
+        """Scan a message of abby in this process, admitted like a submission."""
+        with self._tracing.span("receive", parent=traceparent):
             async with self._admission.admitted(scan.message.size):
-                guard_request = self._request(
-                    scan.ggrid, scan.envelope, scan.groups, scan.message, seconds=scan.seconds, stored=scan.stored
-                )
-                return await self._processing.process(guard_request, observe)
+                return await self._processing.answer(scan, observe)
 
-    async def _submit(self, call: Call) -> web.StreamResponse:
-        """Admission happens before the body is read."""
-        async with self._admission.admitted(scan_body_size(call.request)):
-            received = await receive_scan(call.request, self._spool, body_timeout_ms=BODY_TIMEOUT_MS)
-            try:
-                return await self._answer(call, received)
-            finally:
-                received.message.close()
-
-    async def _answer(self, call: Call, received: ReceivedScan) -> web.StreamResponse:
-        head = received.head
-        structlog.contextvars.bind_contextvars(ggrid=str(head.ggrid))
-        guard_request = self._request(
-            head.ggrid,
-            received.envelope,
-            received.groups,
-            received.message,
-            seconds=head.deadline_ms / 1000,
-            stored=head.stored,
-        )
-        if head.watched:
-            return await answer_with_progress(call, partial(self._processing.process, guard_request))
-        finished = await self._processing.process(guard_request)
-        return web.Response(body=_encode(result_of(finished)), headers=_JSON)
-
-    def _request(
-        self,
-        ggrid: UUID,
-        envelope: Envelope,
-        groups: tuple[RecipientGroup, ...],
-        raw: Spooled,
-        *,
-        seconds: float,
-        stored: bool,
-    ) -> GuardRequest:
-        """Return the guard request for a message of abby; it may take no more than the analysis timeout."""
-        deadline = min(seconds, self._analysis_timeout)
-        return GuardRequest(
-            ggrid=ggrid, source=self.name, envelope=envelope, groups=groups, raw=raw, deadline=deadline, stored=stored
-        )
+    async def _answer(self, call: Call, scan: Scan) -> web.StreamResponse:
+        if scan.watched:
+            return await answer_with_progress(call, partial(self._processing.answer, scan))
+        return web.Response(body=encode_result(await self._processing.answer(scan)), headers=_JSON)

@@ -9,9 +9,10 @@ import msgspec
 from mailwarden.errors import InternalError, MailwardenError, ScanningDisabled
 from mailwarden.guard.context import PROGRAM
 from mailwarden.guard.sources.abby import RestApi
-from mailwarden.hop.local_guard import LocalScan, Observer
+from mailwarden.hop.local_guard import Observer
 from mailwarden.hop.records import SUBMIT_PATH, GuardStatus
 from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scan import Scan
 from mailwarden.serving.errors import status_of
 from mailwarden.serving.http_app import HttpApp
 from mailwarden.settings.effective import Setting
@@ -42,12 +43,12 @@ class InProcess:
     def settings(self) -> Sequence[Setting]:
         return _decode_settings(self._settings())
 
-    async def scan(self, scan: LocalScan, observe: Observer) -> FinishedRequest:
+    async def scan(self, scan: Scan, observe: Observer, traceparent: str) -> FinishedRequest:
         """Scan a message, and count it as a request of the same route and status."""
         began, status = time.perf_counter(), HTTPStatus.INTERNAL_SERVER_ERROR
         with logging_as(PROGRAM):
             try:
-                finished = await self._scan(scan, observe)
+                finished = await self._scan(scan, observe, traceparent)
                 status = HTTPStatus.OK
             except MailwardenError as error:
                 status = status_of(error)
@@ -59,7 +60,7 @@ class InProcess:
                 self._app.count(SUBMIT_PATH, status, time.perf_counter() - began)
         return finished
 
-    async def _scan(self, scan: LocalScan, observe: Observer) -> FinishedRequest:
+    async def _scan(self, scan: Scan, observe: Observer, traceparent: str) -> FinishedRequest:
         if self._api is None:
             raise scanning_disabled()
-        return await self._api.scan(scan, observe)
+        return await self._api.scan(scan, observe, traceparent)

@@ -4,33 +4,23 @@ These clients carry out decisions themselves. Each tenant's recipients have thei
 is the strictest of them. If one part must be retried, all are: the other parts would otherwise be delivered.
 """
 
-import sys
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 
-import structlog
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
-
-if sys.version_info >= (3, 14):
-    pass
-else:
-    pass
-import re
-from collections.abc import Iterable
-
-from msgspec import field
 
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Reason, Verdict
 from mailwarden.model.place import shown_place
 from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scan import Scan
 from mailwarden.policy.decide import WARN_TAG
 from mailwarden.quarantine.result_headers import OWN
-from mailwarden.scan.scan import GuardRequest, Processing, settle_together
-from mailwarden.scan.shared_answer import public_answer_of
+from mailwarden.scan.scan import Processing
+from mailwarden.scan.shared_answer import Part, public_answer_of, settle
 from mailwarden.serving.spool import Spooled
 
 REQUIRED_SCORE = 15.0  # Rspamd's default score for reject: 100 points, which convict
@@ -66,41 +56,28 @@ class ScanAnswer(Struct, frozen=True):
 
 
 class PerTenantScan:
-    def __init__(
-        self, source: str, *, processing: Processing, tenants: TenantDirectory, timeout: float, quarantine_as: str
-    ) -> None:
+    def __init__(self, source: str, *, processing: Processing, tenants: TenantDirectory, quarantine_as: str) -> None:
         self._source = source
         self._processing = processing
         self._tenants = tenants
-        self._timeout = timeout
         self._quarantine_as = QUARANTINE_AS[quarantine_as]
 
     async def scan(self, envelope: Envelope, raw: Spooled) -> ScanAnswer:
         """Judge the message for each tenant, and return the one answer."""
-        ggrid = new_ggrid()
-        structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
         envelope = replace(envelope, recipients=tuple(dict.fromkeys(envelope.recipients)))
-        request = GuardRequest(
-            ggrid=ggrid,
-            source=self._source,
-            envelope=envelope,
-            groups=self._tenants.group(None, envelope.recipients),
-            raw=raw,
-            deadline=self._timeout,
-            session_open=True,
-        )
-        examined = settle_together(await self._processing.examine(request))
-        answered = join([part.finished for part in examined], self._quarantine_as)
+        groups = self._tenants.group(None, envelope.recipients)
+        parts = settle(await self._processing.judge(Scan(self._source, envelope, groups, raw, session_open=True)))
+        answered = join(parts, self._quarantine_as)
         if answered.answer is Answer.RETRY:
             # Of a message that is retried, history stores only the undecided parts: the others are not carried out.
-            examined = [part for part in examined if part.finished.ruling.decision is Decision.UNDECIDED]
-        await self._processing.keep(examined)
+            parts = [part for part in parts if part.decision is Decision.UNDECIDED]
+        await self._processing.keep(parts)
         return answered
 
 
-def join(parts: Sequence[FinishedRequest], quarantine_as: Answer) -> ScanAnswer:
+def join(parts: Sequence[Part], quarantine_as: Answer) -> ScanAnswer:
     """Return the strictest answer; a discard for only some recipients becomes a rejection for all."""
-    answers = [answer_to(part, quarantine_as) for part in parts]
+    answers = [answer_to(part.finished, quarantine_as) for part in parts]
     strictest = max(answers)
     leading = answers.index(strictest)
     if strictest is Answer.DISCARD and set(answers) != {Answer.DISCARD}:

@@ -23,6 +23,7 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 import msgspec
+from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.crypto.mac import equal
@@ -45,7 +46,7 @@ from mailwarden.serving.http_app import Call, HttpApp, Route
 from mailwarden.serving.server import Limits, serving
 from mailwarden.serving.spool import CHUNK, Spooled, SpoolWriter
 from mailwarden.serving.uploads import MAX_BODY, BodyClock, send_continue, too_large
-from mailwarden.wire.scanning import envelope_of, read_record
+from mailwarden.wire.scanning import read_envelope
 
 MAX_HEAD = 262_144  # 1,000 recipients have a header each
 MAX_HEADERS = 1_100
@@ -158,8 +159,8 @@ def make_envelope(sender: str, recipients: list[str], address: str | None, helo:
     for text in (sender, *recipients, address or "", helo or ""):
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise BadRequest("The envelope is not UTF-8.")
-    envelope = envelope_of(read_record({"borderMtaData": fields}))
-    return envelope if recipients else Envelope(envelope.sender, (), envelope.remote_address, envelope.helo)
+    envelope = read_envelope(fields)
+    return envelope if recipients else replace(envelope, recipients=())
 
 
 async def repair_folds(raw: Spooled, spool: Path) -> Spooled:
@@ -205,7 +206,7 @@ class RspamdApi:
         request = call.request
         check_secret(self._settings.password, request.headers.get("Password"), "Password")
         compressed = check_body_head(request, COMPRESSIONS)
-        envelope = read_envelope(request)
+        envelope = envelope_in_headers(request)
         async with self._context.admission.admitted(request.content_length or MAX_BODY) as reservation:
             zstd = ZstdBody(reservation) if compressed else None
             raw = await receive_body(request, self._context.spool, self._settings.body_timeout, zstd)
@@ -235,7 +236,7 @@ def answer_error(error: MailwardenError) -> web.Response:
     )
 
 
-def read_envelope(request: web.BaseRequest) -> Envelope:
+def envelope_in_headers(request: web.BaseRequest) -> Envelope:
     """Return the envelope from the headers."""
     headers = request.headers
     if pointing := [name for name in ELSEWHERE if name in headers]:
@@ -287,7 +288,6 @@ async def open_rspamd_api(context: GuardContext) -> AsyncIterator[Callable[[], N
         RspamdApi.name,
         processing=context.processing,
         tenants=context.tenants,
-        timeout=config.analysis_timeout / 1000,
         quarantine_as=settings.quarantine_as,
     )
     seal = ResultSeal(read_ring(context.folder / config.contents.key, "contents.key"))

@@ -9,29 +9,25 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID
 
-import structlog
-from msgspec.structs import replace
-
 from mailwarden.access.tenants import TenantDirectory, grouped
 from mailwarden.errors import EngineUnavailable, Overloaded
 from mailwarden.guard.context import GuardContext, MailParts
 from mailwarden.guard.sources.smtp_delivery import (
     DELIVERY_TIMEOUTS,
     Delivery,
-    Part,
     Progress,
     answered,
-    bounce_together,
 )
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.ggrid import new_ggrid
-from mailwarden.model.tenant import Assignment, RecipientGroup
+from mailwarden.model.scan import Scan
+from mailwarden.model.tenant import Assignment
 from mailwarden.quarantine.release_token import ReleaseTokens, ReleaseTokenSigner, ReleaseTokenStore, TokenInUse
 from mailwarden.quarantine.result_headers import ResultSeal
 from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.scan.admission import Admission
-from mailwarden.scan.scan import Examined, GuardRequest, Processing
+from mailwarden.scan.scan import Processing
+from mailwarden.scan.shared_answer import Part, settle
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.smtp.commands import UNDECIDED, Recipient, Rejection
 from mailwarden.smtp.listener import SmtpListener
@@ -61,7 +57,6 @@ class Smtp:
         delivery: Delivery,
         tokens: ReleaseTokens,
         spool: Path,
-        analysis_timeout: float,
         reports: ReportIntake | None = None,
     ) -> None:
         self.settings = settings
@@ -72,7 +67,6 @@ class Smtp:
         self._delivery = delivery
         self._tokens = tokens
         self._spool = spool
-        self._analysis_timeout = analysis_timeout
         self._reports = reports
 
     def require_room(self) -> None:
@@ -100,33 +94,32 @@ class Smtp:
             return answer.reply
         try:
             async with self._admission.admitted(raw.size):
-                examined = await self._examine(transaction, raw)
-                recipients, not_stored = await self._store_reports(transaction, examined, raw)
+                judged = await self._processing.judge(self._scan_of(transaction, raw))
+                recipients, not_stored = await self._store_reports(transaction, judged, raw)
         except Overloaded:
             raise self._full() from None
         except EngineUnavailable:
             raise Rejection(UNDECIDED) from None
-        examined = [judged for judged in examined if recipients[judged.finished.tenant]]
-        if not examined:
+        judged = [part for part in judged if recipients[part.tenant]]
+        if not judged:
             self._delivery.count("reported" if not_stored is None else "not_stored")
             return REPORTED if not_stored is None else not_stored.reply(session_open=self._session_open)
-        parts = bounce_together([Part(judged.finished, recipients[judged.finished.tenant]) for judged in examined])
-        examined = [replace(judged, finished=part.finished) for judged, part in zip(examined, parts, strict=True)]
-        progress = Progress(parts)
+        parts = settle(judged, apart=True)
+        progress = Progress(parts, recipients)
         try:
             answer = await self._delivery.carry_out(progress, transaction.sender, transaction.forwarded, raw)
         except BaseException:  # such as a cancellation: the client hung up, or guard stops
-            self._processing.keep_unconfirmed(_of_tenants(examined, progress.reached))
+            self._processing.keep_unconfirmed(_of_tenants(parts, progress.reached))
             raise
         # Otherwise the client retries, and history stores the result of the retry. A message that may be in a mailbox
         # or in quarantine has a row all the same: analysts must see why it is there.
-        done = {part.finished.tenant for part in answered(parts)} if answer.done else progress.reached
-        if kept := _of_tenants(examined, done):
+        done = {part.tenant for part in answered(parts)} if answer.done else progress.reached
+        if kept := _of_tenants(parts, done):
             await self._processing.keep(kept)
         return answer.reply
 
     async def _store_reports(
-        self, transaction: Transaction, examined: Sequence[Examined], raw: Spooled
+        self, transaction: Transaction, judged: Sequence[Part], raw: Spooled
     ) -> tuple[Mapping[UUID, Sequence[Recipient]], NotStored | None]:
         """Store the mail as a report where a report address is a recipient; return the other recipients by tenant.
 
@@ -136,11 +129,7 @@ class Smtp:
         kinds = self._reports.addressed(transaction.tenants) if self._reports is not None else {}
         if self._reports is None or not kinds:
             return transaction.tenants, None
-        outcomes = [
-            await self._reports.store(part, kinds[part.finished.tenant], raw)
-            for part in examined
-            if part.finished.tenant in kinds
-        ]
+        outcomes = [await self._reports.store(part, kinds[part.tenant], raw) for part in judged if part.tenant in kinds]
         others = {tenant: self._reports.without_reports(those) for tenant, those in transaction.tenants.items()}
         return others, next((outcome for outcome in outcomes if outcome is not None), None)
 
@@ -153,40 +142,21 @@ class Smtp:
         self._delivery.count("full")
         return Rejection(FULL)
 
-    async def _examine(self, transaction: Transaction, raw: Spooled) -> Sequence[Examined]:
-        """Scan the message once for the recipients of each tenant."""
-        ggrid = new_ggrid()
-        structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
-        request = GuardRequest(
-            ggrid=ggrid,
-            source=self.name,
-            envelope=envelope_of(transaction),
-            groups=groups_of(transaction),
-            raw=raw,
-            deadline=self._analysis_timeout,
-            session_open=self._session_open,
+    def _scan_of(self, transaction: Transaction, raw: Spooled) -> Scan:
+        """Return the scan of a message, with the tenants that its recipients were assigned to at RCPT."""
+        assert transaction.sender is not None
+        envelope = Envelope(
+            sender=transaction.sender.address,
+            recipients=tuple(dict.fromkeys(recipient.address for recipient in transaction.recipients)),
+            remote_address=transaction.forwarded.address,
+            helo=transaction.forwarded.helo,
         )
-        return await self._processing.examine(request)
+        groups = grouped((assignment, address) for address, assignment in transaction.assigned.items())
+        return Scan(self.name, envelope, groups, raw, session_open=self._session_open)
 
 
-def _of_tenants(examined: Sequence[Examined], tenants: Set[UUID]) -> list[Examined]:
-    return [part for part in examined if part.finished.tenant in tenants]
-
-
-def envelope_of(transaction: Transaction) -> Envelope:
-    """Return the envelope in the form of the scanning API."""
-    assert transaction.sender is not None
-    return Envelope(
-        sender=transaction.sender.address,
-        recipients=tuple(dict.fromkeys(recipient.address for recipient in transaction.recipients)),
-        remote_address=transaction.forwarded.address,
-        helo=transaction.forwarded.helo,
-    )
-
-
-def groups_of(transaction: Transaction) -> tuple[RecipientGroup, ...]:
-    """Return the recipients grouped by the tenant that each was assigned to at RCPT."""
-    return grouped((assignment, address) for address, assignment in transaction.assigned.items())
+def _of_tenants(parts: Sequence[Part], tenants: Set[UUID]) -> list[Part]:
+    return [part for part in parts if part.tenant in tenants]
 
 
 def smtp_source(context: GuardContext, mail: MailParts) -> Smtp:
@@ -207,7 +177,6 @@ def smtp_source(context: GuardContext, mail: MailParts) -> Smtp:
             DELIVERY_TIMEOUTS * hop.timeout + CLAIM_MARGIN,
         ),
         spool=context.spool,
-        analysis_timeout=config.analysis_timeout / 1000,
         reports=mail.reports,
     )
 

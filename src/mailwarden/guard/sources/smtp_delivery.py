@@ -7,7 +7,7 @@ ends with the same 5xx, guard passes it on: otherwise every retry, for days, wou
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 from uuid import UUID
@@ -19,7 +19,7 @@ from mailwarden.errors import MailwardenError, StorageUnavailable
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
 from mailwarden.quarantine.result_headers import Cleaned, ResultSeal, clean
-from mailwarden.scan.shared_answer import answered_together
+from mailwarden.scan.shared_answer import Part
 from mailwarden.serving.spool import Spooled
 from mailwarden.smtp.client import Connection, DeliveryFailed, NextHop
 from mailwarden.smtp.commands import UNDECIDED, Forwarded, Recipient, Sender
@@ -48,17 +48,6 @@ class QuarantineWriter(Protocol):
         """Return once the message is stored durably; raise otherwise."""
 
 
-class Part(Struct, frozen=True):
-    """The recipients of one tenant, and the decision for them."""
-
-    finished: FinishedRequest
-    recipients: Sequence[Recipient]
-
-    @property
-    def decision(self) -> Decision:
-        return self.finished.ruling.decision
-
-
 class Progress(Struct):
     """The parts of one message, and the tenants that have it, or may have it, in a mailbox or in quarantine.
 
@@ -66,6 +55,7 @@ class Progress(Struct):
     """
 
     parts: Sequence[Part]
+    recipients: Mapping[UUID, Sequence[Recipient]]  # by tenant
     reached: set[UUID] = field(default_factory=set)
     taken: bool = False  # the next hop accepted a part
 
@@ -86,12 +76,6 @@ class Answer(Struct, frozen=True):
 
     reply: str
     done: bool
-
-
-def bounce_together(parts: Sequence[Part]) -> list[Part]:
-    """Return the parts as one reply can express them: guard bounces only if all parts bounce."""
-    settled = answered_together([part.finished for part in parts], (Decision.BOUNCE,))
-    return [Part(finished, part.recipients) for finished, part in zip(settled, parts, strict=True)]
 
 
 def answered(parts: Sequence[Part]) -> list[Part]:
@@ -132,7 +116,7 @@ class Delivery:
         undecided, bounced, held = map(progress.having, (Decision.UNDECIDED, Decision.BOUNCE, Decision.QUARANTINE))
         if undecided:
             return self._answer("undecided", f"{UNDECIDED} ({undecided[0].finished.ggrid})", done=True)
-        if bounced:  # all parts: see `bounce_together`
+        if bounced:  # all parts: see `settle`
             return self._answer("bounced", _bounce(bounced[0].finished), done=True)
         if held and self._writer is None:
             return self._answer("not_kept", f"{NO_QUARANTINE} ({held[0].finished.ggrid})", done=True)
@@ -153,7 +137,9 @@ class Delivery:
         if not progress.reached or not answer.reply.startswith("5"):
             return answer
         # Not by the whole content: before the queue Postfix adds another Received field with each retry.
-        addresses = frozenset(recipient.address for part in progress.parts for recipient in part.recipients)
+        addresses = frozenset(
+            recipient.address for part in progress.parts for recipient in progress.recipients[part.tenant]
+        )
         message = hash((sender.address, progress.parts[0].finished.summary.message_id, addresses))
         again = self._rejected.again(message, now=asyncio.get_running_loop().time())
         return answer if again else replace(answer, reply=IN_PART)
@@ -176,7 +162,7 @@ class Delivery:
     async def _hold_all(self, progress: Progress, raw: Spooled) -> None:
         for part in progress.having(Decision.QUARANTINE):
             assert self._writer is not None
-            tenant = part.finished.tenant
+            tenant = part.tenant
             progress.reached.add(tenant)  # a cancellation during the commit leaves open whether it is stored
             try:
                 await self._writer.hold(part.finished, raw)
@@ -209,8 +195,8 @@ class Delivery:
                 for part in delivered:
                     fields = self._seal.fields(part.finished, digest, datetime.now(UTC))
                     size = len(fields) + message.size
-                    connection = await self._hop.prepare(sender, part.recipients, forwarded, size)
-                    waiting.append(Prepared(connection, fields, part.finished.tenant))
+                    connection = await self._hop.prepare(sender, progress.recipients[part.tenant], forwarded, size)
+                    waiting.append(Prepared(connection, fields, part.tenant))
                 left = (timeout.when() or 0.0) - clock()
                 timeout.reschedule(None)  # the quarantine has its own time
                 await self._hold_all(progress, raw)

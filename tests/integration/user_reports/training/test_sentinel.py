@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from mailwarden.analysis.analyzer import Content, EngineFailed
+from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.engines.rspamd import RspamdEngine, RspamdSettings
 from mailwarden.engines.rspamd_teacher import RspamdTeacher
 from mailwarden.model.evidence import FailureKind
+from mailwarden.serving.spool import Spooled
 from tests.integration.user_reports.training.training_setup import BAD, ENVELOPE, message
 from workshop.rig.engines import Engines
 from workshop.rig.folders import remove_folder, temporary_folder
@@ -104,7 +105,7 @@ async def test_trained_messages_survive_a_failover_and_scans_never_wait_for_it(
     scans = []
     for number in range(5):
         started = time.monotonic()
-        await engine.examine(Content(message(BAD, 900 + number)), ENVELOPE, "tenant-1")
+        await engine.ask(Spooled.of(message(BAD, 900 + number)), ENVELOPE, "tenant-1")
         scans.append(time.monotonic() - started)
     for number in range(MESSAGES, MESSAGES * 2):
         await teach(teacher, "tenant-1", number)

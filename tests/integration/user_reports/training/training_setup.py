@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
-from mailwarden.analysis.analyzer import Content, Known
+from mailwarden.analysis.analyzer import Known
 from mailwarden.analysis.analyzers.learned import LearnedAnalyzer
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.engines.rspamd import RspamdEngine
@@ -15,6 +15,7 @@ from mailwarden.history.store import HistoryStore
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.record import MessageSummary
 from mailwarden.model.scope import Actor, Scope
+from mailwarden.serving.spool import Spooled
 from mailwarden.user_reports.reports import ContentsSeal, Kind
 from mailwarden.user_reports.service import ReportService
 from mailwarden.user_reports.store import ReportStore
@@ -59,7 +60,7 @@ class TrainingSetup:
 
     async def found(self, tenant: UUID, raw: bytes) -> set[str]:
         """Return the findings of a message to the tenant."""
-        answer = await self.rspamd.examine(Content(raw), ENVELOPE, self.training.classifier(tenant))
+        answer = await self.rspamd.ask(Spooled.of(raw), ENVELOPE, self.training.classifier(tenant))
         known = Known(ENVELOPE, MessageSummary(size=len(raw), sha256=""), {"rspamd": answer})
         return {finding.name for finding in LearnedAnalyzer().conclude(known)}
 

@@ -10,7 +10,7 @@ from mailwarden.message.coverage import Coverage, MissedReason
 from mailwarden.message.limits import LIMITS
 from mailwarden.message.parser import parse_message
 from mailwarden.model.evidence import Finding
-from mailwarden.pipeline.worker_steps import Job, examine
+from mailwarden.pipeline.worker_steps import Job, run_steps
 
 HEAD = b"From: a@north.example\r\nTo: b@south.example\r\nSubject: s\r\nMIME-Version: 1.0\r\n"
 LINK = "https://thief.example/last"
@@ -23,7 +23,7 @@ def message(body: str | bytes, kind: str = "text/html; charset=utf-8") -> bytes:
 
 
 def found(raw: bytes, **limits: int) -> list[Finding]:
-    frames = examine(Job(raw), replace(LIMITS, **limits))
+    frames = run_steps(Job(raw), replace(LIMITS, **limits))
     reports = [frame.report for frame in frames]
     assert not [report.failure for report in reports if report.failure]
     return [finding for report in reports for finding in report.findings]

@@ -9,8 +9,8 @@ import pytest
 from mailwarden.errors import EngineUnavailable, InternalError
 from mailwarden.guard.sources.abby import RestApi
 from mailwarden.guard.sources.in_process import InProcess
-from mailwarden.hop.local_guard import LocalScan
 from mailwarden.model.envelope import Envelope
+from mailwarden.model.scan import Scan
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
 from mailwarden.scan.admission import Admission
 from mailwarden.serving.http_app import HttpApp
@@ -29,7 +29,7 @@ class Failing:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    async def process(self, request, observe):
+    async def answer(self, scan, observe):
         raise self._error
 
 
@@ -39,8 +39,8 @@ class Failing:
 )
 async def test_an_error_is_raised_and_counted(error, expected, status, tmp_path):
     admission, metrics = Admission(maximum=1, threshold=1, max_delay=0.0, max_bytes=1_000), Metrics()
-    api = RestApi(admission, cast("Any", Failing(error)), tmp_path, 3.0, NO_TRACING)
+    api = RestApi(admission, cast("Any", Failing(error)), tmp_path, NO_TRACING)
     guard = InProcess(api, HttpApp([], metrics), cast("Any", SimpleNamespace), lambda: b"[]")
     with pytest.raises(expected):
-        await guard.scan(LocalScan(UUID(int=7), ENVELOPE, GROUPS, Spooled.of(b"a: b"), 5.0, True, ""), lambda _: None)
+        await guard.scan(Scan("restApi", ENVELOPE, GROUPS, Spooled.of(b"a: b")), lambda _: None, "")
     assert COUNTED % status in metrics.page().decode()

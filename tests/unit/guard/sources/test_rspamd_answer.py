@@ -15,11 +15,12 @@ from mailwarden.guard.sources.rspamd_answer import Answer, PerTenantScan, ScanAn
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.outcome import Decision, Reason, Verdict
 from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scan import Scan
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
 from mailwarden.quarantine.result_headers import OWN, ResultSeal, result_fields
-from mailwarden.scan.scan import Examined, GuardRequest
+from mailwarden.scan.shared_answer import Part
 from mailwarden.serving.spool import Spooled
-from tests.samples.finished import finished_request
+from tests.samples.finished import finished_request, part_of
 
 D, Q, B, U, X = Decision.DELIVER, Decision.QUARANTINE, Decision.BOUNCE, Decision.UNDECIDED, Decision.DROP
 RAW = Spooled.of(b"Subject: x\r\nX-Mailwarden-Verdict: clean\r\n\r\ntext\r\n")
@@ -45,17 +46,17 @@ class Judge:
         self._outcomes = iter(outcomes)
         self.kept: list[Decision] = []
 
-    async def examine(self, request: GuardRequest) -> list[Examined]:
-        examined = []
-        for group, outcome in zip(request.groups, self._outcomes, strict=True):
+    async def judge(self, scan: Scan) -> list[Part]:
+        parts = []
+        for group, outcome in zip(scan.groups, self._outcomes, strict=True):
             if isinstance(outcome, Exception):
                 raise outcome
             part = replace(finished(outcome), tenant=group.tenant)
-            examined.append(Examined(part, cast("Any", None), stored=True))
-        return examined
+            parts.append(part_of(part))
+        return parts
 
-    async def keep(self, examined: Sequence[Examined]) -> None:
-        self.kept += [each.finished.ruling.decision for each in examined]
+    async def keep(self, parts: Sequence[Part]) -> None:
+        self.kept += [each.finished.ruling.decision for each in parts]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ async def test_history_stores_nothing_when_one_scan_fails() -> None:
 
 async def scan_per_tenant(judge: Judge, tenants: int) -> None:
     source = PerTenantScan(
-        "rspamdApi", processing=cast("Any", judge), tenants=cast("Any", Tenants()), timeout=1.0, quarantine_as="reject"
+        "rspamdApi", processing=cast("Any", judge), tenants=cast("Any", Tenants()), quarantine_as="reject"
     )
     await source.scan(Envelope("", tuple(map(str, range(tenants)))), RAW)
 
@@ -101,7 +102,7 @@ async def scan_per_tenant(judge: Judge, tenants: int) -> None:
     ],
 )
 def test_the_strictest_answer_is_given(decisions, quarantine_as, answer) -> None:
-    assert join([finished(decision) for decision in decisions], quarantine_as).answer is answer
+    assert join([part_of(finished(decision)) for decision in decisions], quarantine_as).answer is answer
 
 
 def test_a_warning_is_a_mark_and_malware_is_never_delivered_with_one() -> None:
@@ -111,7 +112,7 @@ def test_a_warning_is_a_mark_and_malware_is_never_delivered_with_one() -> None:
 
 
 def test_the_part_that_leads_is_the_one_that_the_answer_comes_from() -> None:
-    parts = [finished(D), finished(Q, Verdict.PHISHING)]
+    parts = [part_of(finished(D)), part_of(finished(Q, Verdict.PHISHING))]
     leading = join(parts, Answer.REJECT).leading
     assert (leading.ruling.decision, leading.judgement.verdict) == (Q, Verdict.PHISHING)
 
@@ -148,7 +149,7 @@ def test_the_score_matches_the_action_and_sums_the_symbols(answer, action, low, 
 def test_the_reply_names_the_verdict_and_no_list_entry(decision: Decision, said: str) -> None:
     request = finished(decision, Verdict.BLOCKED)
     request = replace(request, judgement=replace(request.judgement, summary="Blocked: by the tenant entry secret."))
-    appraisal = join([request], Answer.REJECT)
+    appraisal = join([part_of(request)], Answer.REJECT)
     reported = make_answer(appraisal, []).messages["smtp_message"]
     assert reported.startswith(said)
     assert reported.endswith(f"({request.ggrid})")

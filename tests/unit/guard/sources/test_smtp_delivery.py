@@ -1,20 +1,23 @@
 """Several tenants and one answer: what is settled, and what is answered before anything is handed on."""
 
+from collections.abc import Sequence
+
 import pytest
 import structlog
 from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import StorageUnavailable
-from mailwarden.guard.sources.smtp_delivery import Delivery, Part, Progress, bounce_together
+from mailwarden.guard.sources.smtp_delivery import Delivery, Progress
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
 from mailwarden.quarantine.result_headers import ResultSeal
+from mailwarden.scan.shared_answer import Part, settle
 from mailwarden.serving.spool import Spooled
 from mailwarden.smtp.client import NextHop
 from mailwarden.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.telemetry.metrics import Metrics
-from tests.samples.finished import finished_request
+from tests.samples.finished import finished_request, part_of
 
 D, Q, B, U, X = Decision.DELIVER, Decision.QUARANTINE, Decision.BOUNCE, Decision.UNDECIDED, Decision.DROP
 RAW = Spooled.of(b"Subject: x\r\n\r\ntext\r\n")
@@ -36,7 +39,11 @@ class HeldWriter:
 
 def part(decision: Decision) -> Part:
     request = finished_request()
-    return Part(replace(request, ruling=replace(request.ruling, decision=decision)), [Recipient("a@b.example")])
+    return part_of(replace(request, ruling=replace(request.ruling, decision=decision)))
+
+
+def progress_of(parts: Sequence[Part]) -> Progress:
+    return Progress(parts, {part.tenant: [Recipient("a@b.example")] for part in parts})
 
 
 async def answered(decisions: list[Decision], writer: HeldWriter | None) -> tuple[str, bool]:
@@ -44,17 +51,9 @@ async def answered(decisions: list[Decision], writer: HeldWriter | None) -> tupl
     delivery = Delivery(
         NextHop(("127.0.0.1", 1), 1.0, "guard.example"), ResultSeal(KeyRing.of(b"k" * 32)), writer, Metrics()
     )
-    progress = Progress(bounce_together([part(each) for each in decisions]))
+    progress = progress_of(settle([part(each) for each in decisions], apart=True))
     answer = await delivery.carry_out(progress, Sender(""), Forwarded(), RAW)
     return answer.reply[:9], answer.done
-
-
-def test_a_bounce_stands_only_where_all_bounce() -> None:
-    assert [each.decision for each in bounce_together([part(B), part(B)])] == [B, B]
-    mixed = bounce_together([part(B), part(D)])
-    assert [each.decision for each in mixed] == [Q, D]
-    assert "policy.bounce-suppressed" in mixed[0].finished.tags
-    assert "quarantine instead" in mixed[0].finished.ruling.trace[-1].outcome
 
 
 async def test_the_reply_names_the_verdict_and_no_reason() -> None:
@@ -62,7 +61,7 @@ async def test_the_reply_names_the_verdict_and_no_reason() -> None:
     delivery = Delivery(
         NextHop(("127.0.0.1", 1), 1.0, "guard.example"), ResultSeal(KeyRing.of(b"k" * 32)), None, Metrics()
     )
-    answer = await delivery.carry_out(Progress([refused]), Sender(""), Forwarded(), RAW)
+    answer = await delivery.carry_out(progress_of([refused]), Sender(""), Forwarded(), RAW)
     assert answer.reply == f"550 5.7.1 Refused: phishing ({refused.finished.ggrid})"
 
 
