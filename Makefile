@@ -177,6 +177,9 @@ site: ## Build the documentation site with search into run/site; dead links fail
 pictures: ready-develop ## Take the pictures of README and docs again, from a demo
 	@$(BIN)/python -m workshop.rig.pictures
 
+story: ready-develop ## Write docs/how-a-scan-works.md again, from a message, a list change and a release in a running product
+	@$(BIN)/python -m workshop.story
+
 explanations: ## Write docs/explanations.md again, from the demo with the rig's engines: some minutes
 	@$(BIN)/python -m workshop.pages.explanations
 
