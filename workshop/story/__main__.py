@@ -34,9 +34,9 @@ _HEAD = """<!-- Made from the code by `make story`. -->
 
 # How a scan works
 
-For developers. Each line is a function that one part of the product called in another while a message, a list change and
-a release went through it, in the order of the first call, with the beginning of its docstring. Helpers within a file,
-and the ground that every part uses, are left out. [Architecture](architecture.md) has the parts.
+For developers. Each line is a function that one part of the product called in another while a message, a list change
+and a release went through it, in the order of the first call, with the beginning of its docstring. Helpers within a
+file, and the ground that every part uses, are left out. [Architecture](architecture.md) has the parts.
 """
 
 
