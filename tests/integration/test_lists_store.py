@@ -81,6 +81,17 @@ async def test_a_full_list_refuses_the_whole_call_and_updates_still_pass(lists: 
     assert await add(lists, GLOBAL, "attachment-block", ".z3") == 1
 
 
+async def test_every_text_is_streamed_as_json(lists: ListService) -> None:
+    entry, comment, end = 'he said "a\\b"', 'nul \x00 "quote" \\ \x01 \x7f \u2028', "2031-01-01T00:00:00.000Z"
+    await add(lists, GLOBAL, "subject-block", {"entry": entry, "comment": comment, "expires": end}, "plain")
+    first, second = await read(lists, GLOBAL, "subject-block")
+    assert (first["entry"], first["comment"], first["expires"], first["createdBy"]) == (entry, comment, end, SOAR.name)
+    assert (second["entry"], second["comment"], second["expires"], second["hits"]) == ("plain", "", None, 0)
+    await lists.delete_entries(GLOBAL, "subject-block", [entry], SOAR)
+    await lists.undo(GLOBAL, "subject-block", (await lists.changes(GLOBAL, "subject-block"))[0].number, SOAR)
+    assert (await read(lists, GLOBAL, "subject-block"))[0]["comment"] == comment
+
+
 async def test_a_scope_sees_its_own_entries_alone(lists: ListService, tenant: UUID, database: Database) -> None:
     await add(lists, GLOBAL, "sender-block", "everywhere.example")
     await add(lists, ListScope(tenant), "sender-block", "here.example")

@@ -17,7 +17,7 @@ from subprocess import DEVNULL
 import asyncpg
 import uvloop
 
-from mailwarden.lists.store import MARK, NULL, UPSERTS
+from mailwarden.lists.store import ADD
 from mailwarden.serving.tls import client_context
 from workshop.bench.cpu import Processes, cpu_seconds
 from workshop.rig.engines import Engines, start_engines
@@ -169,23 +169,12 @@ async def timed_bare(connection: asyncpg.Connection, list_id: int, fresh: Iterat
     times = []
     for _ in range(CALLS):
         entries = sorted(next(fresh))
-        arrays = (MARK.join(entries), MARK.join(['"bench"'] * len(entries)), MARK.join([NULL] * len(entries)))
         began = time.perf_counter()
         await connection.execute("BEGIN; SET LOCAL mailwarden.scope = 'global'")
         await connection.fetchrow(
-            UPSERTS[True, True],
-            list_id,
-            *arrays,
-            "2026-11-15T03:20:00.123Z",
-            '"key:bench"',
-            "bench",
-            None,
-            SMALL,
-            None,
-            "",
-            "add",
-            arrays[2],
-        )
+            ADD, list_id, entries, ['"bench"'] * len(entries), [None] * len(entries),
+            "2026-11-15T03:20:00.123Z", '"key:bench"', "bench", None, SMALL, None, "", "add",
+        )  # fmt: skip
         await connection.execute(f"SELECT count_entries({list_id}, {len(entries)}, 1000000); COMMIT")
         times.append(time.perf_counter() - began)
     return statistics.median(times)

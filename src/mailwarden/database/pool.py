@@ -61,6 +61,10 @@ log = get_logger("database")
 # It writes to the WAL and changes no row. A transaction number alone would not make the commit wait.
 _WRITE_NOTHING = "SELECT pg_logical_emit_message(true, 'mailwarden', '')"
 
+# Control characters that no copied value holds stand for the marks of CSV, so that no value is quoted or split.
+COPY_DELIMITER = "\x01"
+_COPY_QUOTE = "\x02"
+
 EVERYTHING = "all"
 GLOBAL = "global"
 
@@ -366,16 +370,14 @@ async def _keep_session(_: object) -> None:
     """Skip the round trip of a reset: our statements leave no session state."""
 
 
-async def copy_lines(
-    connection: Connection, query: str, sink: Callable[[bytes], Awaitable[None]], *, delimiter: str, quote: str
-) -> None:
-    """Give the rows of a query to the sink; the database waits while the sink does.
+async def copy_lines(connection: Connection, query: str, sink: Callable[[bytes], Awaitable[None]]) -> None:
+    """Give the rows of a query to the sink as lines; the database waits while the sink does.
 
     If the sink fails, the connection is closed. The driver would ask the server to cancel and wait for its answer,
     which never comes if the server has sent all rows: the transaction would keep its locks.
     """
     try:
-        await connection.copy_from_query(query, output=sink, format="csv", delimiter=delimiter, quote=quote)
+        await connection.copy_from_query(query, output=sink, format="csv", delimiter=COPY_DELIMITER, quote=_COPY_QUOTE)
     except BaseException:
         with suppress(asyncpg.InterfaceError):
             connection.terminate()

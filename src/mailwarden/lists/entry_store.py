@@ -15,7 +15,7 @@ from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scop
 from mailwarden.errors import EntryTooBroad, InvalidEntry
 from mailwarden.lists.catalogue import ListDefinition
 from mailwarden.lists.requests import PublicListsEntry
-from mailwarden.lists.store import ARRAY, BY_INDEX, ListScope, joined
+from mailwarden.lists.store import BY_INDEX, ListScope
 
 PAGE = 100
 MAX_SEARCH = 200
@@ -42,9 +42,9 @@ SELECT {_COLUMNS} FROM list_entries
 WHERE list_id = {_LIST} AND entry > $3 AND (entry >= $5 AND entry < $6 OR entry = $7)
 ORDER BY entry LIMIT $4
 """  # noqa: S608
-# Each entry by the index, independent of the planner's estimate; see EACH.
+# Each entry by the index, independent of the planner's estimate; see BY_INDEX.
 _SOME = f"""
-SELECT kept.* FROM unnest({ARRAY.format(3)}) AS given (entry) CROSS JOIN LATERAL (
+SELECT kept.* FROM unnest($3::text[]) AS given (entry) CROSS JOIN LATERAL (
     SELECT {_COLUMNS} FROM list_entries WHERE list_id = {_LIST} AND entry = given.entry OFFSET 0
 ) AS kept
 """  # noqa: S608
@@ -105,7 +105,7 @@ class EntryStore:
         """Return those of the entries, in their stored form, that exist."""
         if not entries:
             return []
-        rows = await self._read(scope, _SOME, scope.tenant, definition.name, joined(entries))
+        rows = await self._read(scope, _SOME, scope.tenant, definition.name, entries)
         return [_entry_of(row) for row in rows]
 
     async def first(self, scope: ListScope, definition: ListDefinition, limit: int) -> list[PublicListsEntry]:

@@ -226,8 +226,8 @@ class ListService:
             ordered = [last[entry] for entry in sorted(last)]
             changes = Changes(
                 [Entry(row.entry) for row in ordered],
-                [UNSET if row.comment is UNSET else json_text(row.comment) for row in ordered],
-                [time_text(row.expires) if isinstance(row.expires, datetime) else row.expires for row in ordered],
+                [_stored_comment(row.comment) for row in ordered],
+                [_stored_expiry(row.expires) for row in ordered],
             )
             await self._store.add(scope, definition, changes, stamp_of(actor, action))
         return len(last)
@@ -248,18 +248,26 @@ def changes_of(last: Mapping[Entry, int], inputs: Sequence[ListEntryInput]) -> C
     order = [last[name] for name in names]
     comments = [inputs[index].comment for index in order]
     # Most calls repeat a few comments, and set no expiry.
-    texts = {comment: comment if comment is UNSET else json_text(comment) for comment in set(comments)}
-    expiries: Sequence[str | UnsetType | None] = [UNSET] * len(order)
-    if [text.expires for text in inputs].count(UNSET) < len(inputs):
+    stored = {comment: _stored_comment(comment) for comment in set(comments)}
+    expiries = None
+    if any(text.expires is not UNSET for text in inputs):
         expiries = [_expiry(inputs[index], index) for index in order]
-    return Changes(names, [texts[comment] for comment in comments], expiries)
+    return Changes(names, [stored[comment] for comment in comments], expiries)
 
 
-def _expiry(entry_input: ListEntryInput, index: int) -> str | UnsetType | None:
-    if entry_input.expires is UNSET or entry_input.expires is None:
-        return entry_input.expires
+def _stored_comment(comment: str | UnsetType) -> str | None:
+    return None if comment is UNSET else json_text(comment)
+
+
+def _stored_expiry(expires: datetime | UnsetType | None) -> str | None:
+    if expires is None:
+        return ""
+    return None if expires is UNSET else time_text(expires)
+
+
+def _expiry(entry_input: ListEntryInput, index: int) -> str | None:
     try:
-        return time_text(entry_input.expires)
+        return _stored_expiry(entry_input.expires)
     except OverflowError:  # a moment before the year 1 or after 9999 once its offset is taken off
         raise _no_moment(index) from None
 

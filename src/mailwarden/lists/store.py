@@ -1,11 +1,9 @@
-"""Lists and their entries in PostgreSQL: the scope and the lock of a list, the statements that write, and the stream of
-all entries of a list.
+"""Lists and their entries in PostgreSQL: the statements that write, the transaction around each change, and the stream
+of all entries of a list.
 
 Each change is one statement over arrays sorted by entry, so that two calls never deadlock. The audit event and the row
 of list_changes are part of the same statement. The list's counter is changed last, together with the commit, so that
 calls on one list hardly wait for each other.
-Security: the lines of listEntries are composed from stored text. Entries of PLAIN_KINDS contain no quote, backslash or
-control character; to_json writes all others. Comments and names are stored as JSON strings.
 """
 
 import asyncio
@@ -17,9 +15,8 @@ from typing import TypeVar, cast
 from uuid import UUID
 
 import asyncpg
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
-from mailwarden.database import pool
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import (
     EVERYTHING,
@@ -28,6 +25,7 @@ from mailwarden.database.pool import (
     Database,
     ScopedTransaction,
     confirm_earlier,
+    copy_lines,
     is_lost,
     scoped,
 )
@@ -40,88 +38,84 @@ from mailwarden.model.scope import Actor, Scope
 
 SHARED_TIMEOUT_MS = 1_000
 _LOCKS = 1_818_850_164  # the class of our advisory locks
-# A plan that is made while a list is short is kept while it grows: it must not be one that reads the whole list.
+# PostgreSQL keeps a plan for a connection while the list grows. A plan that was made for a short list must not read the
+# whole list later: these settings, and OFFSET 0 in the statements, leave the planner nothing but the index.
 BY_INDEX = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
-_SHARED = "SELECT pg_advisory_xact_lock_shared({locks}, {list_id}); SET LOCAL statement_timeout = {timeout}; {by_index}"
-_EXCLUSIVE = "SELECT pg_advisory_xact_lock({locks}, {list_id}); {by_index}"
+_EXCLUSIVE = f"SELECT pg_advisory_xact_lock({_LOCKS}, {{list_id}}); {BY_INDEX}"
+_SHARED = (
+    f"SELECT pg_advisory_xact_lock_shared({_LOCKS}, {{list_id}}); SET LOCAL statement_timeout = {{timeout}}; {BY_INDEX}"
+)
 
-T = TypeVar("T")
-
-# Arrays travel as one text each: the driver looks at every element of an array, which costs more than the upsert's
-# own share of a processor. No entry, no JSON string and no time holds these two characters.
-MARK, NULL = "\x1f", "\x1e"
-ARRAY = r"string_to_array(${}, E'\x1f', E'\x1e')"
-# The rows of given entries, each found by the index. PostgreSQL keeps a plan while a list grows; one that was made for
-# a short list would read all of it. OFFSET 0 leaves it no other way, and changes are joined by what was found so.
-EACH = """
-unnest({given}) AS given (entry) CROSS JOIN LATERAL (
-    SELECT * FROM list_entries WHERE list_id = $1 AND entry = given.entry {locked} OFFSET 0
+# A comment that is NULL keeps its value, and so does an expiry; an empty expiry means none. `previous` takes the old
+# values out of the update, for only the new row can be returned. It is NULL if both are as they were.
+ADD = """
+WITH given AS NOT MATERIALIZED (
+    SELECT * FROM unnest($2::text[], $3::text[], $4::text[]) AS given (entry, comment, expires)
+), written AS (
+    INSERT INTO list_entries AS kept (list_id, entry, comment, created, created_by, updated, updated_by, expires)
+    SELECT $1, entry, coalesce(comment, '""'), $5, $6, $5, $6, nullif(expires, '') FROM given
+    ON CONFLICT (list_id, entry) DO UPDATE SET
+        comment = CASE WHEN kept.entry IN (SELECT entry FROM given WHERE comment IS NULL)
+                       THEN kept.comment ELSE EXCLUDED.comment END,
+        expires = CASE WHEN kept.entry IN (SELECT entry FROM given WHERE expires IS NULL)
+                       THEN kept.expires ELSE EXCLUDED.expires END,
+        updated = EXCLUDED.updated, updated_by = EXCLUDED.updated_by,
+        previous = CASE WHEN (kept.comment, kept.expires) IS DISTINCT FROM (EXCLUDED.comment, EXCLUDED.expires)
+                        THEN jsonb_build_object('comment', kept.comment, 'expires', kept.expires) END
+    RETURNING xmax = 0 AS added, entry, previous
+), counted AS MATERIALIZED (
+    SELECT count(*) AS touched, count(*) FILTER (WHERE added) AS added,
+           jsonb_object_agg(entry, previous) FILTER (WHERE NOT added) AS replaced
+    FROM written
+), logged AS (
+    INSERT INTO list_changes (list_id, entries, action, moment, author, address, request_id, touched, added,
+                              comments, expiries, replaced)
+    SELECT $1, $2, $12, $5, $6, $10, $11, touched, added, $3, $4, replaced FROM counted
+)
+SELECT added, record_deed($7, $8, 'lists.' || $12, $9, $10, $11,
+                          jsonb_build_object('entries', touched, 'added', added))
+FROM counted
+"""
+# The rows of the entries $2, locked in their order.
+LOCKED = """
+unnest($2::text[]) AS given (entry) CROSS JOIN LATERAL (
+    SELECT * FROM list_entries WHERE list_id = $1 AND entry = given.entry FOR UPDATE OFFSET 0
 ) AS kept
 """
-_DELETED = r"""
-string_agg(entry || E'\x1f' || comment || E'\x1f' || coalesce(expires, '') || E'\x1f' || created || E'\x1f'
-           || created_by || E'\x1f' || hits || E'\x1f' || coalesce(last_hit, ''), E'\x1e')
-"""
-# The state before an update. An unchanged entry is recognised only if both fields are given for every entry.
-_FOUND = r"list_entries.comment || E'\x1f' || coalesce(list_entries.expires, '')"
-_FOUND_OTHER = f"""
-CASE WHEN list_entries.comment <> EXCLUDED.comment OR list_entries.expires IS DISTINCT FROM EXCLUDED.expires
-     THEN {_FOUND} END
-"""
-# The rows were locked by the statement above, in order; these touch only those that differ.
-SET_COMMENTS = f"""
-WITH changed AS MATERIALIZED (
-    SELECT kept.list_id, kept.entry, given.comment
-    FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}) AS given (entry, comment) CROSS JOIN LATERAL (
-        SELECT * FROM list_entries WHERE list_id = $1 AND entry = given.entry OFFSET 0
-    ) AS kept
-    WHERE kept.comment <> given.comment
-)
-UPDATE list_entries AS kept SET comment = changed.comment
-FROM changed WHERE kept.list_id = changed.list_id AND kept.entry = changed.entry
-"""  # noqa: S608
-SET_EXPIRIES = f"""
-WITH changed AS MATERIALIZED (
-    SELECT kept.list_id, kept.entry, given.expires
-    FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}) AS given (entry, expires) CROSS JOIN LATERAL (
-        SELECT * FROM list_entries WHERE list_id = $1 AND entry = given.entry OFFSET 0
-    ) AS kept
-    WHERE kept.expires IS DISTINCT FROM given.expires
-)
-UPDATE list_entries AS kept SET expires = changed.expires
-FROM changed WHERE kept.list_id = changed.list_id AND kept.entry = changed.entry
-"""  # noqa: S608
-# Where $8 is given, only what expired before it goes: that is asked again once the row is locked.
-DELETE = f"""
+# With $3 only entries that expired before it are deleted: they may have been extended before their row was locked.
+_DELETE = f"""
 WITH locked AS MATERIALIZED (
-    SELECT kept.list_id, kept.entry FROM {EACH.format(given=ARRAY.format(2), locked="FOR UPDATE")}
-    WHERE $8::text IS NULL OR expires < $8
+    SELECT kept.list_id, kept.entry FROM {LOCKED} WHERE $3::text IS NULL OR expires < $3
 ), gone AS (
     DELETE FROM list_entries AS kept USING locked
     WHERE kept.list_id = locked.list_id AND kept.entry = locked.entry
     RETURNING kept.*
 ), counted AS MATERIALIZED (
-    SELECT array_agg(entry) AS entries, count(*) AS deleted, {_DELETED} AS replaced FROM gone
-), noted AS (
+    SELECT array_agg(entry ORDER BY entry) AS entries, count(*) AS deleted,
+           jsonb_object_agg(entry, jsonb_build_object(
+               'comment', comment, 'expires', expires, 'created', created, 'created_by', created_by,
+               'hits', hits, 'last_hit', last_hit)) AS replaced
+    FROM gone
+), logged AS (
     INSERT INTO list_changes (list_id, entries, action, moment, author, address, request_id, touched, deleted, replaced)
-    SELECT $1, entries, $11, $9, $10, $6, $7, deleted, deleted, replaced FROM counted WHERE deleted > 0
+    SELECT $1, entries, $11, $4, $5, $9, $10, deleted, deleted, replaced FROM counted WHERE deleted > 0
 )
 SELECT deleted, entries[1:{MAX_LISTED}] AS some,
-       record_deed($3, $4, 'lists.' || $11, $5, $6, $7, jsonb_build_object('deleted', deleted))
+       record_deed($6, $7, 'lists.' || $11, $8, $9, $10, jsonb_build_object('deleted', deleted))
 FROM counted WHERE deleted > 0
 """  # noqa: S608
 
-PLAIN_KINDS = frozenset({"sender", "ip", "url", "hash", "sha256", "attachment", "recipient", "domain-or-ip", "domain"})
-# Control characters, which no line can hold, stand for the marks of CSV: so no line is ever quoted or split.
-_DELIMITER = "\x01"
-_QUOTE = "\x02"
-
-# The entries that never matched and never expire, nearly all of a large list, end in one constant.
-_TAIL = """
-CASE WHEN hits = 0 AND expires IS NULL AND last_hit IS NULL THEN ',"expires":null,"hits":0,"lastHit":null}'
-     ELSE ',"expires":' || coalesce('"' || expires || '"', 'null') || ',"hits":' || hits
-          || ',"lastHit":' || coalesce('"' || last_hit || '"', 'null') || '}'
-END
+# PostgreSQL writes the lines of listEntries: encoding rows in Python takes more than twice the time, and the time of
+# the event loop. Every text is JSON: comments and names are stored so, and times need no escaping. Nearly all entries
+# of a large list never matched and never expire; their lines end in one constant.
+_LINES = """
+SELECT '{{"entry":' || to_json(entry) || ',"comment":' || comment
+    || ',"created":"' || created || '","createdBy":' || created_by
+    || ',"updated":"' || updated || '","updatedBy":' || updated_by
+    || CASE WHEN hits = 0 AND expires IS NULL AND last_hit IS NULL THEN ',"expires":null,"hits":0,"lastHit":null}}'
+            ELSE ',"expires":' || coalesce('"' || expires || '"', 'null') || ',"hits":' || hits
+                 || ',"lastHit":' || coalesce('"' || last_hit || '"', 'null') || '}}' END
+FROM list_entries WHERE list_id = {list_id} ORDER BY entry
 """
 
 STREAM_SECONDS = 900.0
@@ -130,9 +124,10 @@ MAX_KNOWN = 200_000
 CHANGE_WAIT = 10.0  # for a connection: many callers at once are no outage
 SETTLE_SECONDS = 8.0  # to learn whether a change was committed whose connection was lost
 SETTLE_PAUSE = 0.25
-_FULL = "MW001"
+_FULL = "MW001"  # see count_entries
 _GONE = "MW002"
 
+T = TypeVar("T")
 Sink = Callable[[bytes], Awaitable[None]]
 
 _EXPIRED = """
@@ -164,33 +159,15 @@ class ListScope(Struct, frozen=True):
         return statement.replace("OWN", "tenant IS NULL AND $1::uuid IS NULL" if self.tenant is None else "tenant = $1")
 
 
-async def with_list_lock(
-    connection: Connection, setting: str, list_id: int, change: Callable[[ScopedTransaction], Awaitable[T]]
-) -> T:
-    """Run the change in a transaction under the shared lock of the list; after a timeout once more, exclusively.
-
-    PostgreSQL gives a free row lock to any waiting transaction, so a large change among many small ones could starve.
-    An advisory lock is granted in order.
-    """
-    shared = _SHARED.format(locks=_LOCKS, list_id=list_id, timeout=SHARED_TIMEOUT_MS, by_index=BY_INDEX)
-    try:
-        async with scoped(connection, setting, first=shared) as transaction:
-            return await change(transaction)
-    except (asyncpg.QueryCanceledError, asyncpg.TransactionRollbackError):
-        exclusive = _EXCLUSIVE.format(locks=_LOCKS, list_id=list_id, by_index=BY_INDEX)
-    async with scoped(connection, setting, first=exclusive) as transaction:
-        return await change(transaction)
-
-
 class Changes(Struct, frozen=True):
     """Entries to add or update, sorted and each there once, with a comment and an expiry for each.
 
-    Comments are JSON strings and expiries are text; unset fields keep their value.
+    Comments are JSON strings. Expiries are text, empty for none. None keeps the value, or the values of all entries.
     """
 
     entries: Sequence[Entry]
-    comments: Sequence[str | UnsetType]
-    expiries: Sequence[str | UnsetType | None]
+    comments: Sequence[str | None]
+    expiries: Sequence[str | None] | None
 
 
 class Stamp(Struct, frozen=True):
@@ -202,96 +179,93 @@ class Stamp(Struct, frozen=True):
     action: str = ""  # "" is what the statement does by itself: add, delete, expire
 
 
-def _upsert(*, comments: bool, expiries: bool) -> str:
-    """Return the statement that adds and updates; a field not given for every entry is left unchanged."""
-    changed = "updated = EXCLUDED.updated, updated_by = EXCLUDED.updated_by"
-    changed += ", comment = EXCLUDED.comment" if comments else ""
-    changed += ", expires = EXCLUDED.expires" if expiries else ""
-    changed += f", previous = {_FOUND_OTHER if comments and expiries else _FOUND}"
-    return rf"""
-    WITH written AS (
-        INSERT INTO list_entries (list_id, entry, comment, created, created_by, updated, updated_by, expires)
-        SELECT $1, entry, coalesce(comment, '""'), $5, $6, $5, $6, expires
-        FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}, {ARRAY.format(4)}) AS given (entry, comment, expires)
-        ON CONFLICT (list_id, entry) DO UPDATE SET {changed}
-        RETURNING xmax = 0 AS added, entry, previous
-    ), counted AS MATERIALIZED (
-        SELECT count(*) AS touched, count(*) FILTER (WHERE added) AS added,
-               string_agg(concat_ws(E'\x1f', entry, previous), E'\x1e') FILTER (WHERE NOT added) AS replaced
-        FROM written
-    ), noted AS (
-        INSERT INTO list_changes (list_id, entries, action, moment, author, address, request_id, touched, added,
-                                  comments, expiries, replaced)
-        SELECT $1, {ARRAY.format(2)}, $12, $5, $6, $10, $11, touched, added, $3, $13, replaced FROM counted
-    )
-    SELECT added, record_deed($7, $8, 'lists.' || $12, $9, $10, $11,
-                              jsonb_build_object('entries', touched, 'added', added))
-    FROM counted
-    """  # noqa: S608 -- put together from constants of this file
-
-
-UPSERTS = {(c, e): _upsert(comments=c, expiries=e) for c in (False, True) for e in (False, True)}
-
-
-def joined(values: Sequence[str | UnsetType | None]) -> str:
-    """Return the values as one text that the statements split; unset and None become NULL."""
-    if values and values.count(UNSET) == len(values):
-        return MARK.join([NULL] * len(values))
-    try:
-        text = MARK.join(cast("Sequence[str]", values))
-    except TypeError:
-        text = MARK.join([value if isinstance(value, str) else NULL for value in values])
-    if text.count(MARK) != len(values) - 1:
-        raise ValueError("a value holds the mark that stands between values")
-    return text
-
-
-def copy_statement(kind_name: str, list_id: int) -> str:
-    """Return the query whose one column is the lines of a list in order."""
-    entry = "'\"' || entry || '\"'" if kind_name in PLAIN_KINDS else "to_json(entry)::text"
-    return f"""
-    SELECT '{{"entry":' || {entry} || ',"comment":' || comment
-        || ',"created":"' || created || '","createdBy":' || created_by
-        || ',"updated":"' || updated || '","updatedBy":' || updated_by || {_TAIL}
-    FROM list_entries WHERE list_id = {list_id} ORDER BY entry
-    """  # noqa: S608 -- a number of ours and constants of this file
-
-
-async def copy_lines(
-    connection: Connection, kind_name: str, list_id: int, sink: Callable[[bytes], Awaitable[None]]
-) -> None:
-    """Give all lines of a list to the sink; the database waits while the sink does."""
-    statement = copy_statement(kind_name, list_id)
-    await pool.copy_lines(connection, statement, sink, delimiter=_DELIMITER, quote=_QUOTE)
-
-
 class Reading:
     """All entries of one list as they were at one moment."""
 
-    def __init__(self, connection: Connection, definition: ListDefinition, list_id: int, count: int) -> None:
+    def __init__(self, connection: Connection, list_id: int, count: int) -> None:
         self.count = count
         self._connection = connection
-        self._definition = definition
         self._list_id = list_id
 
     async def copy_to(self, sink: Sink) -> None:
         """Give all lines to the sink, in order; the database waits while the sink does."""
         if self.count:
-            await copy_lines(self._connection, self._definition.kind_name, self._list_id, sink)
+            await copy_lines(self._connection, _LINES.format(list_id=self._list_id), sink)
 
 
-class Commit:
-    """The transaction of a change, and the event by which it is found once it is committed."""
+async def commit_change(
+    database: Database,
+    scope: ListScope,
+    definition: ListDefinition,
+    list_id: int,
+    write: Callable[[Connection], Awaitable[tuple[T, ListChanged | None]]],
+) -> T:
+    """Run a change of a list in one transaction. `write` returns its result, and its event unless it changed nothing.
 
-    __slots__ = ("event", "transaction")
+    PostgreSQL gives a free row lock to any waiting transaction, so a large change among many small ones could starve.
+    Changes therefore share an advisory lock, which is granted in order. A change that is not done within a second
+    starts again with this lock to itself. If the connection is lost, it runs once more unless it was committed.
+    """
+    shared = _SHARED.format(list_id=list_id, timeout=SHARED_TIMEOUT_MS)
+    exclusive = _EXCLUSIVE.format(list_id=list_id)
+    room = definition.max_size(in_tenant=scope.tenant is not None)
+    transaction: ScopedTransaction | None = None
+    event: UUID | None = None
+    for is_repeated in (False, True):
+        try:
+            async with database.connection(CHANGE_WAIT) as connection:
+                for lock in (shared, exclusive):
+                    try:
+                        async with scoped(connection, scope.setting, first=lock) as transaction:
+                            result, changed = await write(connection)
+                            event = await _record(connection, scope, changed)
+                            if changed and (growth := changed.added - changed.deleted):
+                                transaction.last = f"SELECT count_entries({list_id}, {growth}, {room})"
+                    except (asyncpg.QueryCanceledError, asyncpg.TransactionRollbackError):
+                        if lock == exclusive:
+                            raise
+                    else:
+                        return result
+        except StorageUnavailable as error:
+            if is_repeated or not is_lost(error.__cause__):
+                raise
+            if transaction and transaction.in_doubt and event and await _is_committed(database, scope, list_id, event):
+                return result
+        except asyncpg.PostgresError as error:
+            if error.sqlstate == _FULL:
+                raise ListFull(f"The entries would exceed maxSize of {definition.name}.") from None
+            raise
+    raise AssertionError("the second attempt returns or raises")
 
-    def __init__(self) -> None:
-        self.transaction: ScopedTransaction | None = None
-        self.event: UUID | None = None
 
-    @property
-    def in_doubt(self) -> bool:
-        return self.transaction is not None and self.transaction.in_doubt
+async def _record(connection: Connection, scope: ListScope, changed: ListChanged | None) -> UUID | None:
+    """Write the event of a change, while the transaction holds the locks of its entries; return its id."""
+    if changed is None:
+        await confirm_earlier(connection)
+        return None
+    event = new_event(changed, scope.tenant, f"{scope.tenant or GLOBAL}/{changed.list}")
+    await record(connection, [event])
+    return event.id
+
+
+async def _is_committed(database: Database, scope: ListScope, list_id: int, event: UUID) -> bool:
+    """Return whether the transaction that recorded this event was committed; wait a while for a server.
+
+    The lock waits for that transaction, which may still run.
+    """
+    lock = _EXCLUSIVE.format(list_id=list_id)
+    end = time.monotonic() + SETTLE_SECONDS
+    while True:
+        try:
+            async with database.connection() as connection, scoped(connection, scope.setting, first=lock):
+                is_recorded = bool(await connection.fetchval(_IS_RECORDED, event))
+                await confirm_earlier(connection)
+        except StorageUnavailable:
+            if time.monotonic() > end:
+                raise
+        else:
+            return is_recorded
+        await asyncio.sleep(SETTLE_PAUSE)
 
 
 class ListStore:
@@ -310,7 +284,9 @@ class ListStore:
         """
         try:
             await self._add(scope, definition, changes, stamp)
-        except (asyncpg.InsufficientPrivilegeError, _ListGone):
+        except asyncpg.PostgresError as error:
+            if not isinstance(error, asyncpg.InsufficientPrivilegeError) and error.sqlstate != _GONE:
+                raise
             # The list that was known is gone with its tenant: look again, and say so if the tenant is gone as well.
             self._known.pop((scope.tenant, definition.name), None)
             await self._add(scope, definition, changes, stamp)
@@ -328,23 +304,19 @@ class ListStore:
         list_id = await self._known_id(scope, definition, make=False)
         if not list_id:
             return 0
-        audit = _audit_values(scope, definition, stamp.actor)
         action = "delete" if expired_before is None else "expire"
 
-        async def change(connection: Connection, commit: Commit, transaction: ScopedTransaction) -> int:
-            recorded = stamp.moment, stamp.author, action
-            row = await connection.fetchrow(DELETE, list_id, joined(entries), *audit, expired_before, *recorded)
-            deleted = 0 if row is None else cast("int", row["deleted"])
-            if row is not None and deleted:
-                some = cast("Sequence[str]", row["some"])
-                changed = ListChanged(definition.name, action, 0, 0, deleted, first(some), stamp.actor.name)
-                commit.event = await record_list_event(connection, scope, changed)
-                transaction.last = f"SELECT count_entries({list_id}, {-deleted}, 0)"
-            elif expired_before is None:
-                await confirm_earlier(connection)
-            return deleted
+        async def write(connection: Connection) -> tuple[int, ListChanged | None]:
+            row = await connection.fetchrow(
+                _DELETE, list_id, entries, expired_before, stamp.moment, stamp.author,
+                *_audit_values(scope, definition, stamp.actor), action,
+            )  # fmt: skip
+            if row is None:
+                return 0, None
+            deleted, some = cast("int", row["deleted"]), cast("Sequence[str]", row["some"])
+            return deleted, ListChanged(definition.name, action, 0, 0, deleted, first(some), by=stamp.actor.name)
 
-        return await self._commit(scope, list_id, change)
+        return await commit_change(self.database, scope, definition, list_id, write)
 
     async def now(self, scope: Scope) -> datetime:
         """Return PostgreSQL's time for a job that deletes; raise CommandError if this host's clock differs."""
@@ -371,70 +343,23 @@ class ListStore:
             scoped(connection, scope.setting, snapshot=True),
         ):
             list_id, count = await _find(connection, scope, definition) or (0, 0)
-            yield Reading(connection, definition, list_id, count)
+            yield Reading(connection, list_id, count)
 
     async def _add(self, scope: ListScope, definition: ListDefinition, changes: Changes, stamp: Stamp) -> None:
         list_id = await self._known_id(scope, definition)
-        audit = _audit_values(scope, definition, stamp.actor)
-        room = definition.max_size(in_tenant=scope.tenant is not None)
+        action = stamp.action or "add"
 
-        async def change(connection: Connection, commit: Commit, transaction: ScopedTransaction) -> None:
-            added = await _write(connection, list_id, changes, stamp, audit)
-            updated, some = len(changes.entries) - added, first(changes.entries)
-            changed = ListChanged(definition.name, stamp.action or "add", added, updated, 0, some, by=stamp.actor.name)
-            commit.event = await record_list_event(connection, scope, changed)
-            if added:
-                transaction.last = f"SELECT count_entries({list_id}, {added}, {room})"
+        async def write(connection: Connection) -> tuple[None, ListChanged]:
+            row = await connection.fetchrow(
+                ADD, list_id, changes.entries, changes.comments, changes.expiries, stamp.moment, stamp.author,
+                *_audit_values(scope, definition, stamp.actor), action,
+            )  # fmt: skip
+            assert row is not None
+            added, some = cast("int", row["added"]), first(changes.entries)
+            updated = len(changes.entries) - added
+            return None, ListChanged(definition.name, action, added, updated, 0, some, by=stamp.actor.name)
 
-        try:
-            await self._commit(scope, list_id, change)
-        except asyncpg.PostgresError as error:
-            raise _meaning_of(error, definition) from None
-
-    async def _commit(
-        self, scope: ListScope, list_id: int, change: Callable[[Connection, Commit, ScopedTransaction], Awaitable[T]]
-    ) -> T:
-        """Run the change in a transaction; if its connection is lost, once more unless it was committed."""
-        results: list[T] = []
-        for last in (False, True):
-            commit = Commit()
-
-            async def attempt(transaction: ScopedTransaction) -> T:
-                commit.transaction = transaction  # noqa: B023 -- called in this round
-                results[:] = [await change(connection, commit, transaction)]  # noqa: B023
-                return results[0]
-
-            try:
-                async with self.database.connection(CHANGE_WAIT) as connection:
-                    return await with_list_lock(connection, scope.setting, list_id, attempt)
-            except StorageUnavailable as error:
-                if last or not is_lost(error.__cause__):
-                    raise
-                if commit.in_doubt and commit.event and await self._was_committed(scope, list_id, commit.event):
-                    return results[0]
-        raise AssertionError("the second attempt returns or raises")
-
-    async def _was_committed(self, scope: ListScope, list_id: int, event: UUID) -> bool:
-        """Return whether the transaction that recorded this event was committed; wait a while for a server.
-
-        The lock waits for that transaction, which may still run.
-        """
-        first_statement = _EXCLUSIVE.format(locks=_LOCKS, list_id=list_id, by_index=BY_INDEX)
-        end = time.monotonic() + SETTLE_SECONDS
-        while True:
-            try:
-                async with (
-                    self.database.connection() as connection,
-                    scoped(connection, scope.setting, first=first_statement),
-                ):
-                    is_recorded = bool(await connection.fetchval(_IS_RECORDED, event))
-                    await confirm_earlier(connection)
-            except StorageUnavailable:
-                if time.monotonic() > end:
-                    raise
-            else:
-                return is_recorded
-            await asyncio.sleep(SETTLE_PAUSE)
+        await commit_change(self.database, scope, definition, list_id, write)
 
     async def _known_id(self, scope: ListScope, definition: ListDefinition, *, make: bool = True) -> int:
         """Return the list's number, which never changes; make a list that was never used, or return 0."""
@@ -452,43 +377,6 @@ class ListStore:
                 self._known.clear()
             self._known[key] = list_id
         return list_id
-
-
-async def record_list_event(connection: Connection, scope: ListScope, changed: ListChanged) -> UUID:
-    """Write the event of a change, while the transaction holds the locks of its entries; return its id."""
-    event = new_event(changed, scope.tenant, f"{scope.tenant or GLOBAL}/{changed.list}")
-    await record(connection, [event])
-    return event.id
-
-
-class _ListGone(Exception):
-    """The list's row is there no more."""
-
-
-async def _write(connection: Connection, list_id: int, changes: Changes, stamp: Stamp, audit: Sequence[object]) -> int:
-    """Write the changes and return how many of the entries are new."""
-    entries, total = joined(changes.entries), len(changes.entries)
-    unset = changes.comments.count(UNSET), changes.expiries.count(UNSET)
-    expiries = recorded = joined(changes.expiries)
-    if None in changes.expiries:
-        recorded = joined(["" if expiry is None else expiry for expiry in changes.expiries])
-    row = await connection.fetchrow(
-        UPSERTS[not unset[0], not unset[1]], list_id, entries, joined(changes.comments), expiries,
-        stamp.moment, stamp.author, *audit, stamp.action or "add", recorded,
-    )  # fmt: skip
-    for statement, values, missing in (
-        (SET_COMMENTS, changes.comments, unset[0]),
-        (SET_EXPIRIES, changes.expiries, unset[1]),
-    ):
-        if 0 < missing < total:
-            entry_values = [
-                (entry, value) for entry, value in zip(changes.entries, values, strict=True) if value is not UNSET
-            ]
-            await connection.execute(
-                statement, list_id, joined([e for e, _ in entry_values]), joined([v for _, v in entry_values])
-            )
-    assert row is not None
-    return cast("int", row["added"])
 
 
 async def _find(connection: Connection, scope: ListScope, definition: ListDefinition) -> tuple[int, int] | None:
@@ -510,12 +398,3 @@ async def _create(connection: Connection, scope: ListScope, definition: ListDefi
 def _audit_values(scope: ListScope, definition: ListDefinition, actor: Actor) -> Sequence[object]:
     """Return the fields of the audit event besides the counts."""
     return actor.name, scope.tenant, definition.name, actor.address, actor.request_id
-
-
-def _meaning_of(error: asyncpg.PostgresError, definition: ListDefinition) -> Exception:
-    """Return what an error of our own functions means; any other error is itself."""
-    if error.sqlstate == _FULL:
-        return ListFull(f"The entries would exceed maxSize of {definition.name}.")
-    if error.sqlstate == _GONE:
-        return _ListGone()
-    return cast("Exception", error)

@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from mailwarden.database.pool import COPY_DELIMITER
 from mailwarden.errors import ListNotFound
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.kinds.networks import PrefixLengths
@@ -48,7 +49,6 @@ ON CONFLICT (list_id, key, entry) DO UPDATE SET expires = excluded.expires, comm
 """
 _DELETE_ENTRY = "DELETE FROM entries WHERE list_id = ? AND key = ? AND entry = ?"
 
-DELIMITER, QUOTE = "\x01", "\x02"  # as in lists/store.py: no entry and no comment can hold them
 _FIRST_VERSION = 1
 _ADD = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
 
@@ -298,7 +298,7 @@ class WholeCopy:
         of_list: list[str] = []
         current = ""
         for line in lines.decode().split("\n"):
-            list_id = line.partition(DELIMITER)[0]
+            list_id = line.partition(COPY_DELIMITER)[0]
             if list_id != current:
                 self._add(current, of_list)
                 current, of_list = list_id, []
@@ -345,7 +345,7 @@ class WholeCopy:
         entries: list[str] = []
         plain = is_plain(kind_name)
         for line in lines:
-            _, entry, expires, comment = line.split(DELIMITER)
+            _, entry, expires, comment = line.split(COPY_DELIMITER)
             key, stored = (entry.encode(), "") if plain else place_of(kind_name, entry)
             values.append((list_id, key, stored, epoch_of(expires) if expires else None, place_comment(comment)))
             entries.append(entry)

@@ -33,9 +33,8 @@ CREATE TABLE list_entries (
     expires text COLLATE "C",
     hits bigint NOT NULL DEFAULT 0,
     last_hit text COLLATE "C",
-    -- What the last update of the entry replaced, comment and expires, if it changed them: an update cannot tell what
-    -- it found in any other way, but for reading all its entries once more.
-    previous text COLLATE "C",
+    -- comment and expires before the last update, if it changed them: PostgreSQL 15 returns only new rows of an update.
+    previous jsonb,
     PRIMARY KEY (list_id, entry) WITH (fillfactor = 90)
 ) WITH (fillfactor = 85);
 -- Costs nothing for entries that never expire.
@@ -82,8 +81,6 @@ $$;
 -- not see, so that it does not skip a change that commits after a younger one.
 -- Written by: the transaction of the call, and the trigger below for a list that is gone.
 -- Deleted by: guard, 30 days later.
---
--- In texts with several values U+001F separates values, U+001E rows.
 CREATE TABLE list_changes (
     change bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     transaction xid8 NOT NULL DEFAULT pg_current_xact_id(),
@@ -98,11 +95,11 @@ CREATE TABLE list_changes (
     touched integer NOT NULL DEFAULT 0,
     added integer NOT NULL DEFAULT 0,
     deleted integer NOT NULL DEFAULT 0,
-    comments text COMPRESSION lz4, -- the new one of each entry; U+001E: left as it was
-    expiries text COMPRESSION lz4, -- the same; an empty one: without an end
-    -- The old values of each entry that existed: entry, comment, expires; of a deleted one also created, created_by,
-    -- hits, last_hit. An entry without values got those that it had already.
-    replaced text COMPRESSION lz4,
+    comments text[] COMPRESSION lz4, -- the new one of each entry, a JSON string; NULL: left as it was
+    expiries text[] COMPRESSION lz4, -- the same; an empty one: none
+    -- Each entry that existed: {entry: {comment, expires}}, of a deleted one also created, created_by, hits and last_hit;
+    -- null if its values stayed the same. A comment is a string that holds a JSON string: jsonb refuses \u0000.
+    replaced jsonb COMPRESSION lz4,
     removed text[] COMPRESSION lz4, -- of an undo, those of its entries that it deleted
     undoes bigint -- the change that this one undoes
 );
