@@ -171,7 +171,8 @@ async def _show(options: argparse.Namespace, tools: Tools) -> int:
 
 async def _update(options: argparse.Namespace, tools: Tools) -> int:
     feed = await _claimed(tools, await _find(options, tools))
-    outcome = await tools.job.run(feed)
+    async with tools.job.given_back_on_failure(feed):
+        outcome = await tools.job.run(feed)
     feed = await tools.service.store.find(ALL, feed.uid)
     if outcome is None:
         raise CommandError(f"{feed.name} was not updated: {feed.failure}")
@@ -198,10 +199,8 @@ async def _decide(options: argparse.Namespace, tools: Tools) -> int:
 
 async def _remove(options: argparse.Namespace, tools: Tools) -> int:
     feed = await _claimed(tools, await _find(options, tools))
-    try:
+    async with tools.job.given_back_on_failure(feed):
         removed = await tools.service.remove(feed, operator())
-    finally:
-        await asyncio.shield(tools.service.store.release(feed))  # also if it was not removed
     _print(options, {"deleted": removed}, f"{feed.name} is removed, with {removed:,} entries that it alone gave.")
     return 0
 

@@ -359,7 +359,7 @@ class Seeder:
                 await self._quarantine.delete(scope, held.uid, actor, recipients=recipients)
                 return
             await self._quarantine.release(scope, held.uid, actor, recipients=recipients)
-            await self._releases.release_all()
+            await self._releases.look()
         elif kind == "report":
             await self._reports.report_message(scope, str(ggrid), Kind(what), actor, write(message))
         elif kind == "close":

@@ -1,9 +1,10 @@
 """Runs the feeds that are due: one at a time over all processes, by a lease in the database."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime, timedelta
 
+from mailwarden.database.queue import Queue
 from mailwarden.errors import MailwardenError
 from mailwarden.feeds.fetching import HttpClient
 from mailwarden.feeds.model import Feed
@@ -12,7 +13,6 @@ from mailwarden.feeds.sightings import report_sightings
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.telemetry.periodic_task import PeriodicTask
 
 INTERVAL = 30.0  # seconds between two looks for due feeds
 RUN_SECONDS = 1_500.0  # for one feed
@@ -22,7 +22,7 @@ ALL = Scope.deployment()
 _log = get_logger("feeds.job")
 
 
-class FeedJob:
+class FeedJob(Queue[Feed]):
     def __init__(
         self,
         service: FeedService,
@@ -32,40 +32,28 @@ class FeedJob:
         interval: float = INTERVAL,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        super().__init__("feeds", interval, quiet=True, give_back=service.store.release)
         self._service = service
         self._http = http
         self._clock = clock
         self._runs = metrics.counter("feed_runs", "Runs of feeds, by outcome.", "outcome")
-        self._task = PeriodicTask("feeds", self.look, interval, quiet=True)
 
-    def start(self) -> None:
-        self._task.start()
-
-    async def stop(self) -> None:
-        await self._task.stop()
-
-    async def look(self) -> int:
-        """Run the feeds that are due; return how many."""
-        done = 0
+    async def jobs(self) -> AsyncGenerator[Feed, None]:
         while (feed := await self._service.store.claim(ALL, self._clock(), LEASE)) is not None:
-            await self.run(feed)
-            done += 1
-        return done
+            yield feed
+
+    async def work(self, job: Feed) -> int:
+        await self.run(job)
+        return 1
 
     async def run(self, feed: Feed) -> Outcome | None:
         """Run a feed that was claimed, and end its lease; None if it failed."""
-        is_finished = False
-        try:
-            outcome, failure = await self._attempt(feed)
-            if failure:
-                _log.warning("feed_failed", feed=feed.name, tenant=str(feed.tenant or ""), reason=failure)
-            self._runs.labels(outcome or "failed").inc()
-            next_run = self._clock() + timedelta(seconds=feed.settings.interval)
-            await self._service.store.finish(feed, next_run, failure[:MAX_FAILURE])
-            is_finished = True
-        finally:
-            if not is_finished:  # abby stops: no feed could run until the lease is over
-                await asyncio.shield(self._service.store.release(feed))
+        outcome, failure = await self._attempt(feed)
+        if failure:
+            _log.warning("feed_failed", feed=feed.name, tenant=str(feed.tenant or ""), reason=failure)
+        self._runs.labels(outcome or "failed").inc()
+        next_run = self._clock() + timedelta(seconds=feed.settings.interval)
+        await self._service.store.finish(feed, next_run, failure[:MAX_FAILURE])
         return outcome
 
     async def _attempt(self, feed: Feed) -> tuple[Outcome | None, str]:

@@ -16,7 +16,7 @@ import base64
 import re
 import secrets
 import textwrap
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from email.utils import format_datetime
 from html import escape
@@ -24,6 +24,7 @@ from html import escape
 from msgspec import Struct
 
 from mailwarden.access.tenants import TenantDirectory
+from mailwarden.database.queue import Queue
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy
 from mailwarden.quarantine.digest import (
@@ -42,7 +43,6 @@ from mailwarden.smtp.client import NO_ANSWER, DeliveryFailed, NextHop
 from mailwarden.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.telemetry.periodic_task import PeriodicTask
 
 _PLAIN = re.compile(r"[\w.+=-]{1,64}@[\w.-]+")
 _CELL = "padding:8px 12px 8px 0;border-top:1px solid #ccc;vertical-align:top;text-align:left"
@@ -58,7 +58,6 @@ WITHOUT_LINK = (
 INTERVAL = 30.0  # seconds between two checks of the clock
 SEND_TIMEOUT = 60.0  # seconds for one digest
 TRIES = 10  # for a digest that the next hop does not answer; the others wait
-STOP_TIMEOUT = 20.0  # seconds for the current digest when guard stops
 ALL = Scope.deployment()
 _log = get_logger("guard.digests")
 
@@ -190,11 +189,9 @@ def _encoded(text: str) -> str:
     return base64.encodebytes(text.encode("utf-8", "replace")).decode("ascii").replace("\n", "\r\n").rstrip()
 
 
-class NextHopDown(Exception):
-    """The next hop does not answer: the remaining digests are retried soon."""
+class Digests(Queue[tuple[DigestJob, datetime]]):
+    """A job is a digest, and the time until which its messages were received."""
 
-
-class Digests:
     def __init__(
         self,
         store: DigestStore,
@@ -207,6 +204,7 @@ class Digests:
         interval: float = INTERVAL,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        super().__init__("quarantine digests", interval)
         self._store = store
         self._writer = writer
         self._hop = hop
@@ -216,47 +214,38 @@ class Digests:
         self._counted = metrics.counter("quarantine_digests", "Digests of the quarantine, by outcome.", "outcome")
         self._done: date | None = None  # the last completed day
         self._unanswered: tuple[DigestJob | None, int] = None, 0  # the digest that got no answer last, and how often
-        self._periodic_task = PeriodicTask("quarantine digests", self.look, interval)
-
-    def start(self) -> None:
-        self._periodic_task.start(at_once=True)
-
-    async def stop(self) -> None:
-        """Finish the current digest, so that its outcome is stored, then stop."""
-        await self._periodic_task.finish(STOP_TIMEOUT)
+        self._waits = False  # the next hop does not answer: the remaining digests are retried soon
 
     async def look(self) -> int:
-        """Send today's digests if they are due; return how many were sent."""
-        now = self._clock()
-        hour = now.replace(hour=self._settings.hour, minute=0, second=0, microsecond=0)
-        if now < hour or self._done == now.date():
-            return 0
-        if not self._tenants.loaded:  # before a digest is claimed, so that no recipient is skipped
-            await self._tenants.refresh()
-        await self._store.prepare(ALL, now.date(), hour)
-        sent, turn = 0, FIRST_JOB
-        try:
-            while not self._periodic_task.stopping:
-                async with self._periodic_task.in_hand:
-                    following = await self._store.take(ALL, now.date(), turn)
-                    if following is None:
-                        self._done = now.date()
-                        break
-                    turn = following
-                    sent += await self._serve(turn, hour)
-        except NextHopDown:
-            _log.warning("digests_wait", reason=NO_ANSWER)
-        if sent:
+        if sent := await super().look():
             _log.info("digests_sent", digests=sent)
         return sent
 
-    async def _serve(self, turn: DigestJob, hour: datetime) -> bool:
+    async def jobs(self) -> AsyncGenerator[tuple[DigestJob, datetime], None]:
+        now = self._clock()
+        hour = now.replace(hour=self._settings.hour, minute=0, second=0, microsecond=0)
+        if now < hour or self._done == now.date():
+            return
+        if not self._tenants.loaded:  # before a digest is claimed, so that no recipient is skipped
+            await self._tenants.refresh()
+        await self._store.prepare(ALL, now.date(), hour)
+        self._waits, last = False, FIRST_JOB
+        while not self._waits:
+            following = await self._store.take(ALL, now.date(), last)
+            if following is None:
+                self._done = now.date()
+                return
+            last = following
+            yield following, hour
+
+    async def work(self, job: tuple[DigestJob, datetime]) -> int:
         """Send one digest and store that it was sent; log a failure and continue with the others."""
+        turn, hour = job
         if not self._is_own(turn):
-            return False
+            return 0
         digest = await self._store.collect(ALL, turn, hour, self._settings.max_messages)
         if not digest.uids:
-            return False
+            return 0
         try:
             async with asyncio.timeout(SEND_TIMEOUT):
                 await self._send(digest)
@@ -264,21 +253,22 @@ class Digests:
             if failure.reply == NO_ANSWER and self._may_wait(turn):
                 await self._store.give_back(ALL, turn)
                 self._counted.labels("waits").inc()
-                raise NextHopDown from None
-            codes = " ".join(failure.reply.split()[:2])  # the text after the codes often names the recipient
-            self._refused(turn, codes)
-            return False
+                _log.warning("digests_wait", reason=NO_ANSWER)
+                self._waits = True
+                return 0
+            # The text after the codes often names the recipient.
+            return self._refused(turn, " ".join(failure.reply.split()[:2]))
         except (Unwritable, TimeoutError) as failure:
-            self._refused(turn, type(failure).__name__)
-            return False
+            return self._refused(turn, type(failure).__name__)
         self._unanswered = None, 0
         await self._store.set_reported(ALL, digest)
         self._counted.labels("sent").inc()
-        return True
+        return 1
 
-    def _refused(self, turn: DigestJob, reason: str) -> None:
+    def _refused(self, turn: DigestJob, reason: str) -> int:
         self._counted.labels("refused").inc()
         _log.warning("digest_refused", tenant=str(turn.tenant), reason=reason)
+        return 0
 
     def _may_wait(self, turn: DigestJob) -> bool:
         """Return whether a digest without an answer is retried today: this digest alone may cause the silence."""

@@ -7,12 +7,13 @@ Security: whole messages pass through here, to recipients whom the verdict prote
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from mailwarden.crypto.keyring import BrokenSeal, UnknownKey
+from mailwarden.database.queue import Queue
 from mailwarden.errors import MailwardenError, StorageUnavailable
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
@@ -21,12 +22,10 @@ from mailwarden.quarantine.release_store import ReleaseStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
 from mailwarden.telemetry.logs import get_logger
-from mailwarden.telemetry.periodic_task import PeriodicTask
 
 INTERVAL = 1.0
 CLAIM = 900.0  # seconds after which another guard may claim the release
 NO_ANSWER_CODE = "451 4.4.1"  # the reply for an unreachable next hop (RFC 3463, section 3.5)
-STOP = 20.0  # seconds to finish the current release when guard stops
 PAUSES = (0.5, 2.0, 8.0, 30.0)  # seconds between tries to record a result while the database is down
 ALL = Scope.deployment()
 
@@ -46,7 +45,7 @@ class ReleaseListener(Protocol):
     async def released(self, message: HeldMessage, raw: Spooled, requested_by: str) -> None: ...
 
 
-class ReleaseJob:
+class ReleaseJob(Queue[Release]):
     def __init__(
         self,
         vault: Vault,
@@ -57,34 +56,21 @@ class ReleaseJob:
         listener: ReleaseListener | None = None,
         interval: float = INTERVAL,
     ) -> None:
+        super().__init__("quarantine releases", interval, quiet=True)
         self._vault = vault
         self._store = store
         self._injector = injector
         self._listener = listener
         self._spool = spool
-        self._periodic_task = PeriodicTask("quarantine releases", self.release_all, interval, quiet=True)
 
-    def start(self) -> None:
-        self._periodic_task.start()
+    async def jobs(self) -> AsyncGenerator[Release, None]:
+        vault = await self._vault.uid()
+        while (release := await self._store.claim(ALL, vault, CLAIM)) is not None:
+            yield release
 
-    async def stop(self) -> None:
-        """Finish the current release and record its result, then stop."""
-        await self._periodic_task.finish(STOP)
-
-    async def release_all(self) -> int:
-        """Do all requested releases, one after the other; return the number of recipients served."""
-        vault, total = await self._vault.uid(), 0
-        while not self._periodic_task.stopping:
-            async with self._periodic_task.in_hand:
-                release = await self._store.claim(ALL, vault, CLAIM)
-                if release is None:
-                    break
-                total += len(await self.release(release))
-        return total
-
-    async def release(self, release: Release) -> Sequence[str]:
-        """Do one release and record its result; return the recipients that were accepted."""
-        message = release.message
+    async def work(self, job: Release) -> int:
+        """Do one release and record its result; return the number of recipients that were accepted."""
+        release, message = job, job.message
         try:
             raw = await self._fetch(message)
         except UnknownKey as error:  # the bytes are there: the release works once the key is restored
@@ -100,7 +86,7 @@ class ReleaseJob:
             failures = await self._inject(release, raw)
             if _waits(release, failures):
                 _log.warning("release_waits", uid=str(message.uid), tenant=str(message.tenant))
-                return ()
+                return 0
             accepted = await self._finish(release, failures)
             if accepted and self._listener is not None and _is_learned_from(release):
                 await self._report(self._listener, release, raw)
@@ -120,10 +106,10 @@ class ReleaseJob:
             _log.exception("release_failed", uid=str(release.message.uid))
             return dict.fromkeys(release.recipients, f"Internal error ({type(error).__name__}).")
 
-    async def _finish(self, release: Release, failures: Mapping[str, str]) -> Sequence[str]:
-        accepted = await self._record_result(release, failures)
+    async def _finish(self, release: Release, failures: Mapping[str, str]) -> int:
+        accepted = len(await self._record_result(release, failures))
         message = {"uid": str(release.message.uid), "tenant": str(release.message.tenant)}
-        _log.info("held_message_released", **message, recipients=len(accepted), failed=len(failures))
+        _log.info("held_message_released", **message, recipients=accepted, failed=len(failures))
         return accepted
 
     async def _record_result(self, release: Release, failures: Mapping[str, str]) -> Sequence[str]:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from mailwarden.errors import MailwardenError
 from mailwarden.telemetry.logs import get_logger
@@ -28,8 +27,7 @@ async def end_tasks(*tasks: asyncio.Task[object] | None) -> None:
 class PeriodicTask:
     """Runs its work every `interval` seconds. A failure is logged, and the next round tries again.
 
-    A `quiet` task logs expected failures, such as an outage, at level debug. Work that must not be interrupted is split
-    into pieces: it checks `stopping` and holds `in_hand` for each piece.
+    A `quiet` task logs expected failures, such as an outage, at level debug.
     """
 
     def __init__(
@@ -40,20 +38,10 @@ class PeriodicTask:
         self._interval = interval
         self._quiet = quiet
         self._task: asyncio.Task[None] | None = None
-        self.in_hand = asyncio.Lock()
-        self.stopping = False
 
     def start(self, *, at_once: bool = False) -> None:
         """Start; run the work at once, or first after one interval."""
         self._task = asyncio.create_task(self._run(at_once=at_once), name=self._name)
-
-    async def finish(self, seconds: float) -> None:
-        """Wait at most `seconds` seconds for the current piece of work, then stop."""
-        self.stopping = True
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds), self.in_hand:
-                pass
-        await self.stop()
 
     async def stop(self) -> None:
         await end_tasks(self._task)

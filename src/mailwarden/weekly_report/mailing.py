@@ -8,18 +8,18 @@ Security: a report goes only to users of the console who belong to its tenant wh
 administrator gave them. The report is read with the scope of that tenant alone.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.access.users import User
+from mailwarden.database.queue import Queue
 from mailwarden.model.scope import Scope
 from mailwarden.smtp.client import DeliveryFailed, NextHop, OutcomeUnknown, hand_over
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.telemetry.periodic_task import PeriodicTask
 from mailwarden.weekly_report.mail import UnwritableAddress, write_mail
 from mailwarden.weekly_report.model import DAYS, Week, WeeklyReport
 from mailwarden.weekly_report.service import WeeklyReports
@@ -27,7 +27,6 @@ from mailwarden.weekly_report.settings import WeeklyReportSettings
 from mailwarden.weekly_report.store import MailJob, MailStore
 
 INTERVAL = 60.0  # seconds between two checks of the clock
-STOP_TIMEOUT = 20.0  # seconds for the current mail when guard stops
 ALL = Scope.deployment()
 _log = get_logger("guard.weekly_reports")
 
@@ -39,7 +38,7 @@ class Outcome(Struct, frozen=True):
     again: bool = False
 
 
-class WeeklyReportMails:
+class WeeklyReportMails(Queue[MailJob]):
     def __init__(
         self,
         store: MailStore,
@@ -52,6 +51,7 @@ class WeeklyReportMails:
         interval: float = INTERVAL,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        super().__init__("weekly reports", interval)
         self._store = store
         self._reports = reports
         self._hop = hop
@@ -59,35 +59,24 @@ class WeeklyReportMails:
         self._settings = settings
         self._clock = clock
         self._counted = metrics.counter("weekly_reports", "Emails of weekly reports, by outcome.", "outcome")
-        self._periodic_task = PeriodicTask("weekly reports", self.look, interval)
-
-    def start(self) -> None:
-        self._periodic_task.start(at_once=True)
-
-    async def stop(self) -> None:
-        """Finish the current mail, so that its outcome is stored, then stop."""
-        await self._periodic_task.finish(STOP_TIMEOUT)
 
     async def look(self) -> int:
-        """Send the mails of the last full week that are due; return how many were sent."""
+        if sent := await super().look():
+            _log.info("weekly_reports_sent", mails=sent)
+        return sent
+
+    async def jobs(self) -> AsyncGenerator[MailJob, None]:
+        """Claim the mails of the last full week that are due."""
         now = self._clock()
         week = Week.before(now)
         hour = week.begin + timedelta(days=DAYS, hours=self._settings.hour)
         if now < hour:
-            return 0
+            return
         await self._store.prepare(ALL, week, hour, now)
-        sent = 0
-        while not self._periodic_task.stopping:
-            async with self._periodic_task.in_hand:
-                job = await self._store.claim(ALL, week, now)
-                if job is None:
-                    break
-                sent += await self._serve(job)
-        if sent:
-            _log.info("weekly_reports_sent", mails=sent)
-        return sent
+        while (job := await self._store.claim(ALL, week, now)) is not None:
+            yield job
 
-    async def _serve(self, job: MailJob) -> int:
+    async def work(self, job: MailJob) -> int:
         """Send one tenant's report to the users who do not have it yet; return to how many."""
         scope = Scope.of(job.tenant)
         tenant = await self._tenants.find(job.tenant)

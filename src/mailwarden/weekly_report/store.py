@@ -17,6 +17,7 @@ from mailwarden.access.audit import record_event
 from mailwarden.access.users import USER_COLUMNS, User, user_of
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import EVERYTHING, Connection, Database, scoped
+from mailwarden.database.queue import MAX_ATTEMPTS, next_attempt
 from mailwarden.database.rows import read
 from mailwarden.errors import SchemaViolation, TenantNotFound
 from mailwarden.model.outcome import Verdict
@@ -25,9 +26,7 @@ from mailwarden.weekly_report.model import Actions, Week
 
 SECONDS = 2  # for the figures of one week
 MAX_RECIPIENTS = 50
-MAX_ATTEMPTS = 6
 CLAIM = timedelta(minutes=10)  # in which no other guard takes the same mail
-RETRY = timedelta(minutes=10)  # the first pause between two attempts; each is twice as long
 DANGEROUS = (Verdict.PHISHING, Verdict.FRAUD, Verdict.MALWARE)
 
 _HELD = "SELECT count(*) FROM quarantine WHERE tenant = $1 AND received >= $2 AND received < $3"
@@ -261,7 +260,7 @@ class MailStore:
     async def retry(self, scope: Scope, job: MailJob, now: datetime, failure: str) -> None:
         """Have the rest tried again later, each time after a longer pause."""
         _require(scope, job.tenant)
-        due = now + RETRY * 2 ** (job.attempt - 1)
+        due = next_attempt(now, job.attempt)
         async with self._database.connection() as connection:
             await connection.execute(_RETRY, job.tenant, job.week.monday, due, failure)
 

@@ -66,7 +66,7 @@ def guard(database_url, folder, tmp_path):
         vault = Vault(FilesystemStore(folder / "quarantine"), KeyRing.of(KEY.encode()))
         releasing = ReleaseJob(vault, ReleaseStore(database), Refusing(), spool=tmp_path)
         while not ends.is_set():
-            await releasing.release_all()
+            await releasing.look()
             await asyncio.sleep(0.1)
         await database.close()
 

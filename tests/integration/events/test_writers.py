@@ -109,7 +109,7 @@ async def test_a_held_message_has_an_event_for_each_step(
     setup.sink.refused = {both[1]: "550 no"}
     await setup.store.request_release(ALL, uid, None, ANN)
     assert await outbox.new() == [], "requested is not released"
-    await setup.releasing.release_all()
+    await setup.releasing.look()
     released = await outbox.only("message.released")
     assert (released.data["recipients"], released.data["by"]) == ([both[0]], "user:ann")
 

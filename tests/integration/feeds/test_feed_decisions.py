@@ -139,11 +139,11 @@ async def test_a_stopped_run_ends_its_lease(feeds: FeedSetup) -> None:
 
     feeds.service._rehearsal = Meanwhile(feeds.service._rehearsal, happens)
     feeds.write(["other.example"])
-    run = asyncio.create_task(feeds.run(feed))
-    await started.wait()
-    run.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await run
+    await feeds.service.update_soon(feed, ADA)
+    feeds.job.start()
+    async with asyncio.timeout(30):
+        await started.wait()
+        await feeds.job.stop()
     assert await feeds.service.store.claim(ALL, feeds.moment, LEASE, feed.uid) is not None
     assert await reasons(feeds, feed) == [WaitReason.GOOD_MAIL]
 

@@ -59,7 +59,7 @@ async def test_a_row_without_bytes_is_reported_and_not_released(setup: Quarantin
     assert (await setup.store.find(ALL, uid)).missing
     with pytest.raises(NotReleasable, match="no longer stored"):
         await setup.store.request_release(ALL, uid, None, ANN)
-    assert await setup.releasing.release_all() == 0
+    assert await setup.releasing.look() == 0
     (recipient,) = (await setup.store.find(ALL, asked)).recipients
     assert (recipient.state, recipient.failure) == (State.HELD, "The stored message is missing or damaged.")
     assert setup.sink.taken == []
@@ -70,7 +70,7 @@ async def test_bytes_that_were_changed_are_not_released(setup: QuarantineSetup):
     (body,) = setup.bodies()
     body.write_bytes(body.read_bytes()[:-1] + b"!")
     await setup.store.request_release(ALL, uid, None, ANN)
-    assert await setup.releasing.release_all() == 0
+    assert await setup.releasing.look() == 0
     held = await setup.store.find(ALL, uid)
     assert (held.missing, held.in_state(State.HELD)) == (True, ("ann@north.example",))
 
@@ -81,7 +81,7 @@ async def test_bytes_that_were_changed_are_not_shown_as_kept_again_by_the_daily_
     sound = body.read_bytes()
     body.write_bytes(sound[:-1] + b"!")
     await setup.store.request_release(ALL, uid, None, ANN)
-    await setup.releasing.release_all()
+    await setup.releasing.look()
     assert await setup.retention.find_missing() == 1, "the file is there, and is not the message"
     assert (await setup.store.find(ALL, uid)).missing
     assert (await setup.store.find(ALL, other)).is_kept
@@ -98,7 +98,7 @@ async def test_bytes_that_come_back_from_a_backup_can_be_released(setup: Quarant
     (setup.folder.parent / "backup").rename(body)
     assert await setup.retention.find_missing() == 0
     await setup.store.request_release(ALL, uid, None, ANN)
-    assert await setup.releasing.release_all() == 1
+    assert await setup.releasing.look() == 1
 
 
 async def test_recipient_releases_wait_for_the_next_hop_and_others_fail(setup: QuarantineSetup):
@@ -106,18 +106,18 @@ async def test_recipient_releases_wait_for_the_next_hop_and_others_fail(setup: Q
     setup.sink.refused = {"ann@north.example": AWAY}
     await setup.store.request_release(ALL, mine, None, Actor(f"{BY_RECIPIENT}ann@north.example"))
     await setup.store.request_release(ALL, theirs, None, ANN)
-    assert await setup.releasing.release_all() == 0
+    assert await setup.releasing.look() == 0
     (waiting,), (reported,) = [(await setup.store.find(ALL, each)).recipients for each in (mine, theirs)]
     assert (waiting.state, waiting.failure) == (State.RELEASING, "")
     assert (reported.state, reported.failure) == (State.HELD, AWAY)
 
     setup.sink.refused = {}
-    assert await setup.releasing.release_all() == 0, "not at once"
+    assert await setup.releasing.look() == 0, "not at once"
     async with setup.database.connection() as connection:
         await connection.execute(
             "UPDATE quarantine_recipients SET claimed_until = claimed_until - interval '15 minutes'"
         )
-    assert await setup.releasing.release_all() == 1
+    assert await setup.releasing.look() == 1
     assert (await setup.store.find(ALL, mine)).in_state(State.RELEASED) == ("ann@north.example",)
 
 
@@ -125,7 +125,7 @@ async def test_a_message_rejected_by_the_next_hop_is_held_again(setup: Quarantin
     uid = await setup.keep()
     setup.sink.refused = {"ann@north.example": "550 5.1.1 No such user"}
     await setup.store.request_release(ALL, uid, None, Actor(f"{BY_RECIPIENT}ann@north.example"))
-    assert await setup.releasing.release_all() == 0
+    assert await setup.releasing.look() == 0
     assert (await setup.store.find(ALL, uid)).in_state(State.HELD) == ("ann@north.example",)
 
 
@@ -198,7 +198,7 @@ async def test_a_message_that_is_held_again_while_its_bytes_are_removed_keeps_th
     assert len(setup.bodies()) == 1
     await setup.retention.clear()
     await setup.store.request_release(ALL, second, None, ANN)
-    assert await setup.releasing.release_all() == 1
+    assert await setup.releasing.look() == 1
 
 
 async def test_one_body_of_two_rows_stays_until_the_last_is_done_with_it(setup: QuarantineSetup):
@@ -257,7 +257,7 @@ async def test_a_message_in_release_does_not_expire(setup: QuarantineSetup):
     async with setup.database.connection() as connection:
         await _age(connection, 31)
     assert await setup.retention.expire() == 0
-    assert await setup.releasing.release_all() == 1
+    assert await setup.releasing.look() == 1
     assert await setup.retention.expire() == 1
 
 

@@ -99,7 +99,7 @@ async def test_a_release_is_handed_on_whole_noted_audited_and_learned_from(setup
     asked = await setup.store.request_release(Scope.of(setup.north), uid, None, ANN, train=True)
     assert asked.in_state(State.RELEASING) == ("ann@north.example", "bob@north.example")
 
-    assert await setup.releasing.release_all() == 2
+    assert await setup.releasing.look() == 2
 
     held = await setup.store.find(ALL, uid)
     assert setup.sink.taken == [(("ann@north.example", "bob@north.example"), RAW)]
@@ -110,17 +110,17 @@ async def test_a_release_is_handed_on_whole_noted_audited_and_learned_from(setup
         "quarantine.released",
         "quarantine.release",
     ]
-    assert await setup.releasing.release_all() == 0
+    assert await setup.releasing.look() == 0
 
 
 async def test_a_release_teaches_only_if_it_is_asked_to(setup: QuarantineSetup):
     uid = await setup.keep(recipients=("ann@north.example", "bob@north.example"))
     setup.sink.refused = {"ann@north.example": "550 5.1.1 No such user"}
     await setup.store.request_release(ALL, uid, ["ann@north.example"], ANN, train=True)
-    await setup.releasing.release_all()
+    await setup.releasing.look()
     setup.sink.refused = {}
     await setup.store.request_release(ALL, uid, None, ANN)
-    assert await setup.releasing.release_all() == 2
+    assert await setup.releasing.look() == 2
     assert setup.sink.heard == [], "the wish of the failed release does not outlive it"
 
 
@@ -140,13 +140,13 @@ async def test_the_audit_records_no_download_of_a_deleted_message(setup: Quarant
 async def test_a_release_to_some_leaves_the_others_waiting(setup: QuarantineSetup):
     uid = await setup.keep(recipients=("ann@north.example", "bob@north.example"))
     await setup.store.request_release(ALL, uid, ["BOB@north.example"], ANN)
-    await setup.releasing.release_all()
+    await setup.releasing.look()
     held = await setup.store.find(ALL, uid)
     assert [each.state for each in held.recipients] == [State.HELD, State.RELEASED]
     with pytest.raises(NotReleasable):
         await setup.store.request_release(ALL, uid, ["eve@north.example"], ANN)
     await setup.store.request_release(ALL, uid, ["bob@north.example"], ANN)  # the next hop lost it
-    assert await setup.releasing.release_all() == 1
+    assert await setup.releasing.look() == 1
 
 
 async def test_an_unfinished_release_is_claimed_again(setup: QuarantineSetup):
@@ -154,18 +154,18 @@ async def test_an_unfinished_release_is_claimed_again(setup: QuarantineSetup):
     vault = (await setup.store.find(ALL, uid)).vault
     await setup.store.request_release(ALL, uid, None, ANN)
     assert await setup.releases.claim(ALL, vault, 900.0) is not None
-    assert await setup.releasing.release_all() == 0, "another guard has it in hand"
+    assert await setup.releasing.look() == 0, "another guard has it in hand"
     async with setup.database.connection() as connection:
         await connection.execute("UPDATE quarantine_recipients SET claimed_until = now() - interval '1 second'")
-    assert await setup.releasing.release_all() == 1
+    assert await setup.releasing.look() == 1
 
 
 async def test_a_release_from_another_vault_is_left_to_its_guards(setup: QuarantineSetup, tmp_path: Path):
     uid = await setup.keep()
     await setup.store.request_release(ALL, uid, None, ANN)
     elsewhere = Vault(FilesystemStore(tmp_path / "elsewhere"), KeyRing.of(b"k" * 64))
-    assert await ReleaseJob(elsewhere, setup.releases, setup.sink, spool=tmp_path).release_all() == 0
-    assert await setup.releasing.release_all() == 1
+    assert await ReleaseJob(elsewhere, setup.releases, setup.sink, spool=tmp_path).look() == 0
+    assert await setup.releasing.look() == 1
 
 
 @pytest.mark.parametrize("recipients", [None, ["ann@north.example"]])
@@ -210,7 +210,7 @@ async def test_guards_that_release_at_once_do_each_release_once(setup: Quarantin
     guards = [ReleaseJob(setup.vault, setup.releases, setup.sink, spool=tmp_path) for _ in range(4)]
     served = 0
     while sum(len(taken) for taken, _ in setup.sink.taken) < 60:
-        served += sum(await asyncio.gather(*(guard.release_all() for guard in guards)))
+        served += sum(await asyncio.gather(*(guard.look() for guard in guards)))
     assert served == 60
     assert sorted(raw for _, raw in setup.sink.taken) == [bytes([number]) for number in range(12)]
 

@@ -8,11 +8,12 @@ import pytest
 
 from mailwarden.access.audit import AuditFilter, AuditStore
 from mailwarden.access.users import Position, Role
+from mailwarden.database.queue import MAX_ATTEMPTS
 from mailwarden.model.scope import Scope
 from mailwarden.smtp.client import NextHop
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.weekly_report import store as store_module
-from mailwarden.weekly_report.store import CLAIM, MAX_ATTEMPTS
+from mailwarden.weekly_report.store import CLAIM
 from tests.integration.held_messages import finished
 from tests.integration.weekly_report.report_setup import ALL, MONDAY, ROOT, WEEK, ReportSetup, ReportSink
 

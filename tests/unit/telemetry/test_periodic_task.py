@@ -46,39 +46,6 @@ async def test_a_task_can_run_at_once_and_ends_when_stopped() -> None:
     assert done == [1]
 
 
-async def test_a_stop_finishes_the_current_run_and_starts_no_other():
-    begun = asyncio.Event()
-    ended: list[str] = []
-
-    async def work() -> None:
-        while not task.stopping:
-            async with task.in_hand:
-                begun.set()
-                await asyncio.sleep(0.05)
-                ended.append("piece")
-
-    task = PeriodicTask("pieces", work, 60.0)
-    task.start(at_once=True)
-    await begun.wait()
-    await task.finish(10.0)
-    assert ended == ["piece"]
-
-
-async def test_a_run_past_the_grace_period_is_cancelled():
-    begun = asyncio.Event()
-
-    async def work() -> None:
-        async with task.in_hand:
-            begun.set()
-            await asyncio.sleep(60)
-
-    task = PeriodicTask("piece", work, 60.0)
-    task.start(at_once=True)
-    await begun.wait()
-    async with asyncio.timeout(10):
-        await task.finish(0.05)
-
-
 async def test_a_chore_that_takes_its_cancellation_for_a_failure_is_stopped_all_the_same(monkeypatch):
     monkeypatch.setattr("mailwarden.telemetry.periodic_task.CANCEL_AGAIN", 0.01)
     begun = asyncio.Event()

@@ -7,10 +7,11 @@ the answer is not sent again: no reporter gets it twice.
 Security: an answer goes only to an address in a domain of the tenant, when it is sent.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime, timedelta
 
 from mailwarden.access.tenants import TenantDirectory
+from mailwarden.database.queue import Queue
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy
 from mailwarden.smtp.client import DeliveryFailed, NextHop, OutcomeUnknown, hand_over
@@ -22,12 +23,11 @@ from mailwarden.user_reports.cases.model import Answer, AnswerState
 from mailwarden.user_reports.cases.store import CaseStore
 
 INTERVAL, HOUR = 5.0, 3_600.0  # seconds
-STOP_TIMEOUT = 20.0  # seconds for the current answer when guard stops
 ALL = Scope.deployment()
 _log = get_logger("guard.case_answers")
 
 
-class CaseAnswers:
+class CaseAnswers(Queue[Answer]):
     def __init__(
         self,
         store: CaseStore,
@@ -40,6 +40,7 @@ class CaseAnswers:
         interval: float = INTERVAL,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        super().__init__("case answers", interval, quiet=True)
         self._store = store
         self._hop = hop
         self._tenants = tenants
@@ -47,35 +48,27 @@ class CaseAnswers:
         self._retention = timedelta(days=retention_days)
         self._clock = clock
         self._counted = metrics.counter("case_answers", "Answers to reporters of closed cases, by outcome.", "outcome")
-        self._sending = PeriodicTask("case answers", self.look, interval, quiet=True)
         self._expiry = PeriodicTask("case expiry", self.expire, HOUR, quiet=True)
 
     def start(self) -> None:
-        self._sending.start(at_once=True)
+        super().start()
         self._expiry.start(at_once=True)
 
     async def stop(self) -> None:
-        """Finish the current answer, so that its outcome is stored, then stop."""
         await self._expiry.stop()
-        await self._sending.finish(STOP_TIMEOUT)
+        await super().stop()
 
-    async def look(self) -> int:
-        """Send the answers that are due; return how many were sent."""
-        sent = 0
-        while not self._sending.stopping:
-            async with self._sending.in_hand:
-                answer = await self._store.claim_answer(ALL, self._clock())
-                if answer is None:
-                    return sent
-                sent += await self._serve(answer)
-        return sent
+    async def jobs(self) -> AsyncGenerator[Answer, None]:
+        while (answer := await self._store.claim_answer(ALL, self._clock())) is not None:
+            yield answer
 
     async def expire(self) -> int:
         """Delete cases without a change within the retention period."""
         return await self._store.delete_old(ALL, self._clock() - self._retention)
 
-    async def _serve(self, answer: Answer) -> bool:
+    async def work(self, job: Answer) -> int:
         """Send one answer and store the outcome; return whether the next hop has it."""
+        answer = job
         owner = self._tenants.assign(answer.reporter)
         if owner.by is not AssignedBy.DOMAINS or owner.tenant != answer.tenant:
             return await self._failed(answer, "the reporter belongs to no domain of the tenant")

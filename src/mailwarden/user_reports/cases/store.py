@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 from mailwarden.access.audit import record_event
 from mailwarden.database.clock import read_now
 from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
+from mailwarden.database.queue import MAX_ATTEMPTS, next_attempt
 from mailwarden.database.rows import read, read_optional
 from mailwarden.database.visible import in_scope
 from mailwarden.errors import CaseClosed, CaseNotFound, TenantForbidden
@@ -33,8 +34,6 @@ MAX_PAGE = 100
 MAX_COUNTED = 1_000  # open cases
 MAX_REPORTS = 500  # of one case that are shown
 MAX_UNVERIFIED = 1_000  # reports a day of one tenant that are not verified
-MAX_ATTEMPTS = 6
-RETRY = timedelta(minutes=10)  # the first pause between two attempts; each is twice as long
 _LOCKS = 0x6D77_6361  # one lock for each tenant
 
 _MINE = in_scope()
@@ -262,8 +261,8 @@ class CaseStore:
         """Try an answer again after a pause, unless its attempts are used up."""
         state = AnswerState.DUE if answer.attempts < MAX_ATTEMPTS else AnswerState.FAILED
         async with self._database.connection() as connection:
-            pause = RETRY * 2 ** (answer.attempts - 1)
-            await connection.execute(_SETTLE, scope.uids(), answer.report, state, now + pause)
+            due = next_attempt(now, answer.attempts)
+            await connection.execute(_SETTLE, scope.uids(), answer.report, state, due)
 
     async def delete_old(self, scope: Scope, before: datetime) -> int:
         """Delete cases without a change since then, and older reports without a case; return the number of cases."""

@@ -11,21 +11,22 @@ or the mailbox itself, if the operator says that it accepts authenticated sender
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 from uuid import UUID, uuid4
 
+from mailwarden.database.queue import Queue
 from mailwarden.errors import ConfigurationError, EngineUnavailable, MailwardenError
 from mailwarden.model.scope import Scope
 from mailwarden.smtp.commands import Rejection
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.telemetry.periodic_task import PeriodicTask
 from mailwarden.user_reports.intake import NotStored
 from mailwarden.user_reports.mailbox.imap_client import (
     ImapClient,
@@ -41,7 +42,6 @@ LOOK = 5.0  # longest pause in seconds between two looks whether the mailbox is 
 POLL_SECONDS = 600.0  # for all mails of one poll
 LEASE = timedelta(seconds=POLL_SECONDS + 60)  # longer than a poll, so that no second guard begins one
 WAIT = timedelta(days=1)  # in which a mail whose reporter could not be checked is tried again
-STOP_TIMEOUT = 20.0  # seconds for the current mail when guard stops
 CLOSE_SECONDS = 5.0
 ALL = Scope.deployment()
 _log = get_logger("guard.report_mailbox")
@@ -66,7 +66,9 @@ class Intake(Protocol):
     async def store_from_mailbox(self, raw: bytes, mailbox: ReportImap) -> NotStored | None: ...
 
 
-class ReportMailbox:
+class ReportMailbox(Queue[UUID]):
+    """A job is one poll, by the holder of its lease."""
+
     def __init__(
         self,
         settings: ReportImap,
@@ -78,6 +80,8 @@ class ReportMailbox:
         interval: float = LOOK,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        pause = min(interval, settings.interval / 1000)
+        super().__init__("report mailbox", pause, quiet=True, give_back=partial(store.release, ALL, settings.name))
         self._settings = settings
         self._folder = folder
         self._store = store
@@ -87,39 +91,26 @@ class ReportMailbox:
         self._threads = ThreadPoolExecutor(1, "report mailbox")
         self._left = 0  # mails at the beginning of the folder that the next poll passes over
         self._waiting: dict[tuple[int, int], datetime] = {}  # since when, by UIDVALIDITY and UID
-        self._task = PeriodicTask("report mailbox", self.look, min(interval, settings.interval / 1000), quiet=True)
-
-    def start(self) -> None:
-        self._task.start(at_once=True)
 
     async def stop(self) -> None:
-        """Finish the current mail, so that it is moved, then stop."""
-        await self._task.finish(STOP_TIMEOUT)
+        await super().stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def look(self) -> bool:
-        """Poll the mailbox if it is due and no other guard polls it; return whether this guard did."""
-        name, holder = self._settings.name, uuid4()
-        if not await self._store.claim(ALL, name, holder, self._clock(), LEASE):
-            return False
-        is_finished = False
-        try:
-            failure = await self._attempt()
-            await self._finish(holder, failure)
-            is_finished = True
-        finally:
-            if not is_finished:  # guard stops: no guard could poll until the lease is over
-                with suppress(MailwardenError):
-                    await asyncio.shield(self._store.release(ALL, name, holder))
-        return True
+    async def jobs(self) -> AsyncGenerator[UUID, None]:
+        """Begin a poll if the mailbox is due and no other guard polls it."""
+        holder = uuid4()
+        if await self._store.claim(ALL, self._settings.name, holder, self._clock(), LEASE):
+            yield holder
 
-    async def _finish(self, holder: UUID, failure: str) -> None:
+    async def work(self, job: UUID) -> int:
+        failure = await self._attempt()
         self._metrics.polls.labels("failed" if failure else "finished").inc()
         if failure:
             _log.warning("report_mailbox_failed", mailbox=self._settings.name, reason=failure)
         now = self._clock()
         following = now + timedelta(milliseconds=self._settings.interval)
-        await self._store.finish(ALL, self._settings.name, holder, now=now, next_poll=following, failure=failure)
+        await self._store.finish(ALL, self._settings.name, job, now=now, next_poll=following, failure=failure)
+        return 1
 
     async def _attempt(self) -> str:
         """Poll once; return the failure, or ""."""
@@ -150,9 +141,9 @@ class ReportMailbox:
         self._count_unlisted(unlisted)
         left = first - 1 + unlisted  # as many of these as a poll reads must not end every later poll
         for mail in listed:
-            if self._task.stopping:
+            if self.stopping:
                 break
-            async with self._task.in_hand:
+            async with self.in_hand:
                 try:
                     left += not await self._serve(client, state, mail)
                 except BaseException:  # also the end of the poll's time

@@ -92,7 +92,7 @@ class Poller:
             self.settings, folder, self.store, intake, metrics=MailboxMetrics(self.metrics), clock=clock
         )
 
-    async def poll(self) -> bool:
+    async def poll(self) -> int:
         self.clock.now += timedelta(minutes=2)
         return await self.job.look()
 
