@@ -34,7 +34,7 @@ from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant
 from mailwarden.quarantine.digest import Digest, DigestJob
 from mailwarden.quarantine.digest_links import DigestLinkSigner
-from mailwarden.quarantine.digest_mail import DigestWriter, Unwritable
+from mailwarden.quarantine.digest_mail import DigestWriter
 from mailwarden.quarantine.digest_store import DigestStore
 from mailwarden.quarantine.model import HeldFilter, HeldMessage, State
 from mailwarden.quarantine.requests import SenderPart
@@ -43,6 +43,7 @@ from mailwarden.quarantine.settings import DigestSettings
 from mailwarden.quarantine.store import MAX_PAGE, QuarantineStore, fold
 from mailwarden.quarantine.vault import open_vault
 from mailwarden.settings.reader import read
+from mailwarden.smtp.own_mail import UnwritableAddress
 
 T = TypeVar("T")
 ALL = Scope.deployment()
@@ -359,7 +360,7 @@ def _preview(options: argparse.Namespace) -> str:
         return "No new messages are held for this recipient.\n"
     try:
         return writer.preview(digest, datetime.now(UTC))
-    except Unwritable:
+    except UnwritableAddress:
         raise CommandError("This address cannot be written to.") from None
 
 

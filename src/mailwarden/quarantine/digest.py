@@ -17,7 +17,6 @@ MAX_NAME = 60
 MAX_SENDER = 120
 MAX_SUBJECT = 150
 MAX_REASON = 200
-MAX_RECIPIENT = 320
 
 # Mail programs turn host names in plain text into links; these are the dots that they accept between labels.
 _DOT = re.compile(r"(?<=[^\W_])[.\u3002\uff0e\uff61](?=[^\W\d_])")

@@ -2,23 +2,18 @@
 
 A recipient gets at most one digest a day, however many guards run: a guard claims a digest before it sends it. Messages
 of a digest that was not sent are listed the day after. If a guard dies after the next hop accepted a digest and before
-guard stored that, the messages are listed once more the day after. The header fields are written here and not by the
-email package, whose policies fail on hostile names.
+guard stored that, the messages are listed once more the day after.
 
 Security: digests go only to addresses in a tenant's own domains. They show hostile senders and subjects, which `Shown`
-makes inert; they are escaped in HTML and stand in no header field. The recipient's own address stands in one, and is
-rejected if it could end it. In the text it is shown inert unless it is a plain address: senders choose the part after
-`+` and between quotes.
+makes inert; they are escaped in HTML and stand in no header field. The recipient's own address is shown inert unless it
+is a plain address: senders choose the part after `+` and between quotes.
 """
 
 import asyncio
-import base64
 import re
-import secrets
 import textwrap
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from email.utils import format_datetime
 from html import escape
 
 from msgspec import Struct
@@ -28,7 +23,6 @@ from mailwarden.database.queue import Queue
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy
 from mailwarden.quarantine.digest import (
-    MAX_RECIPIENT,
     MAX_SENDER,
     Digest,
     DigestJob,
@@ -41,6 +35,7 @@ from mailwarden.quarantine.digest_store import FIRST_JOB, DigestStore
 from mailwarden.quarantine.settings import DigestSettings
 from mailwarden.smtp.client import NO_ANSWER, DeliveryFailed, NextHop
 from mailwarden.smtp.commands import Forwarded, Recipient, Sender
+from mailwarden.smtp.own_mail import UnwritableAddress, checked_address, compose
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 
@@ -54,7 +49,7 @@ WITHOUT_LINK = (
     "Messages without a link are dangerous or could not be inspected. If you expect one, ask your administrator."
 )
 
-
+ENDS = "<>"  # recipients may have spaces and commas between quotes
 INTERVAL = 30.0  # seconds between two checks of the clock
 SEND_TIMEOUT = 60.0  # seconds for one digest
 TRIES = 10  # for a digest that the next hop does not answer; the others wait
@@ -67,10 +62,6 @@ class Line(Struct, frozen=True):
     address: str  # of the page that releases it; empty where only an administrator may
 
 
-class Unwritable(Exception):
-    """The recipient's address is not safe in a header field."""
-
-
 class DigestWriter:
     def __init__(self, settings: DigestSettings, seal: DigestLinkSigner) -> None:
         self._settings = settings
@@ -79,33 +70,16 @@ class DigestWriter:
     def write(self, digest: Digest, now: datetime) -> bytes:
         """Return the message; it is ASCII unless the recipient's address is not."""
         lines, until = self._lines(digest, now), now + timedelta(days=self._settings.link_days)
-        address = _written(digest.recipient)
+        address = checked_address(digest.recipient, ENDS)
         rest = len(digest.uids) - len(lines)
-        boundary = secrets.token_hex(16)
-        head = (
-            f"From: Mailwarden <{self._settings.sender}>",
-            f"To: <{address}>",
-            f"Subject: {subject_of(digest)}",
-            f"Date: {format_datetime(now)}",
-            f"Message-ID: <{secrets.token_hex(16)}@{self._settings.sender.rpartition('@')[2]}>",
-            "Auto-Submitted: auto-generated",
-            "X-Auto-Response-Suppress: All",
-            "MIME-Version: 1.0",
-            f'Content-Type: multipart/alternative; boundary="{boundary}"',
-        )
-        parts = (("plain", text_of(lines, rest, address, until)), ("html", html_of(lines, rest, address, until)))
-        body = "".join(
-            f"--{boundary}\r\nContent-Type: text/{kind}; charset=utf-8\r\n"
-            f"Content-Transfer-Encoding: base64\r\n\r\n{_encoded(text)}\r\n"
-            for kind, text in parts
-        )
-        return ("\r\n".join(head) + f"\r\n\r\n{body}--{boundary}--\r\n").encode()
+        plain, html = text_of(lines, rest, address, until), html_of(lines, rest, address, until)
+        return compose(self._settings.sender, address, subject_of(digest), now, plain=plain, html=html)
 
     def preview(self, digest: Digest, now: datetime) -> str:
         """Return subject and plain text with dead links, for an operator who is not the recipient."""
         lines = [Line(line.shown, line.address and f"{self._page}…") for line in self._lines(digest, now)]
         rest, until = len(digest.uids) - len(lines), now + timedelta(days=self._settings.link_days)
-        text = text_of(lines, rest, _written(digest.recipient), until)
+        text = text_of(lines, rest, checked_address(digest.recipient, ENDS), until)
         return f"Subject: {subject_of(digest)}\n\n{text}"
 
     @property
@@ -174,19 +148,9 @@ def _sentences(lines: Sequence[Line], rest: int, until: datetime) -> list[str]:
     return notices
 
 
-def _written(address: str) -> str:
-    if len(address) > MAX_RECIPIENT or not address.isprintable() or any(character in address for character in "<>"):
-        raise Unwritable
-    return address
-
-
 def _named(address: str) -> str:
     """Return the recipient as shown: text and links that a sender put into the address are inert."""
     return address if _PLAIN.fullmatch(address) else inert_text(address, MAX_SENDER)
-
-
-def _encoded(text: str) -> str:
-    return base64.encodebytes(text.encode("utf-8", "replace")).decode("ascii").replace("\n", "\r\n").rstrip()
 
 
 class Digests(Queue[tuple[DigestJob, datetime]]):
@@ -258,7 +222,7 @@ class Digests(Queue[tuple[DigestJob, datetime]]):
                 return 0
             # The text after the codes often names the recipient.
             return self._refused(turn, " ".join(failure.reply.split()[:2]))
-        except (Unwritable, TimeoutError) as failure:
+        except (UnwritableAddress, TimeoutError) as failure:
             return self._refused(turn, type(failure).__name__)
         self._unanswered = None, 0
         await self._store.set_reported(ALL, digest)

@@ -1,55 +1,28 @@
 """The weekly report as an email: plain text and HTML.
 
-The header fields are written here and not by the email package, whose policies fail on hostile names.
-
 Security: subjects, senders and recipients are hostile text. They are made inert, escaped in HTML, and stand in no
-header field. The tenant's name stands in none either. The recipient's address stands in one, and is rejected if it
-could end it.
+header field. The tenant's name stands in none either.
 """
 
-import base64
-import secrets
 import textwrap
 from collections.abc import Sequence
 from datetime import datetime
-from email.utils import format_datetime
 from html import escape
 
 from mailwarden.quarantine.digest import inert_text
+from mailwarden.smtp.own_mail import checked_address, compose
 from mailwarden.weekly_report.model import Figure, WeeklyReport, sentences_of
 
-MAX_ADDRESS = 320
 MAX_TEXT = 110
 _CELL = "padding:4px 16px 4px 0;border-top:1px solid #ccc;text-align:left"
 _NUMBER = "padding:4px 0 4px 16px;border-top:1px solid #ccc;text-align:right"
 
 
-class UnwritableAddress(Exception):
-    """The recipient's address is not safe in a header field."""
-
-
 def write_mail(report: WeeklyReport, *, sender: str, recipient: str, link: str, now: datetime) -> bytes:
     """Return the message; it is ASCII unless the recipient's address is not."""
-    boundary = secrets.token_hex(16)
     page = f"{link.rstrip('/')}/console/reports?tenant={report.tenant}&week={report.week}"
-    head = (
-        f"From: Mailwarden <{sender}>",
-        f"To: <{checked_address(recipient)}>",
-        f"Subject: Weekly report, {report.week}",
-        f"Date: {format_datetime(now)}",
-        f"Message-ID: <{secrets.token_hex(16)}@{sender.rpartition('@')[2]}>",
-        "Auto-Submitted: auto-generated",
-        "X-Auto-Response-Suppress: All",
-        "MIME-Version: 1.0",
-        f'Content-Type: multipart/alternative; boundary="{boundary}"',
-    )
-    texts = (("plain", text_of(report, page)), ("html", html_of(report, page)))
-    body = "".join(
-        f"--{boundary}\r\nContent-Type: text/{kind}; charset=utf-8\r\n"
-        f"Content-Transfer-Encoding: base64\r\n\r\n{_encoded(text.encode('utf-8', 'replace'))}\r\n"
-        for kind, text in texts
-    )
-    return ("\r\n".join(head) + f"\r\n\r\n{body}--{boundary}--\r\n").encode()
+    subject, plain, html = f"Weekly report, {report.week}", text_of(report, page), html_of(report, page)
+    return compose(sender, checked_address(recipient), subject, now, plain=plain, html=html)
 
 
 def text_of(report: WeeklyReport, page: str) -> str:
@@ -95,13 +68,6 @@ def html_of(report: WeeklyReport, page: str) -> str:
     )
 
 
-def checked_address(address: str) -> str:
-    """Return the address, or raise UnwritableAddress if it could end a header field."""
-    if len(address) > MAX_ADDRESS or not address.isprintable() or any(each in address for each in "<> ,;"):
-        raise UnwritableAddress
-    return address
-
-
 def _tables(report: WeeklyReport) -> Sequence[tuple[str, Sequence[Figure]]]:
     shares = [(f"By {title.lower()}", figures) for title, figures in report.shares]
     tables = [("Key figures", report.headline_figures), *shares, ("Actions of users", report.user_figures)]
@@ -130,7 +96,3 @@ def _end() -> str:
     return (
         "You receive this report because an administrator chose you. The page Reports of the console switches it off."
     )
-
-
-def _encoded(content: bytes) -> str:
-    return base64.encodebytes(content).decode("ascii").replace("\n", "\r\n").rstrip()

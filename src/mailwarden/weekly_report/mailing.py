@@ -18,9 +18,10 @@ from mailwarden.access.users import User
 from mailwarden.database.queue import Queue
 from mailwarden.model.scope import Scope
 from mailwarden.smtp.client import DeliveryFailed, NextHop, OutcomeUnknown, hand_over
+from mailwarden.smtp.own_mail import UnwritableAddress
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.weekly_report.mail import UnwritableAddress, write_mail
+from mailwarden.weekly_report.mail import write_mail
 from mailwarden.weekly_report.model import DAYS, Week, WeeklyReport
 from mailwarden.weekly_report.service import WeeklyReports
 from mailwarden.weekly_report.settings import WeeklyReportSettings

@@ -14,9 +14,10 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.model.outcome import Verdict
 from mailwarden.quarantine.digest import Digest, HeldForRecipient
 from mailwarden.quarantine.digest_links import DigestLinkSigner
-from mailwarden.quarantine.digest_mail import DigestWriter, Unwritable
+from mailwarden.quarantine.digest_mail import DigestWriter
 from mailwarden.quarantine.model import HeldMessage, State
 from mailwarden.quarantine.settings import DigestSettings
+from mailwarden.smtp.own_mail import UnwritableAddress
 
 NOW = datetime(2026, 11, 15, 7, 0, tzinfo=UTC)
 SEAL = DigestLinkSigner(KeyRing.of(b"k" * 64))
@@ -151,7 +152,7 @@ def test_unlisted_messages_are_counted():
 
 @pytest.mark.parametrize("recipient", ["a\r\nBcc: eve@evil.example", "a>b@x", "a\u202eb@x.example", "x" * 400 + "@x"])
 def test_an_address_that_could_end_its_field_is_not_written_to(recipient):
-    with pytest.raises(Unwritable):
+    with pytest.raises(UnwritableAddress):
         WRITER.write(digest(held(), recipient=recipient), NOW)
 
 

@@ -7,7 +7,8 @@ from email.message import EmailMessage
 
 import pytest
 
-from mailwarden.weekly_report.mail import UnwritableAddress, write_mail
+from mailwarden.smtp.own_mail import UnwritableAddress
+from mailwarden.weekly_report.mail import write_mail
 from mailwarden.weekly_report.model import WeeklyReport
 from tests.unit.weekly_report.sample_reports import HOSTILE, TENANT, sample_report
 

@@ -15,10 +15,11 @@ from mailwarden.database.queue import Queue
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy
 from mailwarden.smtp.client import DeliveryFailed, NextHop, OutcomeUnknown, hand_over
+from mailwarden.smtp.own_mail import UnwritableAddress
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.periodic_task import PeriodicTask
-from mailwarden.user_reports.cases.answer import UnwritableReporter, write_answer
+from mailwarden.user_reports.cases.answer import write_answer
 from mailwarden.user_reports.cases.model import Answer, AnswerState
 from mailwarden.user_reports.cases.store import CaseStore
 
@@ -75,7 +76,7 @@ class CaseAnswers(Queue[Answer]):
         try:
             content = write_answer(answer, sender=self._sender, now=self._clock())
             await hand_over(self._hop, answer.reporter, content)
-        except UnwritableReporter:
+        except UnwritableAddress:
             return await self._failed(answer, "the address of the reporter cannot be written")
         except OutcomeUnknown:
             return await self._failed(answer, "the next hop did not say whether it has the answer")
