@@ -1,8 +1,7 @@
 """Queues of jobs in PostgreSQL: a process claims a job that is due, does it alone, and then claims the next one.
 
-The jobs are rows of the feature's own table, and the claim is committed before the work begins. What a crash in between
-means is the feature's choice: a claim that ends by itself lets another process do the job a second time, a claim that
-changes the job's state lets none.
+The jobs are rows of the feature's own table, and the claim is committed before the work begins. After a crash a claim
+that ends by itself lets another process begin the job again; a claim that changes the job's state lets none.
 """
 
 import asyncio

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.events import maintenance as events
 from mailwarden.guard.config import GuardConfig
 from mailwarden.guard.context import GuardContext, MailParts
@@ -17,6 +18,7 @@ from mailwarden.quarantine.release_delivery import ReleaseInjector
 from mailwarden.quarantine.release_store import ReleaseStore
 from mailwarden.quarantine.release_token import ReleaseTokenSigner
 from mailwarden.quarantine.retention_store import RetentionStore
+from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.user_reports.cases import answering
 from mailwarden.user_reports.cases.store import CaseStore
 from mailwarden.user_reports.mailbox import polling
@@ -50,6 +52,18 @@ class JobParts:
     def mail(self) -> MailParts:
         assert self.smtp is not None  # the job needs it
         return self.smtp
+
+    @property
+    def vault(self) -> Vault | None:
+        """Return the vault; without the scan source `smtp` None if the configuration names no bucket or old folder."""
+        if self.smtp is not None:
+            return self.smtp.vault
+        context, settings = self.context, self.context.config.quarantine
+        if settings.bucket is None and not (context.folder / settings.store).exists():
+            return None
+        return open_vault(
+            settings, context.folder, read_ring(context.folder / context.config.contents.key, "contents.key")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +124,11 @@ def open_releases(parts: JobParts, interval: float = release.INTERVAL) -> Iterat
 
 
 def _quarantine_retention(parts: JobParts, interval: float) -> Iterator[Running]:
-    context, database = parts.context, parts.context.database
-    job = retention.QuarantineRetention(
-        parts.mail.vault, RetentionStore(database), ReleaseStore(database), context.config.quarantine.days, interval
-    )
+    context, database, vault = parts.context, parts.context.database, parts.vault
+    if vault is None:
+        return
+    days = context.config.quarantine.days
+    job = retention.QuarantineRetention(vault, RetentionStore(database), ReleaseStore(database), days, interval)
     context.metrics.gauge(
         "quarantine_vault_foreign", "1: the vault belongs to another deployment, and nothing is removed from it."
     ).set_function(lambda: job.foreign)
@@ -193,8 +208,8 @@ JOBS = (
     Job("event retention", events.INTERVAL, _always, _event_retention),
     Job("quarantine digests", digest_mail.INTERVAL, _smtp_digest, _digests),
     Job("quarantine releases", release.INTERVAL, _smtp, open_releases),
-    Job("quarantine retention", retention.INTERVAL, _smtp, _quarantine_retention),
-    Job("quarantine metrics", retention.METRICS_INTERVAL, _smtp, _quarantine_metrics),
+    Job("quarantine retention", retention.INTERVAL, _always, _quarantine_retention),
+    Job("quarantine metrics", retention.METRICS_INTERVAL, _always, _quarantine_metrics),
     Job("weekly reports", mailing.INTERVAL, _weekly_report, _weekly_reports),
     Job("case answers", answering.INTERVAL, _reports, _case_answers),
     Job("report mailboxes", polling.LOOK, _mailboxes, _report_mailboxes),

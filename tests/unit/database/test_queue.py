@@ -11,7 +11,7 @@ from mailwarden.errors import StorageUnavailable
 
 
 class Numbers(Queue[int]):
-    """Three jobs, each with a piece that is in hand, and `seconds` more; negative ones fail."""
+    """Three jobs: each has a piece in hand, and `seconds` more, with negative ones a failure."""
 
     def __init__(self, seconds: float, *, may_begin_again: bool = False, piece: float = 0.0) -> None:
         super().__init__("numbers", 60.0, give_back=self.take_back if may_begin_again else None)
@@ -25,12 +25,11 @@ class Numbers(Queue[int]):
             yield number
 
     async def work(self, job: int) -> int:
+        self.begun.set()
         if self.piece:
             async with self.in_hand:
-                self.begun.set()
                 await asyncio.sleep(self.piece)
                 self.ended.append(job)
-        self.begun.set()
         if self.seconds < 0:
             raise ConnectionError("broken")
         await asyncio.sleep(self.seconds)
@@ -42,36 +41,28 @@ class Numbers(Queue[int]):
         raise StorageUnavailable("away")
 
 
-async def stopped(queue: Numbers) -> Numbers:
-    queue.start()
-    async with asyncio.timeout(10):
-        await queue.begun.wait()
-        await queue.stop()
-    return queue
-
-
 async def test_the_jobs_that_are_due_are_done_and_added_up() -> None:
     assert await Numbers(0.0).look() == 6
 
 
-async def test_a_stop_finishes_the_current_job_and_begins_no_other() -> None:
-    assert (await stopped(Numbers(0.05))).ended == [0]
-
-
-async def test_a_job_past_the_grace_period_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mailwarden.database.queue.STOP_SECONDS", 0.05)
-    queue = await stopped(Numbers(60.0))
-    assert (queue.ended, queue.returned) == ([], [])
-
-
-async def test_a_stop_gives_a_job_back_that_may_begin_again() -> None:
-    queue = await stopped(Numbers(60.0, may_begin_again=True))
-    assert (queue.ended, queue.returned) == ([], [0])
-
-
-async def test_a_stop_waits_for_the_piece_in_hand() -> None:
-    queue = await stopped(Numbers(60.0, may_begin_again=True, piece=0.05))
-    assert (queue.ended, queue.returned) == ([0], [0])
+@pytest.mark.parametrize(
+    ("queue", "ended", "returned"),
+    [
+        pytest.param(Numbers(0.05), [0], [], id="finished, and no other begun"),
+        pytest.param(Numbers(60.0), [], [], id="cancelled after the grace period"),
+        pytest.param(Numbers(60.0, may_begin_again=True), [], [0], id="given back"),
+        pytest.param(Numbers(60.0, may_begin_again=True, piece=0.05), [0], [0], id="given back after the piece"),
+    ],
+)
+async def test_a_stop_ends_the_current_job(
+    queue: Numbers, ended: list[int], returned: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mailwarden.database.queue.STOP_SECONDS", 2.0)
+    queue.start()
+    async with asyncio.timeout(20):
+        await queue.begun.wait()
+        await queue.stop()
+    assert (queue.ended, queue.returned) == (ended, returned)
 
 
 async def test_a_failed_job_is_given_back_and_ends_the_look() -> None:

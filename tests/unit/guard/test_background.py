@@ -1,8 +1,11 @@
 """The table of guard's background jobs: each runs where the configuration has what it needs, under its own name."""
 
+from types import SimpleNamespace
+from typing import Any
+
 from msgspec.structs import replace
 
-from mailwarden.guard.background import JOBS
+from mailwarden.guard.background import JOBS, JobParts
 from mailwarden.guard.config import GuardConfig, ScanSources
 from mailwarden.quarantine.settings import DigestSettings
 from mailwarden.smtp.settings import Smtp
@@ -11,20 +14,30 @@ from mailwarden.weekly_report.settings import WeeklyReportSettings
 
 PLAIN = GuardConfig()
 SMTP = replace(PLAIN, scan_sources=ScanSources(smtp=Smtp()))
-EVERYWHERE = {"history retention", "history rollups", "event retention"}
-WITH_SMTP = EVERYWHERE | {"quarantine releases", "quarantine retention", "quarantine metrics"}
+EVERYWHERE = {"history retention", "history rollups", "event retention", "quarantine retention", "quarantine metrics"}
+WITH_SMTP = EVERYWHERE | {"quarantine releases"}
 
 
 def jobs_of(config):
     return {job.name for job in JOBS if job.needs(config)}
 
 
-def test_without_smtp_only_the_rows_of_the_database_are_kept_up():
+def test_without_smtp_old_rows_and_held_messages_expire():
     assert jobs_of(PLAIN) == EVERYWHERE
 
 
-def test_with_smtp_held_messages_are_released_and_expire():
+def test_with_smtp_held_messages_are_released():
     assert jobs_of(SMTP) == WITH_SMTP
+
+
+def test_without_smtp_the_folder_of_held_messages_is_swept_where_there_is_one(tmp_path):
+    context: Any = SimpleNamespace(config=PLAIN, folder=tmp_path)
+    parts = JobParts(context, None)
+    assert parts.vault is None
+    for folder in ("quarantine", "secrets"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "secrets" / "contents").write_text("ab" * 32)
+    assert parts.vault is not None
 
 
 def test_a_setting_adds_its_jobs():

@@ -80,15 +80,6 @@ async def test_two_guards_at_once_send_each_digest_once(setup: DigestSetup, dige
     assert sorted(digest_sink.take_texts()) == sorted(names)
 
 
-async def test_no_digest_is_taken_on_twice(setup: DigestSetup):
-    for number in range(40):
-        await setup.keep(f"p{number}@north.example")
-    await setup.digest_store.prepare(ALL, MORNING.date(), MORNING)
-    turns = await asyncio.gather(*(setup.digest_store.take(ALL, MORNING.date()) for _ in range(50)))
-    taken = [each for each in turns if each is not None]
-    assert len(taken) == len(set(taken)) == 40
-
-
 async def test_a_rejected_recipient_stops_no_other_and_is_retried_the_next_day(
     setup: DigestSetup, digest_sink: DigestSink, capsys
 ):
