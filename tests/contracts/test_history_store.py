@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from mailwarden.database import clock
 from mailwarden.errors import GlobalScopeForbidden, StorageUnavailable
 from mailwarden.history.postgresql import partitions
-from mailwarden.history.store import HistoryStore
+from mailwarden.history.store import Cursor, HistoryStore
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
@@ -106,6 +106,10 @@ async def test_each_tenant_has_its_own_row_under_one_ggrid(store: HistoryStore) 
     assert await store.find(Scope.of(mild.tenant, undecided.tenant), ggrid) == undecided
     assert list(await store.tenants_of(Scope.of(uuid4()), ggrid)) == []
     assert list(await store.tenants_of(ALL, uuid4())) == []
+    places = {Cursor.of(row): row for row in rows}
+    assert await store.find_many(ALL, [*places, Cursor(ggrid, uuid4()), Cursor(uuid4(), mild.tenant)]) == places
+    assert await store.find_many(Scope.of(mild.tenant), [*places]) == {Cursor.of(mild): mild}
+    assert await store.find_many(ALL, []) == await store.find_many(Scope.of(), [*places]) == {}
 
 
 def made(decision: Decision, verdict: Verdict, ggrid: UUID) -> FinishedRequest:

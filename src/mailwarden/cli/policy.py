@@ -210,8 +210,8 @@ def _read_history(options: argparse.Namespace) -> Sequence[Stored]:
         async with history_of(options, database) as store:
             while (room := options.last - len(found)) > 0:
                 page = await store.search(scope, query, place, min(room, MAX_ROWS))
-                requests = [await store.find(Scope.of(row.tenant), row.ggrid) for row in page.rows]
-                found += [stored_of(request) for request in requests if request]
+                requests = await store.find_many(scope, [Cursor.of(row) for row in page.rows])
+                found += [stored_of(requests[place]) for row in page.rows if (place := Cursor.of(row)) in requests]
                 if page.next is None:
                     break
                 place = page.next

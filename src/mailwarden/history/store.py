@@ -296,6 +296,9 @@ class HistoryStore(Protocol):
         A message to recipients of several tenants has a row for each: return the most severe row of the scope.
         """
 
+    async def find_many(self, scope: Scope, places: Sequence[Cursor]) -> Mapping[Cursor, FinishedRequest]:
+        """Return the requests of these rows, by ggrid and tenant, that the scope has; give at most MAX_ROWS."""
+
     async def tenants_of(self, scope: Scope, ggrid: UUID) -> Sequence[UUID]:
         """Return the tenants of the scope that have a row of that ggrid, the tenant of `find` first."""
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from mailwarden.errors import MailwardenError
 from mailwarden.model.outcome import Verdict
 
 DEFAULT = "default"  # the key for verdicts without days of their own
@@ -62,6 +63,14 @@ class HeldMessage(Struct, frozen=True):
 
     def in_state(self, state: State) -> tuple[str, ...]:
         return tuple(each.address for each in self.recipients if each.state is state)
+
+
+class ActionResult(Struct, frozen=True):
+    """The result of an action on one of several messages: the message as it was before, and the error of the action."""
+
+    uid: UUID
+    message: HeldMessage | None = None
+    error: MailwardenError | None = None
 
 
 class PageCursor(Struct, frozen=True):

@@ -21,7 +21,7 @@ from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine import requests
-from mailwarden.quarantine.model import NO_FILTER, HeldFilter, HeldMessage, RetentionDays, State
+from mailwarden.quarantine.model import NO_FILTER, ActionResult, HeldFilter, HeldMessage, RetentionDays, State
 from mailwarden.quarantine.requests import SenderPart
 from mailwarden.quarantine.store import BodyGone, QuarantineStore, check_deletion, check_release
 from mailwarden.quarantine.vault import Bytes, Vault
@@ -50,8 +50,13 @@ class QuarantineService:
     async def find(self, scope: Scope, uid: UUID) -> HeldMessage:
         return await self._store.find(scope, uid)
 
-    async def of_ggrid(self, scope: Scope, tenant: UUID, ggrid: UUID) -> HeldMessage:
-        return await self._store.of_ggrid(scope, tenant, ggrid)
+    async def held(self, scope: Scope, uids: Sequence[UUID]) -> Mapping[UUID, HeldMessage]:
+        return await self._store.held(scope, uids)
+
+    async def of_rows(
+        self, scope: Scope, places: Sequence[tuple[UUID, UUID]]
+    ) -> Mapping[tuple[UUID, UUID], HeldMessage]:
+        return await self._store.of_rows(scope, places)
 
     async def release(
         self,
@@ -75,6 +80,14 @@ class QuarantineService:
             check_release(message, recipients)
             await self._list(scope, _SENDER_ALLOW, message, allow, actor, global_list=global_list)
         return await self._store.request_release(scope, uid, recipients, actor, train=train)
+
+    async def release_several(
+        self, scope: Scope, uids: Sequence[UUID], actor: Actor, *, train: bool = False
+    ) -> Sequence[ActionResult]:
+        return await self._store.request_releases(scope, uids, actor, train=train)
+
+    async def delete_several(self, scope: Scope, uids: Sequence[UUID], actor: Actor) -> Sequence[ActionResult]:
+        return await self._store.delete_several(scope, uids, actor)
 
     async def delete(
         self,

@@ -1,7 +1,9 @@
 """Held messages in PostgreSQL: stored after their bytes, listed, marked for release, deleted."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -10,13 +12,22 @@ from msgspec import Struct
 from mailwarden.database.pool import Connection, Database, Row, confirm_earlier
 from mailwarden.database.rows import read, read_optional
 from mailwarden.database.visible import in_scope
-from mailwarden.errors import MessageNotFound, NotReleasable, StorageUnavailable, TenantForbidden
+from mailwarden.errors import MailwardenError, MessageNotFound, NotReleasable, StorageUnavailable, TenantForbidden
 from mailwarden.events.catalogue import MessageDeleted, MessageHeld, first, short
 from mailwarden.events.outbox import NewEvent, new_event, record
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Actor, Scope
-from mailwarden.quarantine.model import DEFAULT, NO_FILTER, HeldFilter, HeldMessage, HeldRecipient, RetentionDays, State
+from mailwarden.quarantine.model import (
+    DEFAULT,
+    NO_FILTER,
+    ActionResult,
+    HeldFilter,
+    HeldMessage,
+    HeldRecipient,
+    RetentionDays,
+    State,
+)
 
 # The first value of every statement is the scope: NULL is every tenant, and no tenant is an empty array.
 IN_SCOPE = in_scope("quarantine.tenant")
@@ -29,13 +40,18 @@ SELECT uid, tenant, ggrid, vault, address, size, sender, from_address, from_name
        ) AS recipients
 FROM quarantine WHERE {IN_SCOPE}
 """  # noqa: S608 -- built from constants
-_RECORD = "SELECT record_deed($1, $2, $3, $4, $5, $6, $7)"
+_RECORD = """
+SELECT record_deed($1, tenant, action, subject, $2, $3, details::jsonb)
+FROM unnest($4::uuid[], $5::text[], $6::text[], $7::text[]) AS given (tenant, action, subject, details)
+"""
 _LOCK = "SELECT pg_advisory_xact_lock($1, $2)"
 # A server may acknowledge before its disk has the data. A stricter setting stays as it is.
 _DURABLY = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 _BODY_LOCKS = 0x6D77_7162  # the class of the advisory locks
 
 _recipients = msgspec.json.Decoder(tuple[HeldRecipient, ...])
+
+Recipients = Sequence[str] | None  # None: all that wait
 
 MAX_PAGE = 500
 MAX_SUBJECT = 1_000
@@ -62,9 +78,11 @@ WITH days AS (
 SELECT coalesce((SELECT uid FROM kept), (SELECT uid FROM quarantine WHERE tenant = $2 AND ggrid = $3)) AS uid,
        EXISTS (SELECT FROM kept) AS is_new
 """  # noqa: S608 -- built from constants
-_ONE = f"{SELECT_MESSAGE} AND uid = $2"
-_LOCKED = f"{SELECT_MESSAGE} AND uid = $2 FOR UPDATE"
-_OF_GGRID = f"{SELECT_MESSAGE} AND tenant = $2 AND ggrid = $3"
+_HELD = f"{SELECT_MESSAGE} AND uid = ANY ($2::uuid[])"
+# In the same order everywhere, so that two actions on the same messages cannot deadlock.
+_LOCKED = f"{_HELD} ORDER BY uid FOR UPDATE"
+_PLACES = "SELECT * FROM unnest($2::uuid[], $3::uuid[])"
+_OF_ROWS = f"{SELECT_MESSAGE} AND (ggrid, tenant) IN ({_PLACES})"
 _STATES = f"""
 SELECT quarantine.tenant, quarantine.ggrid, array_agg(DISTINCT state) AS states
 FROM unnest($2::uuid[], $3::uuid[]) AS place (ggrid, tenant) JOIN quarantine USING (tenant, ggrid)
@@ -77,22 +95,26 @@ GROUP BY verdict
 """  # noqa: S608 -- built from constants
 _REQUEST_RELEASE = """
 UPDATE quarantine_recipients SET state = 'releasing', failure = '', changed_by = $3, changed_at = now(), train = $4
-WHERE message = $1 AND CASE WHEN $2::text[] IS NULL THEN state = 'held'
+WHERE message = ANY ($1::uuid[]) AND CASE WHEN $2::text[] IS NULL THEN state = 'held'
                             ELSE folded = ANY ($2) AND state IN ('held', 'released') END
-RETURNING recipient
+RETURNING message, recipient
 """
 # A release that no guard has claimed can still be deleted.
 _DELETE = """
 UPDATE quarantine_recipients SET state = 'deleted', failure = '', changed_by = $3, changed_at = now()
-WHERE message = $1 AND ($2::text[] IS NULL OR folded = ANY ($2))
+WHERE message = ANY ($1::uuid[]) AND ($2::text[] IS NULL OR folded = ANY ($2))
   AND (state = 'held' OR state = 'releasing' AND (claimed_until IS NULL OR claimed_until < now()))
-RETURNING recipient
+RETURNING message, recipient
 """
-_IS_NEEDED = "SELECT EXISTS (SELECT FROM quarantine_recipients WHERE message = $1 AND state = ANY ($2::text[]))"
 _GIVE_UP = """
-WITH given AS (SELECT vault, tenant, address FROM quarantine WHERE uid = $1 AND address IS NOT NULL),
-left_over AS (INSERT INTO quarantine_leavings SELECT vault, tenant, address FROM given ON CONFLICT DO NOTHING)
-UPDATE quarantine SET address = NULL WHERE uid = $1
+WITH given AS (
+    SELECT uid, vault, tenant, address FROM quarantine WHERE uid = ANY ($1::uuid[]) AND address IS NOT NULL
+    AND NOT EXISTS (SELECT FROM quarantine_recipients WHERE message = uid AND state = ANY ($2::text[]))
+), left_over AS (
+    INSERT INTO quarantine_leavings SELECT DISTINCT vault, tenant, address FROM given ORDER BY 1, 2, 3
+    ON CONFLICT DO NOTHING
+)
+UPDATE quarantine SET address = NULL WHERE uid IN (SELECT uid FROM given)
 """
 
 
@@ -121,11 +143,18 @@ async def commit_durably(connection: Connection) -> None:
     await connection.fetchval(_DURABLY)
 
 
-async def record_audit_event(connection: Connection, actor: Actor, event: HeldAuditEvent) -> None:
-    """Write the event inside the transaction of the change."""
-    details = msgspec.json.encode({"uid": str(event.message), **event.details}).decode()
-    given = (actor.name, event.tenant, f"quarantine.{event.action}", event.subject[:200])
-    await connection.execute(_RECORD, *given, actor.address, actor.request_id, details)
+async def record_audit_event(connection: Connection, actor: Actor, *events: HeldAuditEvent) -> None:
+    """Write the events inside the transaction of the change."""
+    await connection.execute(
+        _RECORD,
+        actor.name,
+        actor.address,
+        actor.request_id,
+        [event.tenant for event in events],
+        [f"quarantine.{event.action}" for event in events],
+        [event.subject[:200] for event in events],
+        [msgspec.json.encode({"uid": event.message, **event.details}).decode() for event in events],
+    )
 
 
 def message_of(row: Row) -> HeldMessage:
@@ -208,48 +237,52 @@ class QuarantineStore:
         require_tenant(scope, finished.tenant)
         summary, verdict = finished.summary, finished.judgement.verdict
         recipients = [storable_text(recipient) for recipient in finished.envelope.recipients]
-        commits = False
-        try:
-            async with self._database.connection() as connection, connection.transaction():
-                await commit_durably(connection)
-                await lock_body(connection, address)
-                if not await body_exists():
-                    raise BodyGone
-                row = await connection.fetchrow(
-                    _ADD, uid, finished.tenant, finished.ggrid, vault, address, summary.size,
-                    storable_text(finished.envelope.sender), storable_text(summary.from_address),
-                    storable_text(summary.from_name), storable_text(summary.subject)[:MAX_SUBJECT], verdict,
-                    finished.created, days.for_verdict(verdict),
-                    recipients, [fold(recipient) for recipient in recipients], NOT_WHOLE.isdisjoint(finished.tags),
-                    storable_text(finished.judgement.short)[:MAX_REASON],
-                )  # fmt: skip
-                assert row is not None
-                kept = read(row, "uid", UUID)
-                if row["is_new"]:  # another guard, or an earlier attempt, may have stored it
-                    await record(connection, [_held_event(kept, finished)])
-                else:
-                    await confirm_earlier(connection)
-                commits = True
-        except StorageUnavailable as error:
-            error.in_doubt = commits
-            raise
+        async with self._transaction() as connection:
+            await commit_durably(connection)
+            await lock_body(connection, address)
+            if not await body_exists():
+                raise BodyGone
+            row = await connection.fetchrow(
+                _ADD, uid, finished.tenant, finished.ggrid, vault, address, summary.size,
+                storable_text(finished.envelope.sender), storable_text(summary.from_address),
+                storable_text(summary.from_name), storable_text(summary.subject)[:MAX_SUBJECT], verdict,
+                finished.created, days.for_verdict(verdict),
+                recipients, [fold(recipient) for recipient in recipients], NOT_WHOLE.isdisjoint(finished.tags),
+                storable_text(finished.judgement.short)[:MAX_REASON],
+            )  # fmt: skip
+            assert row is not None
+            kept = read(row, "uid", UUID)
+            if row["is_new"]:  # another guard, or an earlier attempt, may have stored it
+                await record(connection, [_held_event(kept, finished)])
+            else:
+                await confirm_earlier(connection)
         return kept
 
     async def find(self, scope: Scope, uid: UUID) -> HeldMessage:
         """Return one message; raise MessageNotFound for a message outside the scope, too."""
-        return await self._find(_ONE, scope.uids(), uid)
+        return _only(await self.held(scope, [uid]))
 
-    async def of_ggrid(self, scope: Scope, tenant: UUID, ggrid: UUID) -> HeldMessage:
-        """Return the tenant's held message of a ggrid; other tenants may hold the same ggrid."""
-        return await self._find(_OF_GGRID, scope.uids(), tenant, ggrid)
+    async def held(self, scope: Scope, uids: Sequence[UUID]) -> Mapping[UUID, HeldMessage]:
+        """Return these messages in their order; those outside the scope are left out."""
+        async with self._database.connection() as connection:
+            return _messages(scope, uids, await connection.fetch(_HELD, scope.uids(), uids))
+
+    async def of_rows(
+        self, scope: Scope, places: Sequence[tuple[UUID, UUID]]
+    ) -> Mapping[tuple[UUID, UUID], HeldMessage]:
+        """Return the held messages of these rows of history, by ggrid and tenant."""
+        ggrids, tenants = [ggrid for ggrid, _ in places], [tenant for _, tenant in places]
+        async with self._database.connection() as connection:
+            messages = map(message_of, await connection.fetch(_OF_ROWS, scope.uids(), ggrids, tenants))
+        return {(message.ggrid, message.tenant): message for message in messages if scope.allows(message.tenant)}
 
     async def page(self, scope: Scope, filters: HeldFilter = NO_FILTER, limit: int = 100) -> Sequence[HeldMessage]:
         """Return the matching messages, newest first."""
         after = filters.after
         asked = (
-            filters.tenant, filters.verdict, _folded(filters.recipient), _folded(filters.sender),
-            None if filters.text is None else storable_text(filters.text), filters.state, filters.since,
-            after and after.received, after and after.uid,
+            filters.tenant, filters.verdict, filters.recipient and fold(filters.recipient),
+            filters.sender and fold(filters.sender), filters.text and storable_text(filters.text), filters.state,
+            filters.since, after and after.received, after and after.uid,
         )  # fmt: skip
         async with self._database.connection() as connection:
             rows = await connection.fetch(_PAGE, scope.uids(), *asked, min(limit, MAX_PAGE))
@@ -275,53 +308,114 @@ class QuarantineStore:
         return {Verdict(str(row["verdict"])): read(row, "messages", int) for row in rows}
 
     async def request_release(
-        self, scope: Scope, uid: UUID, recipients: Sequence[str] | None, actor: Actor, *, train: bool = False
+        self, scope: Scope, uid: UUID, recipients: Recipients, actor: Actor, *, train: bool = False
     ) -> HeldMessage:
         """Request the release to all held recipients, or to those given; a guard delivers, and trains if `train`."""
-        async with self._database.connection() as connection, connection.transaction():
-            before = await _locked(connection, scope, uid)
-            wanted = check_release(before, recipients)
-            rows = await connection.fetch(_REQUEST_RELEASE, uid, wanted, actor.name, train)
-            if not rows:
-                raise _no_recipient_waits()
-            names = [str(row["recipient"]) for row in rows]
-            details: dict[str, object] = {"recipients": names, **({"train": True} if train else {})}
-            await record_audit_event(connection, actor, _event("release", before, details))
-            return await _locked(connection, scope, uid)
+        async with self._transaction() as connection:
+            results = await _request_release(connection, scope, [uid], recipients, actor, train=train)
+            return await _changed(connection, scope, results)
 
-    async def delete(self, scope: Scope, uid: UUID, recipients: Sequence[str] | None, actor: Actor) -> HeldMessage:
+    async def request_releases(
+        self, scope: Scope, uids: Sequence[UUID], actor: Actor, *, train: bool = False
+    ) -> Sequence[ActionResult]:
+        """Request the release of each message to all its held recipients, in one transaction."""
+        async with self._transaction() as connection:
+            return await _request_release(connection, scope, uids, None, actor, train=train)
+
+    async def delete(self, scope: Scope, uid: UUID, recipients: Recipients, actor: Actor) -> HeldMessage:
         """Delete a message for all held recipients, or for those given; unneeded bytes are removed later."""
-        async with self._database.connection() as connection, connection.transaction():
-            before = await _locked(connection, scope, uid)
-            rows = await connection.fetch(_DELETE, uid, check_deletion(before, recipients), actor.name)
-            if not rows and before.in_state(State.RELEASING):
-                raise NotReleasable("A guard is releasing this message. Try again in a few seconds.")
-            if not rows and recipients is not None:
-                raise _no_recipient_waits()
-            # Without recipients the stored copy for a second release goes as well.
-            needed = [State.HELD, State.RELEASING] + ([] if recipients is None else [State.RELEASED])
-            if not await connection.fetchval(_IS_NEEDED, uid, needed):
-                await connection.execute(_GIVE_UP, uid)
-            names = [str(row["recipient"]) for row in rows]
-            await record_audit_event(connection, actor, _event("delete", before, {"recipients": names}))
-            await record(connection, [deleted_event(before, names, actor.name, "request")])
-            return await _locked(connection, scope, uid)
+        async with self._transaction() as connection:
+            return await _changed(connection, scope, await _delete(connection, scope, [uid], recipients, actor))
+
+    async def delete_several(self, scope: Scope, uids: Sequence[UUID], actor: Actor) -> Sequence[ActionResult]:
+        """Delete each message for all its held recipients, in one transaction."""
+        async with self._transaction() as connection:
+            return await _delete(connection, scope, uids, None, actor)
 
     async def record_export(self, scope: Scope, uid: UUID, actor: Actor, action: str = "export") -> HeldMessage:
         """Record the export or preview of a message, before its bytes are returned."""
         async with self._database.connection() as connection, connection.transaction():
-            found = await _locked(connection, scope, uid)
+            found = _only(await _locked(connection, scope, [uid]))
             if found.address is None:
                 raise _not_kept()
             await record_audit_event(connection, actor, _event(action, found, {}))
         return found
 
-    async def _find(self, statement: str, *values: object) -> HeldMessage:
-        async with self._database.connection() as connection:
-            row = await connection.fetchrow(statement, *values)
-        if row is None:
-            raise _not_found()
-        return message_of(row)
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[Connection]:
+        """Run the block in one transaction; StorageUnavailable says whether the commit is in doubt."""
+        commits = False
+        try:
+            async with self._database.connection() as connection, connection.transaction():
+                yield connection
+                commits = True
+        except StorageUnavailable as error:
+            error.in_doubt = commits
+            raise
+
+
+async def _request_release(
+    connection: Connection, scope: Scope, uids: Sequence[UUID], recipients: Recipients, actor: Actor, *, train: bool
+) -> Sequence[ActionResult]:
+    messages, errors = await _lock(connection, scope, uids, partial(check_release, recipients=recipients))
+    asked = [uid for uid in messages if uid not in errors]
+    names = _names(await connection.fetch(_REQUEST_RELEASE, asked, _folded(recipients), actor.name, train))
+    errors |= {uid: _no_recipient_waits() for uid in asked if uid not in names}
+    details: dict[str, object] = {"train": True} if train else {}
+    events = [_event("release", messages[uid], {"recipients": who, **details}) for uid, who in names.items()]
+    await record_audit_event(connection, actor, *events)
+    return [ActionResult(uid, messages.get(uid), errors.get(uid)) for uid in uids]
+
+
+async def _delete(
+    connection: Connection, scope: Scope, uids: Sequence[UUID], recipients: Recipients, actor: Actor
+) -> Sequence[ActionResult]:
+    messages, errors = await _lock(connection, scope, uids, partial(check_deletion, recipients=recipients))
+    asked = [uid for uid in messages if uid not in errors]
+    names = _names(await connection.fetch(_DELETE, asked, _folded(recipients), actor.name))
+    for uid in asked:
+        if uid not in names and messages[uid].in_state(State.RELEASING):
+            errors[uid] = NotReleasable("A guard is releasing this message. Try again in a few seconds.")
+        elif uid not in names and recipients is not None:
+            errors[uid] = _no_recipient_waits()
+    deleted = [(messages[uid], names.get(uid, [])) for uid in asked if uid not in errors]
+    # Without recipients the stored copy for a second release goes as well.
+    needed = [State.HELD, State.RELEASING] + ([] if recipients is None else [State.RELEASED])
+    await connection.execute(_GIVE_UP, [message.uid for message, _ in deleted], needed)
+    events = [_event("delete", message, {"recipients": who}) for message, who in deleted]
+    await record_audit_event(connection, actor, *events)
+    await record(connection, [deleted_event(message, who, actor.name, "request") for message, who in deleted])
+    return [ActionResult(uid, messages.get(uid), errors.get(uid)) for uid in uids]
+
+
+async def _changed(connection: Connection, scope: Scope, results: Sequence[ActionResult]) -> HeldMessage:
+    """Return the only message as it is now, or raise the error of the action."""
+    (result,) = results
+    if result.error is not None:
+        raise result.error
+    return _only(await _locked(connection, scope, [result.uid]))
+
+
+async def _lock(
+    connection: Connection, scope: Scope, uids: Sequence[UUID], check: Callable[[HeldMessage], None]
+) -> tuple[Mapping[UUID, HeldMessage], dict[UUID, MailwardenError]]:
+    """Lock the messages and return them, with the errors of those that fail the check or do not exist."""
+    messages = await _locked(connection, scope, uids)
+    errors: dict[UUID, MailwardenError] = {uid: _not_found() for uid in uids if uid not in messages}
+    for message in messages.values():
+        try:
+            check(message)
+        except NotReleasable as error:
+            errors[message.uid] = error
+    return messages, errors
+
+
+def _names(rows: Sequence[Row]) -> dict[UUID, list[str]]:
+    """Return the changed recipients of each message."""
+    names: dict[UUID, list[str]] = {}
+    for row in rows:
+        names.setdefault(read(row, "message", UUID), []).append(str(row["recipient"]))
+    return names
 
 
 def _held_event(uid: UUID, finished: FinishedRequest) -> NewEvent:
@@ -356,8 +450,8 @@ def deleted_event(message: HeldMessage, recipients: Sequence[str], by: str, reas
     return new_event(deleted, message.tenant, message.ggrid)
 
 
-def check_release(message: HeldMessage, recipients: Sequence[str] | None) -> list[str] | None:
-    """Return the folded recipients, None for all; raise NotReleasable if no recipient qualifies."""
+def check_release(message: HeldMessage, recipients: Recipients) -> None:
+    """Raise NotReleasable if the message cannot be released to any of the recipients, or to any at all."""
     wanted = _named(message, recipients)
     if message.verdict is Verdict.MALWARE:
         raise NotReleasable(
@@ -369,16 +463,14 @@ def check_release(message: HeldMessage, recipients: Sequence[str] | None) -> lis
     # A recipient given by address may receive it a second time.
     if not _is_for(message, wanted, (State.HELD,) if wanted is None else (State.HELD, State.RELEASED)):
         raise _no_recipient_waits()
-    return wanted
 
 
-def check_deletion(message: HeldMessage, recipients: Sequence[str] | None) -> list[str] | None:
-    """Return the folded recipients, None for all; raise NotReleasable if no recipient qualifies."""
+def check_deletion(message: HeldMessage, recipients: Recipients) -> None:
+    """Raise NotReleasable if the message is not held for any of the recipients, or for any at all."""
     wanted = _named(message, recipients)
     waits = _is_for(message, wanted, (State.HELD, State.RELEASING))
     if not waits and (wanted is not None or message.address is None):
         raise _no_recipient_waits()
-    return wanted
 
 
 def _is_for(message: HeldMessage, wanted: Sequence[str] | None, states: Sequence[State]) -> bool:
@@ -390,20 +482,27 @@ def _is_for(message: HeldMessage, wanted: Sequence[str] | None, states: Sequence
     )
 
 
-async def _locked(connection: Connection, scope: Scope, uid: UUID) -> HeldMessage:
-    row = await connection.fetchrow(_LOCKED, scope.uids(), uid)
-    if row is None:
+async def _locked(connection: Connection, scope: Scope, uids: Sequence[UUID]) -> Mapping[UUID, HeldMessage]:
+    return _messages(scope, uids, await connection.fetch(_LOCKED, scope.uids(), uids))
+
+
+def _messages(scope: Scope, uids: Sequence[UUID], rows: Sequence[Row]) -> Mapping[UUID, HeldMessage]:
+    """Return the messages in the order of the uids; the tenant is checked once more."""
+    found = {message.uid: message for message in map(message_of, rows) if scope.allows(message.tenant)}
+    return {uid: found[uid] for uid in uids if uid in found}
+
+
+def _only(messages: Mapping[UUID, HeldMessage]) -> HeldMessage:
+    if not messages:
         raise _not_found()
-    return message_of(row)
+    (message,) = messages.values()
+    return message
 
 
-def _named(message: HeldMessage, recipients: Sequence[str] | None) -> list[str] | None:
+def _named(message: HeldMessage, recipients: Recipients) -> list[str] | None:
     """Return the folded recipients, None for all; raise NotReleasable for other addresses."""
-    if recipients is None:
-        return None
-    known = {fold(recipient.address) for recipient in message.recipients}
-    wanted = [fold(recipient) for recipient in recipients]
-    if not wanted or not known.issuperset(wanted):
+    known, wanted = {fold(recipient.address) for recipient in message.recipients}, _folded(recipients)
+    if wanted is not None and not (wanted and known.issuperset(wanted)):
         raise NotReleasable("Give recipients of this message, or none for all held recipients.")
     return wanted
 
@@ -412,8 +511,8 @@ def _event(action: str, message: HeldMessage, details: dict[str, object]) -> Hel
     return HeldAuditEvent(action, message.uid, message.subject, message.tenant, details)
 
 
-def _folded(address: str | None) -> str | None:
-    return None if address is None else fold(address)
+def _folded(addresses: Recipients) -> list[str] | None:
+    return None if addresses is None else [fold(address) for address in addresses]
 
 
 def _no_recipient_waits() -> NotReleasable:

@@ -55,8 +55,14 @@ class ReportService:
             raise MessageMismatch(
                 "These are not the bytes of that message: send it exactly as it was scanned, or report it by itself."
             )
+        return await self.report_request(scope, request, kind, actor, message)
+
+    async def report_request(
+        self, scope: Scope, request: FinishedRequest, kind: Kind, actor: Actor, message: ReportedMessage | None = None
+    ) -> UserReport:
+        """Report a message whose row in history the caller has read."""
         summary = request.summary
-        digest = bytes.fromhex(summary.sha256) if summary.sha256 else sha256(ggrid.encode()).digest()
+        digest = bytes.fromhex(summary.sha256) if summary.sha256 else sha256(str(request.ggrid).encode()).digest()
         uid = uuid4()
         report = NewReport(
             uid=uid,

@@ -58,12 +58,12 @@ async def test_two_tenants_hold_a_message_of_the_same_ggrid(setup: QuarantineSet
     ours, theirs = [await setup.writer.hold(each, Spooled.of(RAW)) for each in (north, south)]
     assert ours != theirs
     assert await setup.writer.hold(south, Spooled.of(RAW)) == theirs
-    held = [await setup.store.of_ggrid(ALL, tenant, north.ggrid) for tenant in (setup.north, setup.south)]
+    places = [(north.ggrid, setup.north), (north.ggrid, setup.south)]
+    held = sorted((await setup.store.of_rows(ALL, places)).values(), key=lambda each: each.uid == theirs)
     assert [each.uid for each in held] == [ours, theirs]
     assert [each.in_state(State.HELD) for each in held] == [("ann@north.example",), ("kim@south.example",)]
     await setup.store.delete(ALL, ours, None, ANN)
     assert (await setup.store.find(ALL, theirs)).is_kept
-    places = [(north.ggrid, setup.north), (north.ggrid, setup.south)]
     states = await setup.store.states(ALL, places)
     assert states == {(north.ggrid, setup.north): State.DELETED, (north.ggrid, setup.south): State.HELD}
     assert await setup.store.states(Scope.of(setup.south), places) == {(north.ggrid, setup.south): State.HELD}
@@ -74,7 +74,6 @@ async def test_no_call_reaches_over_the_wall_of_a_tenant(setup: QuarantineSetup)
     held, foreign = await setup.store.find(ALL, uid), Scope.of(setup.south)
     for call in (
         setup.store.find(foreign, uid),
-        setup.store.of_ggrid(foreign, held.tenant, held.ggrid),
         setup.store.request_release(foreign, uid, None, ANN),
         setup.store.delete(foreign, uid, None, ANN),
         setup.store.record_export(foreign, uid, ANN),
@@ -82,6 +81,7 @@ async def test_no_call_reaches_over_the_wall_of_a_tenant(setup: QuarantineSetup)
         with pytest.raises(MessageNotFound):
             await call
     for nobody in (foreign, Scope.of()):
+        assert await setup.store.of_rows(nobody, [(held.ggrid, held.tenant)]) == {}
         assert await setup.store.page(nobody) == []
         assert await setup.store.page(nobody, HeldFilter(tenant=setup.north)) == []
         assert await setup.store.counts(nobody) == {}

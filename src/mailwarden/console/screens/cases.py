@@ -3,7 +3,6 @@
 Only the close teaches the filter. It is the same function that `mailwarden cases close` calls.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from urllib.parse import urlencode
@@ -20,11 +19,10 @@ from mailwarden.errors import (
     CaseClosed,
     CaseNotFound,
     MailwardenError,
-    MessageNotFound,
     SchemaViolation,
     TrainingFull,
 )
-from mailwarden.history.store import HistoryStore
+from mailwarden.history.store import Cursor, HistoryStore
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.model import HeldMessage
@@ -188,9 +186,9 @@ class CasesScreen:
 
     async def _verdicts(self, scope: Scope, cases: Sequence[Case]) -> Mapping[UUID, Verdict]:
         """Return the verdict of the first reported message of each case, as far as history still has it."""
-        known = [(each, each.ggrid) for each in cases if each.ggrid is not None]
-        found = await asyncio.gather(*(self._history.find(scope.narrowed(case.tenant), ggrid) for case, ggrid in known))
-        return {case.uid: each.judgement.verdict for (case, _), each in zip(known, found, strict=True) if each}
+        places = {case.uid: Cursor(case.ggrid, case.tenant) for case in cases if case.ggrid is not None}
+        found = await self._history.find_many(scope, [*places.values()])
+        return {uid: found[place].judgement.verdict for uid, place in places.items() if place in found}
 
     async def _messages(
         self, request: UserRequest, case: Case, reports: Sequence[CaseReport]
@@ -198,21 +196,13 @@ class CasesScreen:
         """Return the reported messages that history still has, by ggrid, up to MAX_LOOKED_UP."""
         scope = request.scope.narrowed(case.tenant)
         ggrids = list(dict.fromkeys(report.ggrid for report in reports if report.ggrid is not None))[:MAX_LOOKED_UP]
-        found = await asyncio.gather(*(self._history.find(scope, ggrid) for ggrid in ggrids))
-        reads_held = request.may(Permission.QUARANTINE_READ)
+        found = await self._history.find_many(scope, [Cursor(ggrid, case.tenant) for ggrid in ggrids])
+        keys = [(ggrid, case.tenant) for ggrid in ggrids] if request.may(Permission.QUARANTINE_READ) else []
+        held = await self._quarantine.of_rows(scope, keys)
         return {
-            each.ggrid: ReportedMessage(
-                each.judgement.verdict, await self._held(scope, case.tenant, each.ggrid) if reads_held else None
-            )
-            for each in found
-            if each is not None
+            place.ggrid: ReportedMessage(each.judgement.verdict, held.get((place.ggrid, place.tenant)))
+            for place, each in found.items()
         }
-
-    async def _held(self, scope: Scope, tenant: UUID, ggrid: UUID) -> HeldMessage | None:
-        try:
-            return await self._quarantine.of_ggrid(scope, tenant, ggrid)
-        except MessageNotFound:
-            return None
 
 
 def address_of(state: str, after: CaseCursor | None = None) -> str:

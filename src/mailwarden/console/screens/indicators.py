@@ -14,7 +14,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from mailwarden.console.auth import Page
-from mailwarden.console.held_actions import HeldActions, Result
+from mailwarden.console.held_actions import HeldActions
 from mailwarden.console.indicators import Indicator, indicators_of
 from mailwarden.console.language import _
 from mailwarden.console.list_form import ListContext, ScopedList, read_comment, read_expiry, scope_name
@@ -31,7 +31,7 @@ from mailwarden.lists.store import ListScope
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.policy.impact import Impact
-from mailwarden.quarantine.model import HeldMessage
+from mailwarden.quarantine.model import ActionResult, HeldMessage
 from mailwarden.search.query import MAX_CHARACTERS, parse_query
 
 MONTH = timedelta(days=30)
@@ -149,19 +149,16 @@ class IndicatorScreen:
             done = f" Added before: {', '.join(added)}. Undo it in the history of that list." if added else ""
             return await self._page(request, finished, choice, type(error)(f"{error.message}{done}"))
         results = await self._delete(request, finished, choice) if deletes else ()
-        if any(result.failure for result in results):
+        if any(result.error for result in results):
             return self._actions.show_results(request, "delete", results, blocked=bool(added))
         return _returned(request, finished, added=bool(added), deletes=deletes)
 
-    async def _delete(self, request: UserRequest, finished: FinishedRequest, choice: Choice) -> Sequence[Result]:
+    async def _delete(self, request: UserRequest, finished: FinishedRequest, choice: Choice) -> Sequence[ActionResult]:
         """Delete those held messages of the campaign that the page showed."""
         shown = set(request.form.many("uid"))
         held = await self._held_of(request, finished, choice.scope)
-        return [
-            await self._actions.act(request, "delete", message.uid)
-            for message in held.messages
-            if str(message.uid) in shown
-        ]
+        uids = [message.uid for message in held.messages if str(message.uid) in shown]
+        return await self._actions.act(request, "delete", uids)
 
     async def _held_of(self, request: UserRequest, finished: FinishedRequest, scope: ListScope) -> HeldCampaign:
         """Return the held messages of 30 days of the message's campaign, in the tenants of the list scope."""

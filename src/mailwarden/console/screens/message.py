@@ -97,10 +97,8 @@ class MessagePages:
     async def _held_of(self, request: UserRequest, finished: FinishedRequest) -> HeldMessage | None:
         if not request.may(Permission.QUARANTINE_READ):
             return None
-        try:
-            return await self._quarantine.of_ggrid(request.scope, finished.tenant, finished.ggrid)
-        except MessageNotFound:
-            return None
+        place = (finished.ggrid, finished.tenant)
+        return (await self._quarantine.of_rows(request.scope, [place])).get(place)
 
     async def _page(
         self,

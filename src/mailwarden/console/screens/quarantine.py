@@ -161,25 +161,23 @@ class QuarantineScreen:
 
     async def ask(self, request: UserRequest) -> web.StreamResponse:
         """Show the chosen messages and the action, for confirmation; unknown messages are left out."""
-        action, found = action_in(request), await self._actions.known(request, _chosen(request))
-        if not found:
+        action, chosen = action_in(request), await self._actions.chosen(request, _chosen(request))
+        if not chosen:
             raise MessageNotFound("There is no such message in quarantine.")
-        return await self._actions.ask(request, action, found)
+        return self._actions.ask(request, action, chosen)
 
     async def do(self, request: UserRequest) -> web.StreamResponse:
-        """Apply the action to one message after the other and show the results.
+        """Apply the action to the messages and show the result of each.
 
         A release of dangerous messages without the confirmation changes nothing and shows the question again.
         """
         action, uids = action_in(request), _chosen(request)
         if action == "release" and not request.form.ticked("confirmed"):
-            found = await self._actions.known(request, uids)
-            if await self._actions.needs_confirmation(request, found):
+            chosen = await self._actions.chosen(request, uids)
+            if any(message.needs_confirmation for message in chosen):
                 error = SchemaViolation("Nothing was released. Confirm that you have read the evidence.")
-                return with_error_status(await self._actions.ask(request, action, found, error=error), error)
-        return self._actions.show_results(
-            request, action, [await self._actions.act(request, action, uid) for uid in uids]
-        )
+                return with_error_status(self._actions.ask(request, action, chosen, error=error), error)
+        return self._actions.show_results(request, action, await self._actions.act(request, action, uids))
 
 
 def _tenant_in(request: UserRequest, search: QuarantineSearch) -> UUID | None:

@@ -15,6 +15,7 @@ from mailwarden.console.request import UserRequest, see_other, with_error_status
 from mailwarden.console.screens.training import REPORT_KINDS, read_kind
 from mailwarden.errors import MailwardenError, MessageNotFound, NotReleasable, SchemaViolation
 from mailwarden.history.store import Cursor, HistoryStore, Row
+from mailwarden.model.record import FinishedRequest
 from mailwarden.user_reports.reports import Kind
 from mailwarden.user_reports.service import ReportService
 
@@ -22,7 +23,7 @@ from mailwarden.user_reports.service import ReportService
 class Unreported(Struct, frozen=True):
     """A message that could not be reported, and why."""
 
-    row: Row
+    subject: str
     failure: str
 
 
@@ -45,56 +46,54 @@ class SelectionScreen:
         held = await self._actions.waiting(request, places)
         skipped = len(places) - len(held)
         if held:
-            return await self._actions.ask(request, action, held, skipped=skipped)
+            return self._actions.ask(request, action, await self._actions.evidence_of(request, held), skipped=skipped)
         error = NotReleasable("None of the selected messages is held.")
-        return with_error_status(await self._actions.ask(request, action, (), skipped=skipped, error=error), error)
+        return with_error_status(self._actions.ask(request, action, (), skipped=skipped, error=error), error)
 
     async def ask_kind(self, request: UserRequest) -> web.StreamResponse:
         """Show the selected messages and ask what they are."""
-        return self._page(request, await self._rows(request, _selected(request)))
+        return self._page(request, await self._found(request, _selected(request)))
 
     async def report(self, request: UserRequest) -> web.StreamResponse:
         """Report one message after the other and return to the list; show those that could not be reported."""
-        rows = await self._rows(request, _selected(request))
+        found = await self._found(request, _selected(request))
         try:
             kind = read_kind(request.form)
         except SchemaViolation as error:
-            return with_error_status(self._page(request, rows, error=error), error)
-        failed = [each for row in rows if (each := await self._report(request, row, kind)) is not None]
+            return with_error_status(self._page(request, found, error=error), error)
+        failed = [failure for each in found if (failure := await self._report(request, each, kind)) is not None]
         if failed:
             partly = SchemaViolation(
                 _("%(reported)s of %(all)s messages were reported.")
-                % {"reported": len(rows) - len(failed), "all": len(rows)}
+                % {"reported": len(found) - len(failed), "all": len(found)}
             )
-            return with_error_status(self._page(request, rows, failed, partly), partly)
+            return with_error_status(self._page(request, found, failed, partly), partly)
         return see_other(read_back(request.form.text("back")) or ADDRESS, "reported-several")
 
-    async def _report(self, request: UserRequest, row: Row, kind: Kind) -> Unreported | None:
+    async def _report(self, request: UserRequest, finished: FinishedRequest, kind: Kind) -> Unreported | None:
         try:
-            scope = request.scope.narrowed(row.tenant)
-            await self._reports.report_message(scope, str(row.ggrid), kind, request.actor)
+            await self._reports.report_request(request.scope.narrowed(finished.tenant), finished, kind, request.actor)
         except MailwardenError as error:
-            return Unreported(row, error.message)
+            return Unreported(finished.summary.subject, error.message)
         return None
 
-    async def _rows(self, request: UserRequest, places: Sequence[Cursor]) -> list[Row]:
-        """Return the rows of the user's scope, or raise MessageNotFound if there is none."""
-        found = [await self._history.find(request.scope.narrowed(place.tenant), place.ggrid) for place in places]
-        rows = [Row.of(each, request.scope) for each in found if each is not None]
-        if not rows:
+    async def _found(self, request: UserRequest, places: Sequence[Cursor]) -> list[FinishedRequest]:
+        """Return the messages of the user's scope, or raise MessageNotFound if there is none."""
+        found = await self._history.find_many(request.scope, places)
+        if not found:
             raise MessageNotFound("The selected messages are no longer in history.")
-        return rows
+        return [found[place] for place in places if place in found]
 
     def _page(
         self,
         request: UserRequest,
-        rows: Sequence[Row],
+        found: Sequence[FinishedRequest],
         failed: Sequence[Unreported] = (),
         error: MailwardenError | None = None,
     ) -> web.Response:
         return request.render(
             "messages/report.html",
-            rows=rows,
+            rows=[Row.of(each, request.scope) for each in found],
             failed=failed,
             error=error,
             report_kinds=REPORT_KINDS,

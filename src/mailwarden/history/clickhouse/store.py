@@ -6,7 +6,7 @@ messages. A batch is noted there first (ledger.py) and inserted here then; both 
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import date
 from uuid import UUID
 
@@ -20,12 +20,12 @@ from mailwarden.history.clickhouse.figures import ClickhouseAttacked, Clickhouse
 from mailwarden.history.clickhouse.ledger import AnnouncedRow, Ledger
 from mailwarden.history.clickhouse.rows import EncodedRow, encode_row
 from mailwarden.history.clickhouse.schema import NAMES, KnownDays, existing_days
-from mailwarden.history.clickhouse.search import STATEMENT_SECONDS, ClickhouseSearcher, fetch_of_ggrid
+from mailwarden.history.clickhouse.search import STATEMENT_SECONDS, ClickhouseSearcher, fetch_of_ggrid, fetch_records
 from mailwarden.history.postgresql.partitions import check_clock, is_near
 from mailwarden.history.postgresql.states import StateReader
 from mailwarden.history.postgresql.store import PostgresqlHistoryStore
 from mailwarden.history.postgresql.store_base import HistoryStoreBase, require_deployment
-from mailwarden.history.store import HistoryRow, RejectedRequest, Saved
+from mailwarden.history.store import Cursor, HistoryRow, RejectedRequest, Saved, StoredRecord
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.outcome import SEVERITY, Verdict
 from mailwarden.model.record import FinishedRequest
@@ -138,6 +138,10 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         found = await self._of_ggrid(scope, ggrid)
         return found[0] if found else None
 
+    async def find_many(self, scope: Scope, places: Sequence[Cursor]) -> Mapping[Cursor, FinishedRequest]:
+        known = [place for place in places if moment_of(place.ggrid) is not None]
+        return await _requests(scope, fetch_records(self._clickhouse, scope, known))
+
     async def tenants_of(self, scope: Scope, ggrid: UUID) -> Sequence[UUID]:
         return [request.tenant for request in await self._of_ggrid(scope, ggrid)]
 
@@ -145,12 +149,8 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         """Return the requests of a ggrid, the most severe outcome first."""
         if moment_of(ggrid) is None or scope.tenants == frozenset():
             return []
-        try:
-            records = await fetch_of_ggrid(self._clickhouse, scope, ggrid)
-        except TooSlow as error:
-            raise StorageUnavailable("The history store does not answer in time.", retry_after=1) from error
-        requests = [record.request for cursor, record in records.items() if scope.allows(cursor.tenant)]
-        return sorted(requests, key=_severity)
+        requests = await _requests(scope, fetch_of_ggrid(self._clickhouse, scope, ggrid))
+        return sorted(requests.values(), key=_severity)
 
     async def delete_days(self, scope: Scope, before: date) -> int:
         require_deployment(scope)
@@ -188,6 +188,17 @@ class ClickhouseHistoryStore(HistoryStoreBase):
                 _log.warning("history_deletion_goes_on")
                 return
             await asyncio.sleep(MUTATION_PAUSE)
+
+
+async def _requests(
+    scope: Scope, reading: Awaitable[Mapping[Cursor, StoredRecord]]
+) -> Mapping[Cursor, FinishedRequest]:
+    """Return the requests of the records that are read, as far as the scope allows them."""
+    try:
+        records = await reading
+    except TooSlow as error:
+        raise StorageUnavailable("The history store does not answer in time.", retry_after=1) from error
+    return {cursor: record.request for cursor, record in records.items() if scope.allows(cursor.tenant)}
 
 
 def _severity(request: FinishedRequest) -> tuple[int, int, UUID]:

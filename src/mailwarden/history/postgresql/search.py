@@ -16,10 +16,9 @@ import asyncpg
 from msgspec.structs import replace
 
 from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scoped
-from mailwarden.database.rows import read
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.postgresql.partitions import existing_days
-from mailwarden.history.postgresql.records import record_in
+from mailwarden.history.postgresql.records import cursor_in, fetch_records, records_in
 from mailwarden.history.spans import (
     START,
     SearchClock,
@@ -32,7 +31,6 @@ from mailwarden.history.spans import (
     windows,
 )
 from mailwarden.history.store import Cursor, Order, StoredRecord
-from mailwarden.model.ggrid import day_of
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.search.count import Count
@@ -101,11 +99,6 @@ _SELECT_LAST_SCANNED = """
 SELECT ggrid, tenant FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND (ggrid, tenant) >= ($3, $6)
   AND ggrid <= $4 AND (ggrid, tenant) < ($4, $5)
 {order} OFFSET $7 LIMIT 1
-"""
-_SELECT_RECORDS = """
-SELECT tenant, ggrid, record, campaign, shared_campaign FROM history
-WHERE day = ANY($1::date[]) AND ggrid = ANY($2::uuid[])
-  AND (ggrid, tenant) IN (SELECT * FROM unnest($2::uuid[], $3::uuid[]))
 """
 _COUNT = """
 SELECT count(*) FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND (ggrid, tenant) >= ($3, $6)
@@ -285,7 +278,7 @@ class PostgresqlSearcher:
         ggrids, tenants = [request.ggrid for request in requests], [request.tenant for request in requests]
         async with reading(self._database, STATEMENT_TIMEOUT) as connection:
             rows = await connection.fetch(STATES_OF, ggrids, tenants)
-        found = {_cursor(row): {state for state in _IN_STATE if row[state]} for row in rows}
+        found = {cursor_in(row): {state for state in _IN_STATE if row[state]} for row in rows}
         return {cursor: states for cursor, states in found.items() if states}
 
 
@@ -331,7 +324,7 @@ class _Reader:
             if last is None:
                 self._progress.finish(span)
             else:
-                self._progress.reached = behind(_cursor(last), self._progress.order)
+                self._progress.reached = behind(cursor_in(last), self._progress.order)
 
     async def read(self, window: Span, clock: SearchClock) -> None:
         """Read a window to its end, until the limit is reached or the time is up."""
@@ -365,11 +358,11 @@ class _Reader:
         for start in range(0, len(rows), step):
             await asyncio.sleep(0)
             some = rows[start : start + step]
-            records = await self._records(some) if self._by_subject else _by_cursor(some)
+            records = await self._records(some) if self._by_subject else records_in(some)
             for row in some:
                 if self.is_full:
                     return
-                cursor = _cursor(row)
+                cursor = cursor_in(row)
                 self._progress.reached = behind(cursor, self._progress.order)
                 # The statement filters by tenant; this is the second check.
                 record = records.get(cursor) if self._scope.allows(cursor.tenant) else None
@@ -378,21 +371,9 @@ class _Reader:
 
     async def _records(self, rows: Sequence[Row]) -> dict[Cursor, StoredRecord]:
         """Return the records of the rows whose subject may contain the phrases."""
-        cursors = [_cursor(row) for row in rows if subject_may_match(self._phrases, str(row["subject"]))]
-        if not cursors:
-            return {}
-        ggrids, tenants = [cursor.ggrid for cursor in cursors], [cursor.tenant for cursor in cursors]
-        days = list({day_of(ggrid) for ggrid in ggrids})
-        return _by_cursor(await self._connection.fetch(_SELECT_RECORDS, days, ggrids, tenants))
+        cursors = [cursor_in(row) for row in rows if subject_may_match(self._phrases, str(row["subject"]))]
+        return await fetch_records(self._connection, self._scope, cursors) if cursors else {}
 
     def _add(self, request: FinishedRequest) -> None:
         if not self._phrases or phrases_match(self._phrases, request):
             self._progress.requests.append(request)
-
-
-def _by_cursor(rows: Sequence[Row]) -> dict[Cursor, StoredRecord]:
-    return {_cursor(row): record_in(row) for row in rows}
-
-
-def _cursor(row: Row) -> Cursor:
-    return Cursor(read(row, "ggrid", UUID), read(row, "tenant", UUID))

@@ -18,12 +18,12 @@ from mailwarden.errors import StorageUnavailable
 from mailwarden.events.scanned import NO_SCANNED_EVENTS, ScannedEvents
 from mailwarden.history.postgresql.attacked import AttackedReader
 from mailwarden.history.postgresql.partitions import check_clock, create_days, drop_days, existing_days
-from mailwarden.history.postgresql.records import record_in
+from mailwarden.history.postgresql.records import fetch_records, record_in
 from mailwarden.history.postgresql.search import PostgresqlSearcher
 from mailwarden.history.postgresql.statistics import PostgresqlRows, mark_late
 from mailwarden.history.postgresql.store_base import HistoryStoreBase, require_deployment
 from mailwarden.history.postgresql.vocabulary import VocabularyReader
-from mailwarden.history.store import HistoryRow, RejectedRequest, Saved
+from mailwarden.history.store import Cursor, HistoryRow, RejectedRequest, Saved
 from mailwarden.model.ggrid import day_of, moment_of
 from mailwarden.model.outcome import SEVERITY, Verdict
 from mailwarden.model.record import FinishedRequest
@@ -149,6 +149,11 @@ class PostgresqlHistoryStore(HistoryStoreBase):
         async with self._database.connection() as connection:
             row = await connection.fetchrow(_FIND, *values)
         return None if row is None else record_in(row).request
+
+    async def find_many(self, scope: Scope, places: Sequence[Cursor]) -> Mapping[Cursor, FinishedRequest]:
+        async with self._database.connection() as connection:
+            records = await fetch_records(connection, scope, places)
+        return {place: record.request for place, record in records.items()}
 
     async def tenants_of(self, scope: Scope, ggrid: UUID) -> Sequence[UUID]:
         values = _ggrid_values(scope, ggrid)

@@ -6,9 +6,8 @@ from typing import cast
 from uuid import UUID
 
 from mailwarden.database.pool import Database
-from mailwarden.database.rows import read
 from mailwarden.history.postgresql.partitions import create_old_day, existing_days
-from mailwarden.history.postgresql.records import record_in
+from mailwarden.history.postgresql.records import cursor_in, fetch_records
 from mailwarden.history.postgresql.statistics import mark_late
 from mailwarden.history.postgresql.store import PostgresqlHistoryStore
 from mailwarden.history.store import Cursor, HistoryRow, RejectedRequest, StoredRecord
@@ -19,9 +18,6 @@ _KEYS = """
 SELECT ggrid, tenant FROM history WHERE day = $1 AND (ggrid, tenant) > ($2, $3) ORDER BY ggrid, tenant LIMIT $4
 """
 _STORED = "SELECT ggrid, tenant FROM history WHERE day = $1 AND ggrid = ANY($2::uuid[])"
-_RECORDS = (
-    "SELECT ggrid, tenant, record, campaign, shared_campaign FROM history WHERE day = $1 AND ggrid = ANY($2::uuid[])"
-)
 _LOWEST = UUID(int=0)
 
 
@@ -45,7 +41,7 @@ class PostgresqlTable:
         while True:
             async with self._database.connection() as connection:
                 rows = await connection.fetch(_KEYS, day, last.ggrid, last.tenant, size)
-            keys = [Cursor(read(row, "ggrid", UUID), read(row, "tenant", UUID)) for row in rows]
+            keys = [cursor_in(row) for row in rows]
             if keys:
                 yield keys
             if len(keys) < size:
@@ -55,14 +51,11 @@ class PostgresqlTable:
     async def stored(self, day: date, keys: Sequence[Cursor]) -> set[Cursor]:
         async with self._database.connection() as connection:
             rows = await connection.fetch(_STORED, day, sorted({key.ggrid for key in keys}))
-        return {Cursor(read(row, "ggrid", UUID), read(row, "tenant", UUID)) for row in rows}
+        return {cursor_in(row) for row in rows}
 
     async def records(self, day: date, keys: Sequence[Cursor]) -> Mapping[Cursor, StoredRecord]:
-        wanted = set(keys)
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_RECORDS, day, sorted({key.ggrid for key in keys}))
-        found = ((Cursor(read(row, "ggrid", UUID), read(row, "tenant", UUID)), row) for row in rows)
-        return {key: record_in(row) for key, row in found if key in wanted}
+            return await fetch_records(connection, Scope.deployment(), keys)
 
     async def add(self, day: date, rows: Sequence[HistoryRow]) -> tuple[RejectedRequest, ...]:
         async with self._database.connection() as connection:
