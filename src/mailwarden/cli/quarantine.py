@@ -145,7 +145,7 @@ def _ls(options: argparse.Namespace) -> int:
             state=None if options.state is None else State(options.state),
             since=None if options.days is None else datetime.now(UTC) - timedelta(days=options.days),
         )
-        return await service.page(ALL, question, max(1, options.limit))
+        return await service.store.page(ALL, question, max(1, options.limit))
 
     messages = _ask(options, find)
     if options.output == "json":
@@ -173,7 +173,7 @@ def _ls(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace) -> int:
     async def find(service: QuarantineService, _: Database) -> HeldMessage:
-        return await service.find(ALL, options.uid)
+        return await service.store.find(ALL, options.uid)
 
     _print(options, [_ask(options, find)])
     return 0
@@ -194,7 +194,7 @@ def _release(options: argparse.Namespace) -> int:
             )
         until = time.monotonic() + PATIENCE
         while True:
-            messages = [await service.find(ALL, uid) for uid in options.uids]
+            messages = [await service.store.find(ALL, uid) for uid in options.uids]
             if time.monotonic() > until or not any(message.in_state(State.RELEASING) for message in messages):
                 return messages
             await asyncio.sleep(LOOK)

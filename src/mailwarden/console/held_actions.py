@@ -62,12 +62,12 @@ class HeldActions:
 
     async def chosen(self, request: UserRequest, uids: Sequence[UUID]) -> Sequence[ChosenMessage]:
         """Return the messages of the user's scope with these uids and their evidence; others are left out."""
-        return await self.evidence_of(request, [*(await self._quarantine.held(request.scope, uids)).values()])
+        return await self.evidence_of(request, [*(await self._quarantine.store.held(request.scope, uids)).values()])
 
     async def waiting(self, request: UserRequest, places: Sequence[Cursor]) -> list[HeldMessage]:
         """Return the held messages of these rows of history that a recipient waits for; others are left out."""
         keys = [(place.ggrid, place.tenant) for place in places]
-        held = await self._quarantine.of_rows(request.scope, keys)
+        held = await self._quarantine.store.of_rows(request.scope, keys)
         return [held[key] for key in keys if key in held and held[key].in_state(State.HELD)]
 
     async def evidence_of(self, request: UserRequest, held: Sequence[HeldMessage]) -> Sequence[ChosenMessage]:
@@ -109,8 +109,8 @@ class HeldActions:
         try:
             if action == "release":
                 train = request.form.ticked("train")
-                return await self._quarantine.release_several(request.scope, uids, request.actor, train=train)
-            return await self._quarantine.delete_several(request.scope, uids, request.actor)
+                return await self._quarantine.store.request_releases(request.scope, uids, request.actor, train=train)
+            return await self._quarantine.store.delete_several(request.scope, uids, request.actor)
         except StorageUnavailable as error:
             return [ActionResult(uid, error=error) for uid in uids]
 

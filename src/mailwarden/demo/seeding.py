@@ -354,7 +354,7 @@ class Seeder:
         kind, _, what = after.action.partition("-")
         recipients = None if recipient is None else [recipient]
         if kind in ("release", "delete"):
-            (held,) = (await self._quarantine.of_rows(scope, [(ggrid, tenant)])).values()
+            (held,) = (await self._quarantine.store.of_rows(scope, [(ggrid, tenant)])).values()
             if kind == "delete":
                 await self._quarantine.delete(scope, held.uid, actor, recipients=recipients)
                 return

@@ -38,7 +38,7 @@ class QuarantineApi:
         query = read_query(call.request.query.items(), QuarantineQuery)
         after = None
         if query.after is not UNSET:
-            last = await self._service.find(caller.scope, query.after)
+            last = await self._service.store.find(caller.scope, query.after)
             after = PageCursor(last.received, last.uid)
         filters = HeldFilter(
             tenant=None if query.tenant_uid is UNSET else query.tenant_uid,
@@ -50,11 +50,11 @@ class QuarantineApi:
             since=None if query.since is UNSET else _in_utc(query.since),
             after=after,
         )
-        found = await self._service.page(caller.scope, filters, query.limit)
+        found = await self._service.store.page(caller.scope, filters, query.limit)
         return _answer(HeldMessages(tuple(map(held_of, found))))
 
     async def show(self, call: Call, caller: Caller) -> web.StreamResponse:
-        return _answer(held_of(await self._service.find(caller.scope, _uid_in(call))))
+        return _answer(held_of(await self._service.store.find(caller.scope, _uid_in(call))))
 
     async def download(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Return the message, verified before the first byte is sent."""

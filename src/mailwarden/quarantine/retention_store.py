@@ -15,7 +15,7 @@ from mailwarden.events.outbox import NewEvent, record
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.model import DEFAULT, HeldMessage, RetentionDays, State
 from mailwarden.quarantine.ownership import Deployment, read_deployment
-from mailwarden.quarantine.store import IN_SCOPE, SELECT_MESSAGE, deleted_event, lock_body, message_of
+from mailwarden.quarantine.store import HELD, IN_SCOPE, SELECT_MESSAGE, deleted_event, lock_body, message_of
 
 BATCH = 500
 
@@ -48,7 +48,6 @@ WITH gone AS (
 )
 SELECT uid FROM gone
 """  # noqa: S608 -- built from constants
-_MESSAGES = f"{SELECT_MESSAGE} AND uid = ANY ($2::uuid[])"
 _ORPHANS = """
 SELECT tenant, address FROM quarantine_leavings
 WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND vault = $2 LIMIT $3
@@ -102,7 +101,7 @@ class RetentionStore:
             uids = [row["uid"] for row in await connection.fetch(_EXPIRING, scope.uids(), BATCH)]
             if not uids:
                 return 0
-            messages = [message_of(row) for row in await connection.fetch(_MESSAGES, scope.uids(), uids)]
+            messages = [message_of(row) for row in await connection.fetch(HELD, scope.uids(), uids)]
             gone = {row["uid"] for row in await connection.fetch(_EXPIRE, scope.uids(), uids)}
             await record(connection, [_expired_event(message) for message in messages if message.uid in gone])
             return len(gone)

@@ -5,7 +5,7 @@ The API, the CLI and the console use the same service. A guard delivers a releas
 Security: whole messages pass through here. `export` returns hostile bytes, after the audit event is committed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -21,7 +21,7 @@ from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine import requests
-from mailwarden.quarantine.model import NO_FILTER, ActionResult, HeldFilter, HeldMessage, RetentionDays, State
+from mailwarden.quarantine.model import HeldMessage, RetentionDays
 from mailwarden.quarantine.requests import SenderPart
 from mailwarden.quarantine.store import BodyGone, QuarantineStore, check_deletion, check_release
 from mailwarden.quarantine.vault import Bytes, Vault
@@ -32,31 +32,13 @@ _SENDER_BLOCK, _SENDER_ALLOW = block_and_allow(MatchOn.SENDER)
 
 
 class QuarantineService:
+    """Actions that need more than `store`, which finds the messages and acts on several of them."""
+
     def __init__(self, store: QuarantineStore, vault: Vault, lists: ListService, spool: Path) -> None:
-        self._store = store
+        self.store = store
         self._vault = vault
         self._lists = lists
         self._spool = spool
-
-    async def page(self, scope: Scope, filters: HeldFilter = NO_FILTER, limit: int = 100) -> Sequence[HeldMessage]:
-        return await self._store.page(scope, filters, limit)
-
-    async def states(self, scope: Scope, places: Sequence[tuple[UUID, UUID]]) -> Mapping[tuple[UUID, UUID], State]:
-        return await self._store.states(scope, places)
-
-    async def counts(self, scope: Scope, tenant: UUID | None = None) -> Mapping[Verdict, int]:
-        return await self._store.counts(scope, tenant)
-
-    async def find(self, scope: Scope, uid: UUID) -> HeldMessage:
-        return await self._store.find(scope, uid)
-
-    async def held(self, scope: Scope, uids: Sequence[UUID]) -> Mapping[UUID, HeldMessage]:
-        return await self._store.held(scope, uids)
-
-    async def of_rows(
-        self, scope: Scope, places: Sequence[tuple[UUID, UUID]]
-    ) -> Mapping[tuple[UUID, UUID], HeldMessage]:
-        return await self._store.of_rows(scope, places)
 
     async def release(
         self,
@@ -74,20 +56,12 @@ class QuarantineService:
         With `train` the tenant's statistics learn it as good once it is delivered.
         """
         if allow is not None:
-            message = await self._store.find(scope, uid)
+            message = await self.store.find(scope, uid)
             if message.verdict is Verdict.MALWARE:
                 raise NotReleasable("Malware is never delivered, and its sender cannot be allowed.")
             check_release(message, recipients)
             await self._list(scope, _SENDER_ALLOW, message, allow, actor, global_list=global_list)
-        return await self._store.request_release(scope, uid, recipients, actor, train=train)
-
-    async def release_several(
-        self, scope: Scope, uids: Sequence[UUID], actor: Actor, *, train: bool = False
-    ) -> Sequence[ActionResult]:
-        return await self._store.request_releases(scope, uids, actor, train=train)
-
-    async def delete_several(self, scope: Scope, uids: Sequence[UUID], actor: Actor) -> Sequence[ActionResult]:
-        return await self._store.delete_several(scope, uids, actor)
+        return await self.store.request_release(scope, uid, recipients, actor, train=train)
 
     async def delete(
         self,
@@ -101,18 +75,18 @@ class QuarantineService:
     ) -> HeldMessage:
         """Delete a message; `block` adds its sender to sender-block, for the tenant or globally."""
         if block is not None:
-            message = await self._store.find(scope, uid)
+            message = await self.store.find(scope, uid)
             check_deletion(message, recipients)
             await self._list(scope, _SENDER_BLOCK, message, block, actor, global_list=global_list)
-        return await self._store.delete(scope, uid, recipients, actor)
+        return await self.store.delete(scope, uid, recipients, actor)
 
     async def export(self, scope: Scope, uid: UUID, actor: Actor) -> Spooled:
         """Return the bytes of the message, verified."""
-        return await self._fetch(await self._store.record_export(scope, uid, actor))
+        return await self._fetch(await self.store.record_export(scope, uid, actor))
 
     async def preview(self, scope: Scope, uid: UUID, actor: Actor) -> Spooled:
         """Return the bytes for a safe preview, which has its own audit event."""
-        return await self._fetch(await self._store.record_export(scope, uid, actor, "preview"))
+        return await self._fetch(await self.store.record_export(scope, uid, actor, "preview"))
 
     async def _fetch(self, message: HeldMessage) -> Spooled:
         assert message.address is not None, "record_export has checked it"

@@ -51,6 +51,7 @@ _BODY_LOCKS = 0x6D77_7162  # the class of the advisory locks
 
 _recipients = msgspec.json.Decoder(tuple[HeldRecipient, ...])
 
+Place = tuple[UUID, UUID]  # of a row of history: ggrid, tenant
 Recipients = Sequence[str] | None  # None: all that wait
 
 MAX_PAGE = 500
@@ -78,9 +79,9 @@ WITH days AS (
 SELECT coalesce((SELECT uid FROM kept), (SELECT uid FROM quarantine WHERE tenant = $2 AND ggrid = $3)) AS uid,
        EXISTS (SELECT FROM kept) AS is_new
 """  # noqa: S608 -- built from constants
-_HELD = f"{SELECT_MESSAGE} AND uid = ANY ($2::uuid[])"
+HELD = f"{SELECT_MESSAGE} AND uid = ANY ($2::uuid[])"
 # In the same order everywhere, so that two actions on the same messages cannot deadlock.
-_LOCKED = f"{_HELD} ORDER BY uid FOR UPDATE"
+_LOCKED = f"{HELD} ORDER BY uid FOR UPDATE"
 _PLACES = "SELECT * FROM unnest($2::uuid[], $3::uuid[])"
 _OF_ROWS = f"{SELECT_MESSAGE} AND (ggrid, tenant) IN ({_PLACES})"
 _STATES = f"""
@@ -265,12 +266,10 @@ class QuarantineStore:
     async def held(self, scope: Scope, uids: Sequence[UUID]) -> Mapping[UUID, HeldMessage]:
         """Return these messages in their order; those outside the scope are left out."""
         async with self._database.connection() as connection:
-            return _messages(scope, uids, await connection.fetch(_HELD, scope.uids(), uids))
+            return _messages(scope, uids, await connection.fetch(HELD, scope.uids(), uids))
 
-    async def of_rows(
-        self, scope: Scope, places: Sequence[tuple[UUID, UUID]]
-    ) -> Mapping[tuple[UUID, UUID], HeldMessage]:
-        """Return the held messages of these rows of history, by ggrid and tenant."""
+    async def of_rows(self, scope: Scope, places: Sequence[Place]) -> Mapping[Place, HeldMessage]:
+        """Return the held messages of these rows of history."""
         ggrids, tenants = [ggrid for ggrid, _ in places], [tenant for _, tenant in places]
         async with self._database.connection() as connection:
             messages = map(message_of, await connection.fetch(_OF_ROWS, scope.uids(), ggrids, tenants))
@@ -288,8 +287,8 @@ class QuarantineStore:
             rows = await connection.fetch(_PAGE, scope.uids(), *asked, min(limit, MAX_PAGE))
         return [message_of(row) for row in rows]
 
-    async def states(self, scope: Scope, places: Sequence[tuple[UUID, UUID]]) -> Mapping[tuple[UUID, UUID], State]:
-        """Return the state of each of these messages, by ggrid and tenant; of several, the first of State."""
+    async def states(self, scope: Scope, places: Sequence[Place]) -> Mapping[Place, State]:
+        """Return the state of each of these messages; of several, the first of State."""
         ggrids, tenants = [ggrid for ggrid, _ in places], [tenant for _, tenant in places]
         async with self._database.connection() as connection:
             rows = await connection.fetch(_STATES, scope.uids(), ggrids, tenants)
@@ -312,8 +311,8 @@ class QuarantineStore:
     ) -> HeldMessage:
         """Request the release to all held recipients, or to those given; a guard delivers, and trains if `train`."""
         async with self._transaction() as connection:
-            results = await _request_release(connection, scope, [uid], recipients, actor, train=train)
-            return await _changed(connection, scope, results)
+            result = await _request_release(connection, scope, [uid], recipients, actor, train=train)
+            return await _changed(connection, scope, *result)
 
     async def request_releases(
         self, scope: Scope, uids: Sequence[UUID], actor: Actor, *, train: bool = False
@@ -325,7 +324,7 @@ class QuarantineStore:
     async def delete(self, scope: Scope, uid: UUID, recipients: Recipients, actor: Actor) -> HeldMessage:
         """Delete a message for all held recipients, or for those given; unneeded bytes are removed later."""
         async with self._transaction() as connection:
-            return await _changed(connection, scope, await _delete(connection, scope, [uid], recipients, actor))
+            return await _changed(connection, scope, *await _delete(connection, scope, [uid], recipients, actor))
 
     async def delete_several(self, scope: Scope, uids: Sequence[UUID], actor: Actor) -> Sequence[ActionResult]:
         """Delete each message for all its held recipients, in one transaction."""
@@ -388,9 +387,8 @@ async def _delete(
     return [ActionResult(uid, messages.get(uid), errors.get(uid)) for uid in uids]
 
 
-async def _changed(connection: Connection, scope: Scope, results: Sequence[ActionResult]) -> HeldMessage:
-    """Return the only message as it is now, or raise the error of the action."""
-    (result,) = results
+async def _changed(connection: Connection, scope: Scope, result: ActionResult) -> HeldMessage:
+    """Return the message as it is now, or raise the error of the action."""
     if result.error is not None:
         raise result.error
     return _only(await _locked(connection, scope, [result.uid]))

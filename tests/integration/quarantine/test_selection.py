@@ -1,8 +1,8 @@
 """Actions on several held messages: a few statements for all of them, and a result for each."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -10,7 +10,6 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 from aiohttp import web
-from asyncpg.connection import LoggedQuery
 
 from mailwarden.access.audit import AuditFilter, AuditStore
 from mailwarden.console.forms import Form
@@ -31,32 +30,27 @@ from tests.integration.held_messages import RAW, finished
 from tests.integration.quarantine.quarantine_setup import ALL, ANN, QuarantineSetup
 
 
-@contextmanager
-def statements_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Collect the statements that are sent to PostgreSQL, without BEGIN and COMMIT."""
-    lend, statements = Database.connection, list[str]()
-
-    def note(query: LoggedQuery) -> None:
-        if query.query not in ("BEGIN;", "COMMIT;"):
-            statements.append(query.query)
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the statements that are sent to PostgreSQL."""
+    lend, sent = Database.connection, list[str]()
 
     @asynccontextmanager
     async def logged(database: Database) -> AsyncIterator[Connection]:
         async with lend(database) as connection:
-            with cast("asyncpg.Connection", connection).query_logger(note):
+            with cast("asyncpg.Connection", connection).query_logger(lambda query: sent.append(query.query)):
                 yield connection
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Database, "connection", logged)
-        yield statements
+    monkeypatch.setattr(Database, "connection", logged)
+    return sent
 
 
 async def submit(setup: QuarantineSetup, action: str, uids: Sequence[UUID]) -> dict[str, Any]:
     """Submit the page that confirms an action, and return the values of the page of results."""
     shown: dict[str, Any] = {}
 
-    def render(template: str, **values: object) -> web.Response:
-        shown.update(values, template=template)
+    def render(_: str, **values: object) -> web.Response:
+        shown.update(values)
         return web.Response()
 
     form = Form({"action": [action], "uid": list(map(str, uids))})
@@ -72,45 +66,36 @@ async def audited(setup: QuarantineSetup, action: str) -> int:
     return len(await AuditStore(setup.database).find(ALL, AuditFilter(action=f"quarantine.{action}")))
 
 
-@pytest.mark.parametrize(("action", "most"), [("release", 5), ("delete", 5)])
-async def test_fifty_messages_take_a_few_statements(
-    setup: QuarantineSetup, monkeypatch: pytest.MonkeyPatch, note: Callable[[str], None], action: str, most: int
+@pytest.mark.parametrize("action", ["release", "delete"])
+async def test_fifty_messages_take_five_statements(
+    setup: QuarantineSetup, statements: list[str], note: Callable[[str], None], action: str
 ) -> None:
     requests = [finished(setup.north) for _ in range(50)]
     await open_history(setup.database).save(ALL, requests)
     uids = [await setup.writer.hold(request, Spooled.of(RAW)) for request in requests]
-    with statements_of(monkeypatch) as statements:
-        page = await submit(setup, action, uids)
-        await asyncio.sleep(0)  # the driver calls its logger in the next round
-    note(f"{action} of 50 held messages: {len(statements)} statements")
-    assert (page["template"], page["done"], page["in_doubt"]) == ("quarantine/done.html", 50, False)
-    assert [result.uid for result in page["results"]] == uids
-    assert await audited(setup, action) == 50
-    assert len(statements) <= most, statements
+    statements.clear()
+    page = await submit(setup, action, uids)
+    await asyncio.sleep(0)  # the driver calls its logger in the next round
+    count = sum(statement not in ("BEGIN;", "COMMIT;") for statement in statements)
+    note(f"{action} of 50 held messages: {count} statements")
+    assert (page["done"], [result.uid for result in page["results"]], page["in_doubt"]) == (50, uids, False)
+    assert (await audited(setup, action), count) == (50, 5)
 
 
 @pytest.mark.parametrize("action", ["release", "delete"])
 async def test_each_message_has_its_own_result(setup: QuarantineSetup, action: str) -> None:
-    waiting, done, foreign = await setup.keep(), await setup.keep(raw=b"other"), await setup.keep(setup.south)
-    await setup.store.delete(ALL, done, None, ANN)
+    uids = [await setup.keep(raw=bytes([number])) for number in range(2)]
+    foreign, virus = await setup.keep(setup.south), await setup.keep(raw=b"virus", verdict=Verdict.MALWARE)
+    await setup.store.delete(ALL, uids[0], None, ANN)
     before = await audited(setup, action)
     act = setup.store.request_releases if action == "release" else setup.store.delete_several
-    results = await act(Scope.of(setup.north), [done, foreign, waiting, uuid4()], ANN)
-    errors = [type(result.error) for result in results]
-    assert errors == [NotReleasable, MessageNotFound, type(None), MessageNotFound]
-    assert [result.message and result.message.uid for result in results] == [done, None, waiting, None]
-    assert await audited(setup, action) == before + 1
+    results = await act(Scope.of(setup.north), [*uids, foreign, uuid4(), virus], ANN)
+    errors = [result.error and type(result.error) for result in results]
+    last = NotReleasable if action == "release" else None
+    assert errors == [NotReleasable, None, MessageNotFound, MessageNotFound, last]
+    assert [result.message and result.message.uid for result in results] == [*uids, None, None, virus]
+    assert await audited(setup, action) == before + errors.count(None)
     assert (await setup.store.find(ALL, foreign)).in_state(State.HELD)
-
-
-async def test_malware_in_a_selection_stays_held(setup: QuarantineSetup) -> None:
-    virus, spam = await setup.keep(verdict=Verdict.MALWARE), await setup.keep(raw=b"other")
-    refused, released = await setup.store.request_releases(ALL, [virus, spam], ANN, train=True)
-    assert (type(refused.error), released.error) == (NotReleasable, None)
-    assert (await setup.store.find(ALL, virus)).in_state(State.HELD)
-    release = await setup.releases.claim(ALL, (await setup.store.find(ALL, spam)).vault, 60.0)
-    assert release is not None
-    assert release.train
 
 
 async def test_selections_that_overlap_request_each_release_once(setup: QuarantineSetup) -> None:

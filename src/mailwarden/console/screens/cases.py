@@ -198,7 +198,7 @@ class CasesScreen:
         ggrids = list(dict.fromkeys(report.ggrid for report in reports if report.ggrid is not None))[:MAX_LOOKED_UP]
         found = await self._history.find_many(scope, [Cursor(ggrid, case.tenant) for ggrid in ggrids])
         keys = [(ggrid, case.tenant) for ggrid in ggrids] if request.may(Permission.QUARANTINE_READ) else []
-        held = await self._quarantine.of_rows(scope, keys)
+        held = await self._quarantine.store.of_rows(scope, keys)
         return {
             place.ggrid: ReportedMessage(each.judgement.verdict, held.get((place.ggrid, place.tenant)))
             for place, each in found.items()

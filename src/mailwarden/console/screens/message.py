@@ -98,7 +98,7 @@ class MessagePages:
         if not request.may(Permission.QUARANTINE_READ):
             return None
         place = (finished.ggrid, finished.tenant)
-        return (await self._quarantine.of_rows(request.scope, [place])).get(place)
+        return (await self._quarantine.store.of_rows(request.scope, [place])).get(place)
 
     async def _page(
         self,
@@ -287,7 +287,7 @@ class HeldScreen:
 
     async def _found(self, request: UserRequest) -> HeldMessage:
         """Return the message in the URL, or raise MessageNotFound."""
-        return await self._quarantine.find(request.scope, _uid(request))
+        return await self._quarantine.store.find(request.scope, _uid(request))
 
 
 def _uid(request: UserRequest) -> UUID:

@@ -141,7 +141,7 @@ class MessagesScreen:
         """Return the present state of a row: in quarantine if the user may see it, else by its decision."""
         places = [(row.ggrid, row.tenant) for row in page.rows if row.decision is Decision.QUARANTINE]
         readable = places and request.may(Permission.QUARANTINE_READ)
-        states = await self._quarantine.states(request.scope, places) if readable else {}
+        states = await self._quarantine.store.states(request.scope, places) if readable else {}
         return lambda row: states.get((row.ggrid, row.tenant)) or DONE[row.decision]
 
     async def show_rows(self, request: UserRequest) -> web.StreamResponse:

@@ -141,10 +141,10 @@ class QuarantineScreen:
     async def show(self, request: UserRequest) -> web.StreamResponse:
         search = read_search(request.query)
         tenant = _tenant_in(request, search)
-        found = await self._quarantine.page(request.scope, search.question(tenant), ROWS + 1)
+        found = await self._quarantine.store.page(request.scope, search.question(tenant), ROWS + 1)
         shown = found[:ROWS]
         finished = await finished_for(self._history, request.scope, shown)
-        counts = await self._quarantine.counts(request.scope, tenant)
+        counts = await self._quarantine.store.counts(request.scope, tenant)
         return request.render(
             "quarantine/index.html",
             search=search,

@@ -27,7 +27,7 @@ class RescanScreen:
 
     async def rescan(self, request: UserRequest) -> web.StreamResponse:
         """Scan the message again and show the new result; the held message stays as it is."""
-        held = await self._quarantine.find(request.scope, uid_in(request.variables["uid"]))
+        held = await self._quarantine.store.find(request.scope, uid_in(request.variables["uid"]))
         parameters = await self._parameters(request, held)
         raw = await self._quarantine.preview(request.scope, held.uid, request.actor)
         try:

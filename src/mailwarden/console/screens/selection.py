@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from aiohttp import web
-from msgspec import Struct
 
 from mailwarden.console.auth import Page
 from mailwarden.console.held_actions import MAX_CHOSEN, HeldActions, action_in
@@ -16,15 +15,7 @@ from mailwarden.console.screens.training import REPORT_KINDS, read_kind
 from mailwarden.errors import MailwardenError, MessageNotFound, NotReleasable, SchemaViolation
 from mailwarden.history.store import Cursor, HistoryStore, Row
 from mailwarden.model.record import FinishedRequest
-from mailwarden.user_reports.reports import Kind
 from mailwarden.user_reports.service import ReportService
-
-
-class Unreported(Struct, frozen=True):
-    """A message that could not be reported, and why."""
-
-    subject: str
-    failure: str
 
 
 class SelectionScreen:
@@ -61,7 +52,13 @@ class SelectionScreen:
             kind = read_kind(request.form)
         except SchemaViolation as error:
             return with_error_status(self._page(request, found, error=error), error)
-        failed = [failure for each in found if (failure := await self._report(request, each, kind)) is not None]
+        failed: list[tuple[FinishedRequest, MailwardenError]] = []
+        for each in found:
+            try:
+                scope = request.scope.narrowed(each.tenant)
+                await self._reports.report_request(scope, each, kind, request.actor)
+            except MailwardenError as error:
+                failed.append((each, error))
         if failed:
             partly = SchemaViolation(
                 _("%(reported)s of %(all)s messages were reported.")
@@ -69,13 +66,6 @@ class SelectionScreen:
             )
             return with_error_status(self._page(request, found, failed, partly), partly)
         return see_other(read_back(request.form.text("back")) or ADDRESS, "reported-several")
-
-    async def _report(self, request: UserRequest, finished: FinishedRequest, kind: Kind) -> Unreported | None:
-        try:
-            await self._reports.report_request(request.scope.narrowed(finished.tenant), finished, kind, request.actor)
-        except MailwardenError as error:
-            return Unreported(finished.summary.subject, error.message)
-        return None
 
     async def _found(self, request: UserRequest, places: Sequence[Cursor]) -> list[FinishedRequest]:
         """Return the messages of the user's scope, or raise MessageNotFound if there is none."""
@@ -88,7 +78,7 @@ class SelectionScreen:
         self,
         request: UserRequest,
         found: Sequence[FinishedRequest],
-        failed: Sequence[Unreported] = (),
+        failed: Sequence[tuple[FinishedRequest, MailwardenError]] = (),
         error: MailwardenError | None = None,
     ) -> web.Response:
         return request.render(

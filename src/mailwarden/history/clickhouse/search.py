@@ -253,7 +253,7 @@ async def fetch_records(
     *,
     reads: Reads | None = None,
 ) -> dict[Cursor, StoredRecord]:
-    """Return the records of these keys that exist in the scope."""
+    """Return the records of these keys that exist in the scope; with `reads`, raise TooSlow after so many seconds."""
     if not cursors:
         return {}
     keys = f"(hour, tenant, ggrid) IN ({keys_literal(cursors)})"
@@ -273,7 +273,8 @@ async def _fetch(
 ) -> dict[Cursor, StoredRecord]:
     among = list_literal(map(day_literal, sorted(days)))
     sql = _RECORDS.format(keys=keys, days=among, scope=scope_clause(scope))
-    return dict(_read_record(await clickhouse.read_limited(sql, seconds, reads)))
+    answer = clickhouse.read(sql, seconds) if reads is None else clickhouse.read_limited(sql, seconds, reads)
+    return {cursor: record for cursor, record in _read_record(await answer) if scope.allows(cursor.tenant)}
 
 
 def _read_record(data: bytes) -> Iterator[tuple[Cursor, StoredRecord]]:

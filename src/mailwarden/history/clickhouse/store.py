@@ -6,16 +6,15 @@ messages. A batch is noted there first (ledger.py) and inserted here then; both 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from uuid import UUID
 
 from mailwarden.database.pool import Database
-from mailwarden.errors import StorageUnavailable
 from mailwarden.events.scanned import NO_SCANNED_EVENTS, ScannedEvents
 from mailwarden.history.clickhouse.binary import Reader, day_literal, list_literal, read_one, read_rows, uuid_literal
 from mailwarden.history.clickhouse.clauses import hours_literal
-from mailwarden.history.clickhouse.client import BadData, Clickhouse, TooSlow
+from mailwarden.history.clickhouse.client import BadData, Clickhouse
 from mailwarden.history.clickhouse.figures import ClickhouseAttacked, ClickhouseRows, ClickhouseVocabulary
 from mailwarden.history.clickhouse.ledger import AnnouncedRow, Ledger
 from mailwarden.history.clickhouse.rows import EncodedRow, encode_row
@@ -25,7 +24,7 @@ from mailwarden.history.postgresql.partitions import check_clock, is_near
 from mailwarden.history.postgresql.states import StateReader
 from mailwarden.history.postgresql.store import PostgresqlHistoryStore
 from mailwarden.history.postgresql.store_base import HistoryStoreBase, require_deployment
-from mailwarden.history.store import Cursor, HistoryRow, RejectedRequest, Saved, StoredRecord
+from mailwarden.history.store import Cursor, HistoryRow, RejectedRequest, Saved
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.outcome import SEVERITY, Verdict
 from mailwarden.model.record import FinishedRequest
@@ -140,7 +139,8 @@ class ClickhouseHistoryStore(HistoryStoreBase):
 
     async def find_many(self, scope: Scope, places: Sequence[Cursor]) -> Mapping[Cursor, FinishedRequest]:
         known = [place for place in places if moment_of(place.ggrid) is not None]
-        return await _requests(scope, fetch_records(self._clickhouse, scope, known))
+        records = await fetch_records(self._clickhouse, scope, known)
+        return {place: record.request for place, record in records.items()}
 
     async def tenants_of(self, scope: Scope, ggrid: UUID) -> Sequence[UUID]:
         return [request.tenant for request in await self._of_ggrid(scope, ggrid)]
@@ -149,8 +149,8 @@ class ClickhouseHistoryStore(HistoryStoreBase):
         """Return the requests of a ggrid, the most severe outcome first."""
         if moment_of(ggrid) is None or scope.tenants == frozenset():
             return []
-        requests = await _requests(scope, fetch_of_ggrid(self._clickhouse, scope, ggrid))
-        return sorted(requests.values(), key=_severity)
+        records = await fetch_of_ggrid(self._clickhouse, scope, ggrid)
+        return sorted((record.request for record in records.values()), key=_severity)
 
     async def delete_days(self, scope: Scope, before: date) -> int:
         require_deployment(scope)
@@ -188,17 +188,6 @@ class ClickhouseHistoryStore(HistoryStoreBase):
                 _log.warning("history_deletion_goes_on")
                 return
             await asyncio.sleep(MUTATION_PAUSE)
-
-
-async def _requests(
-    scope: Scope, reading: Awaitable[Mapping[Cursor, StoredRecord]]
-) -> Mapping[Cursor, FinishedRequest]:
-    """Return the requests of the records that are read, as far as the scope allows them."""
-    try:
-        records = await reading
-    except TooSlow as error:
-        raise StorageUnavailable("The history store does not answer in time.", retry_after=1) from error
-    return {cursor: record.request for cursor, record in records.items() if scope.allows(cursor.tenant)}
 
 
 def _severity(request: FinishedRequest) -> tuple[int, int, UUID]:

@@ -4,10 +4,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import date
 from uuid import UUID
 
-from mailwarden.errors import StorageUnavailable
 from mailwarden.history.clickhouse.binary import Reader, day_literal, list_literal, read_one, read_rows, uuid_literal
 from mailwarden.history.clickhouse.clauses import hours_literal
-from mailwarden.history.clickhouse.client import BadData, Clickhouse, TooSlow
+from mailwarden.history.clickhouse.client import BadData, Clickhouse
 from mailwarden.history.clickhouse.rows import encode_row
 from mailwarden.history.clickhouse.schema import NAMES, existing_days
 from mailwarden.history.clickhouse.search import FETCHED, fetch_records, read_cursor
@@ -72,10 +71,7 @@ class ClickhouseTable:
         found: dict[Cursor, StoredRecord] = {}
         for start in range(0, len(keys), FETCHED):
             some = keys[start : start + FETCHED]
-            try:
-                found |= await fetch_records(self._clickhouse, Scope.deployment(), some, SECONDS)
-            except TooSlow as error:
-                raise _too_slow() from error
+            found |= await fetch_records(self._clickhouse, Scope.deployment(), some, SECONDS)
         return {key: record for key in keys if (record := found.get(key)) is not None}
 
     async def add(self, day: date, rows: Sequence[HistoryRow]) -> tuple[RejectedRequest, ...]:
@@ -93,7 +89,3 @@ class ClickhouseTable:
 
     async def _read(self, sql: str) -> bytes:
         return await self._clickhouse.read(sql, SECONDS)
-
-
-def _too_slow() -> StorageUnavailable:
-    return StorageUnavailable("The history store does not answer in time.", retry_after=1)

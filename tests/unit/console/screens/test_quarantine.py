@@ -28,7 +28,7 @@ class Overtaken:
     """A quarantine in which somebody else is always a moment faster."""
 
     def __init__(self, message: HeldMessage) -> None:
-        self.message = message
+        self.message, self.store = message, self
 
     async def find(self, _: Scope, __: UUID) -> HeldMessage:
         return self.message
