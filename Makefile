@@ -184,7 +184,7 @@ explanations: ## Write docs/explanations.md again, from the demo with the rig's 
 	@$(BIN)/python -m workshop.pages.explanations
 
 #: Figures
-compare: ## Compare answers and CPU of this checkout and of a commit over HTTPS and SMTP (BASE=commit, MESSAGES="folder corpus ...", MORE="--sample 1000 --seed 1")
+compare: ## Compare answers and CPU of this checkout and of a commit over HTTPS, SMTP and /checkv2 (BASE=commit, MESSAGES="folder corpus ...", MORE="--sample 1000 --seed 1")
 	@$(BIN)/python -m workshop.bench.compare --base $(BASE) $(foreach folder,$(MESSAGES),--messages $(folder)) $(MORE)
 
 structure: ## Figures of the checkout: files, imports, cycles, duplicates, tests, docs (BASE=commit prints before and after)

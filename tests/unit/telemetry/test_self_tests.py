@@ -83,7 +83,9 @@ def test_a_worker_spends_few_milliseconds_on_them():
         "from mailwarden.telemetry.self_tests import BASIC, wrong_answers\n"
         "began = time.process_time()\n"
         "assert wrong_answers((*BASIC, *READERS)) == ()\n"
-        "print(round((time.process_time() - began) * 1000))\n"
+        "tested = time.process_time()\n"
+        "sum(number * number for number in range(1_000_000))\n"
+        "print((tested - began) / (time.process_time() - tested))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert int(done.stdout) < 150  # processor time: 24 ms measured, pdfium's own start is 18 of them
+    assert float(done.stdout) < 1.5  # times the CPU of a million squares: 0.37 to 0.48 measured, mostly pdfium's start

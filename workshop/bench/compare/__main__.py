@@ -1,7 +1,8 @@
 """`make compare BASE=commit`: the answers and the CPU of this checkout and of a commit, side by side.
 
 Both versions run from their own files and virtual environments below run/compare, on the same engines and the same
-PostgreSQL server with a database each. They get the same messages by turns over HTTPS and over SMTP. The drivers use
+PostgreSQL server with a database each. They get the same messages by turns over HTTPS, over SMTP and at /checkv2. Two
+thirds of the messages have recipients of one or of both of two tenants; entries of lists act on some. The drivers use
 only the rig of this checkout and `python -m mailwarden` of each version, so a rename inside of the product does not
 matter to them.
 
@@ -17,6 +18,8 @@ Security: the messages may be hostile; they are sent to local servers, and only 
 """
 
 import argparse
+import json
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -28,9 +31,9 @@ import uvloop
 
 from workshop.bench.compare.answers import print_differences
 from workshop.bench.compare.figures import print_table
-from workshop.bench.compare.messages import Message, read_folders, warm_up
+from workshop.bench.compare.messages import TENANTS, Message, listed_senders, read_folders, warm_up
 from workshop.bench.compare.turns import Comparison, Version
-from workshop.bench.compare.ways import Https, NextHop, Smtp, send_all
+from workshop.bench.compare.ways import Checkv2, Https, NextHop, Smtp, send_all
 from workshop.bench.cpu import Processes
 from workshop.rig.engines import Engines, start_engines
 from workshop.rig.ports import free_port
@@ -39,6 +42,8 @@ from workshop.rig.versions import install_version, tree_of, working_tree
 
 RUN = Path("run/compare")
 TURN = 20  # messages
+NAME = "compare"
+_SCOPES = ("--scope", "lists:read", "--scope", "lists:write")
 _ROW_BYTES = """
 SELECT avg(octet_length(record))::int, avg(pg_column_size(record))::int, avg(pg_column_size(history.*))::int
 FROM history
@@ -52,13 +57,13 @@ def main(words: Sequence[str] | None = None) -> int:
     base_python = install_version(base, RUN / base[:12])
     present_python = install_version(present, RUN / "present")
     messages, records = read_folders(arguments.messages, arguments.sample, arguments.seed)
-    print(f"{len(messages)} messages by HTTPS and SMTP, in turns of {arguments.turn}", flush=True)
+    print(f"{len(messages)} messages by HTTPS, SMTP and /checkv2, in turns of {arguments.turn}", flush=True)
     with ExitStack() as stack:
         engines = stack.enter_context(start_engines(dns_records=records))
         folder = Path(stack.enter_context(TemporaryDirectory()))
         starts = {"base": base_python, "present": present_python}
         versions = [
-            _start(stack, name, folder / name, python, engines, one_process=arguments.one_process)
+            _start(stack, name, folder / name, python, engines, messages, one_process=arguments.one_process)
             for name, python in starts.items()
         ]
         comparison = Comparison(versions[0], versions[1])
@@ -94,20 +99,41 @@ async def _history_row(url: str) -> str:
     return f"{whole:,} bytes with a record of {stored:,} (sent as {sent:,})"
 
 
-def _start(stack: ExitStack, name: str, folder: Path, python: str, engines: Engines, *, one_process: bool) -> Version:
-    """Start one version with a database and a next hop of its own."""
-    next_hop, port = stack.enter_context(NextHop()), free_port()
-    smtp = {"listen": {"port": port}, "nextHop": f"127.0.0.1:{next_hop.port}"}
+def _start(
+    stack: ExitStack,
+    name: str,
+    folder: Path,
+    python: str,
+    engines: Engines,
+    messages: Sequence[Message],
+    *,
+    one_process: bool,
+) -> Version:
+    """Start one version with a database and a next hop of its own, two tenants, and entries for some senders."""
+    next_hop, port, checkv2 = stack.enter_context(NextHop()), free_port(), free_port()
+    sources = {
+        "smtp": {"listen": {"port": port}, "nextHop": f"127.0.0.1:{next_hop.port}"},
+        "rspamdApi": {"listen": {"port": checkv2}, "allowWithoutSecret": True},
+    }
     product = install_product(
         folder,
         engines,
         engines.postgresql.create_database(name),
-        guards=[{"scanSources": {"smtp": smtp}}],
+        guards=[{"scanSources": sources}],
         python=python,
         one_process=one_process,
     )
     stack.enter_context(product)
+    url, config = engines.postgresql.url(name), str(product.abby.folder)
+    for tenant, domain in TENANTS.items():
+        _run(python, "tenants", "create", tenant, "--domain", domain, "--config", config, "--database-url", url)
     product.start()
+    made = _run(python, "keys", "create", NAME, "--global", "-o", "json", *_SCOPES, "--config", config)
+    key = product.folder / "key"
+    key.write_text(json.loads(made)["key"])
+    for name_of_list, entries in listed_senders(messages).items():
+        words = ("--tenant", next(iter(TENANTS)), "--key-file", str(key), "--config", config)
+        _run(python, "lists", "add", name_of_list, *entries, *words)
     servers = {"postgresql": engines.postgresql.pid} | {
         server.name: server.pid for server in (engines.rspamd, engines.clamd, engines.redis, engines.dns)
     }
@@ -116,9 +142,18 @@ def _start(stack: ExitStack, name: str, folder: Path, python: str, engines: Engi
         name,
         Https(product),
         Smtp(port, next_hop),
+        Checkv2(checkv2),
         Processes(own | servers, {list(own)[-1]: "workers"}),
         frozenset(servers) - {"postgresql"},
     )
+
+
+def _run(python: str, *words: str) -> str:
+    """Run a command of a version; return its output."""
+    done = subprocess.run([python, "-m", "mailwarden", *words], check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"mailwarden {' '.join(words[:3])} of {python} failed: {done.stderr.strip()}")
+    return done.stdout
 
 
 def _own_processes(product: Product, *, one_process: bool) -> dict[str, int]:

@@ -1,12 +1,14 @@
 """The messages that both versions get: of folders with .eml files, of labelled corpora, or made here."""
 
 import random
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from time import time
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mailwarden.model.envelope import Envelope
 from workshop.bench.messages import read_messages
@@ -17,6 +19,8 @@ from workshop.evaluate.delivery import STRANGER_ADDRESS, STRANGER_HOST, Authenti
 MADE = 200  # messages, if no folder is given
 WARM_UP = 40
 UNPACKED = Path("run/corpus")
+_PLAIN = re.compile(r"[a-z0-9.]+@[a-z0-9.]+")
+TENANTS = {"north": "north.example", "south": "south.example"}
 
 Item = TypeVar("Item")
 
@@ -51,7 +55,20 @@ def read_folders(folders: Sequence[Path], sample: int | None, seed: int) -> tupl
         read = _of_corpus if (folder / MANIFEST).is_file() else _of_files
         messages += read(folder, sample, dice, authentication, now)
     dice.shuffle(messages)
-    return messages, authentication.records()
+    return [_to_tenants(number, message) for number, message in enumerate(messages)], authentication.records()
+
+
+def _to_tenants(number: int, message: Message) -> Message:
+    """Return every third message as it is, the others with recipients of one tenant or of both."""
+    recipients = [f"ann@{domain}" for domain in (*TENANTS.values(),)[: number % 3]]
+    envelope = message.envelope
+    return replace(message, envelope=replace(envelope, recipients=tuple(recipients))) if recipients else message
+
+
+def listed_senders(messages: Sequence[Message]) -> Mapping[str, Sequence[str]]:
+    """Return entries that act on some of the messages, by list."""
+    senders = sorted({message.envelope.sender for message in messages if _PLAIN.fullmatch(message.envelope.sender)})
+    return {"sender-block": senders[:: len(senders) // 10 or 1], "sender-allow": senders[1 :: len(senders) // 10 or 1]}
 
 
 def warm_up() -> list[Message]:

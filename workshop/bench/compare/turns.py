@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from workshop.bench.compare.answers import Answer, Difference
 from workshop.bench.compare.figures import ENGINES, PRODUCT, Turn, Used, ratio_of
 from workshop.bench.compare.messages import Message
-from workshop.bench.compare.ways import Https, Reply, Smtp, Way, send_all
+from workshop.bench.compare.ways import Checkv2, Https, Reply, Smtp, Way, send_all
 from workshop.bench.cpu import Processes, cpu_seconds
 
 SETTLE = 0.3  # seconds after the last answer, in which its row of history is written
@@ -21,12 +21,13 @@ class Version:
     name: str
     https: Https
     smtp: Smtp
+    checkv2: Checkv2
     processes: Processes
     engines: frozenset[str]  # the names of their processes
 
     @property
     def ways(self) -> tuple[Way, ...]:
-        return (self.https, self.smtp)
+        return (self.https, self.smtp, self.checkv2)
 
     @property
     def kinds(self) -> tuple[str, ...]:
