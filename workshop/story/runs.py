@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -20,9 +20,8 @@ PATIENCE = 30.0
 
 
 class Call(Struct, frozen=True):
-    """The first call of a function: its process, the function that called it, and the message it was about."""
+    """A call of a function: when, by which function, and the message it was about."""
 
-    process: int
     moment: float
     name: str  # file:function
     caller: str
@@ -83,12 +82,7 @@ def recorded_here(act: Callable[[], object]) -> list[Call]:
         act()
     finally:
         calls = recorder.end()
-    return [Call(os.getpid(), *call) for call in calls]
-
-
-def counted(calls: list[Call], names: Mapping[str, str]) -> dict[str, int]:
-    """Return how often each of these functions was called; `names` has a file:function for each key."""
-    return {key: sum(call.name == name for call in calls) for key, name in names.items()}
+    return [Call(*call) for call in calls]
 
 
 def _signal(processes: set[int], number: signal.Signals) -> None:

@@ -3,8 +3,9 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -72,23 +73,23 @@ class Scanning:
             with upload:
                 parameters = read_parameters(upload.parameters)
                 groups = require_groups(self._tenants, parameters, caller.scope, NOT_FOR_CREDENTIAL)
-                answer = await self._answer_once(call, caller, parameters, groups, upload.email)
+                scan = partial(scan_of, parameters, groups, upload.email, self._patience, call.request_id)
+                answer = await self._answer_once(call, caller, parameters, upload.email, scan)
         return web.Response(body=answer, content_type="application/json")
 
     async def _answer_once(
-        self, call: Call, caller: Caller, parameters: ScanParameters, groups: tuple[RecipientGroup, ...], email: Spooled
+        self, call: Call, caller: Caller, parameters: ScanParameters, email: Spooled, scan: Callable[[], Scan]
     ) -> bytes:
-        """Return the result, or the stored one for a repeated Idempotency-Key."""
-        scan = scan_of(parameters, groups, email, self._patience, call.request_id)
+        """Return the result, or the stored one for a repeated Idempotency-Key, which begins no scan."""
         keys = call.request.headers.getall(IDEMPOTENCY_KEY, ())
         if not keys:
-            return await self._guards.submit(scan)
+            return await self._guards.submit(scan())
         key = ", ".join(keys)  # two keys are ambiguous, and rejected like one with a space
         digest = await digest_of(parameters, email)
         first = await self._first_answers.find(caller.name, key, digest)
         if first is not None:
             return first
-        answer = await self._guards.submit(scan)
+        answer = await self._guards.submit(scan())
         return await self._first_answers.remember(caller.name, key, digest, answer)
 
 

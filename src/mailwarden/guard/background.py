@@ -55,7 +55,7 @@ class JobParts:
 
     @property
     def vault(self) -> Vault | None:
-        """Return the vault; without the scan source `smtp` None if the configuration names no bucket or old folder."""
+        """Return the vault; None on a guard without the scan source `smtp` that has neither a bucket nor a folder."""
         if self.smtp is not None:
             return self.smtp.vault
         context, settings = self.context, self.context.config.quarantine

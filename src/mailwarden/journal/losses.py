@@ -18,7 +18,7 @@ from msgspec import Raw, Struct
 
 from mailwarden.journal.format import Record
 from mailwarden.journal.put_aside import MAX_REJECTED, REJECTED, PutAside, append_lines, locked
-from mailwarden.journal.records import plain
+from mailwarden.journal.records import as_json
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 
@@ -98,7 +98,7 @@ class Losses:
 
     def reject(self, record: Record, reason: str) -> None:
         """Put a row aside and count it; raise NotPutAside if the disk does not take it, for a minute at most."""
-        aside = PutAside(datetime.now(UTC), record.number, reason[:1_000], Raw(plain(record.payload)))
+        aside = PutAside(datetime.now(UTC), record.number, reason[:1_000], Raw(as_json(record.payload)))
         lost = ""
         try:
             if not self._append(msgspec.json.encode(aside) + b"\n"):

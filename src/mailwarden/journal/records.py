@@ -60,6 +60,16 @@ def plain(record: bytes) -> bytes:
     return zstd.decompress(record) if record.startswith(_COMPRESSED) else record
 
 
+def as_json(record: bytes) -> bytes:
+    """Return the JSON of a record; of one that cannot be read, a JSON string with its bytes in base64."""
+    try:
+        text = plain(record)
+        msgspec.json.decode(text)
+    except (zstd.ZstdError, msgspec.MsgspecError, ValueError):
+        return _encoder.encode(record)
+    return text
+
+
 def decode(record: bytes) -> FinishedRequest:
     """Return the request that `encode` wrote, also if its facts had NaN or infinity.
 

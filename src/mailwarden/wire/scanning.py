@@ -19,11 +19,11 @@ _encode = msgspec.json.Encoder().encode
 
 # Envelope text has no control characters: in an engine's header they could start another header. The pattern ends in
 # \Z: `$` would accept a line break at the end.
-_NO_CONTROL = r"^[^\x00-\x1f\x7f-\x9f]*\Z"
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-# The addresses that `read_record` accepts, for the published schema: one mailbox, bare or in angle brackets.
 _CONTROL = r"\x00-\x1f\x7f-\x9f"
+_NO_CONTROL = rf"^[^{_CONTROL}]*\Z"
+CONTROL = re.compile(f"[{_CONTROL}]")
+
+# The addresses that `read_parameters` accepts, for the published schema: one mailbox, bare or in angle brackets.
 _BLANK = rf"[^\S{_CONTROL}]*"
 _MAILBOX = rf'(?:"(?:[^"\\{_CONTROL}]|\\[^{_CONTROL}])*"|[^\s"<>@{_CONTROL}]+)(?:@[^\s"<>@{_CONTROL}]+)?'
 RECIPIENT = rf"^{_BLANK}(?:(?:[^{_CONTROL}]*<)?{_BLANK}{_MAILBOX}{_BLANK}>|{_MAILBOX}){_BLANK}$"
@@ -97,7 +97,8 @@ class ScanParameters(Struct, frozen=True):
 def read_parameters(raw: bytes) -> ScanParameters:
     """Parse and validate the whole record."""
     plain = read_plain(raw, MessageAnalysisRequest)
-    return parameters_in(convert(read_object(raw), MessageAnalysisRequest) if plain is None else plain)
+    request = convert(read_object(raw), MessageAnalysisRequest) if plain is None else plain
+    return ScanParameters(envelope_in(request.border_mta_data, "/borderMtaData"), request.tenant_uid)
 
 
 def read_envelope(border: dict[str, object]) -> Envelope:
@@ -105,12 +106,8 @@ def read_envelope(border: dict[str, object]) -> Envelope:
     return envelope_in(convert(border, BorderMtaData), "")
 
 
-def parameters_in(request: MessageAnalysisRequest) -> ScanParameters:
-    """Check the addresses of a record whose types are right; return it with bare addresses."""
-    return ScanParameters(envelope_in(request.border_mta_data, "/borderMtaData"), request.tenant_uid)
-
-
 def envelope_in(border: BorderMtaData, place: str) -> Envelope:
+    """Check the addresses of a record whose types are right; return the envelope with bare addresses."""
     recipients = tuple(map(bare_address, border.envelope_recipients))
     envelope = Envelope(
         bare_address(border.envelope_from), recipients, border.remote_address, border.sender_helo or None

@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -20,6 +21,7 @@ from mailwarden.journal import journal as journal_module
 from mailwarden.journal.journal import MAX_GROUP
 from mailwarden.journal.losses import Loss, Losses, read_losses
 from mailwarden.journal.put_aside import REJECTED
+from mailwarden.journal.rejected import claimed_rows
 from mailwarden.journal.segments import Segments
 from mailwarden.model.record import CampaignIds, FinishedRequest
 from mailwarden.model.scope import Scope
@@ -136,6 +138,22 @@ async def test_a_row_that_fails_with_a_bug_does_not_stop_the_others(
         await journal.append(requests)
     assert store.saved == [*requests[:4], *requests[5:]]
     assert journal._losses.counts == {Loss.REJECTED: 1}
+
+
+@pytest.mark.parametrize("payload", [b"\x28\xb5\x2f\xfd", b"\x28\xb5\x2f\xfd" + b"x" * 50, b"no JSON", b""])
+async def test_a_record_that_cannot_be_read_is_put_aside_and_holds_up_no_row(tmp_path: Path, payload: bytes) -> None:
+    store, good = FlakyStore(), finished_request()
+    async with open_journal(tmp_path) as journal:
+        journal._segments.append([payload], 1)
+        await journal.append([good])
+    async with asyncio.timeout(20):
+        await write_all(tmp_path, store, [])
+    assert store.saved == [good]
+    with claimed_rows(tmp_path) as rows:
+        assert rows is not None
+        (line,) = rows.read(2)
+    assert line.aside is not None
+    assert payload in (bytes(line.aside.record), msgspec.json.decode(line.aside.record, type=bytes))
 
 
 async def test_a_record_of_another_version_is_put_aside(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def end() -> list[Called]:
 
 def _write(*_: object) -> None:
     for call in end():
-        os.write(2, f"{_MARK}{json.dumps((os.getpid(), *call))}\n".encode())
+        os.write(2, f"{_MARK}{json.dumps(call)}\n".encode())
     os.write(2, f"{_MARK}end\n".encode())
 
 
